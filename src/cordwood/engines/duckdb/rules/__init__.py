@@ -1,4 +1,4 @@
-"""BigQuery's meaning in DuckDB's words, one meaning a file."""
+"""The rules that translate BigQuery's operations into DuckDB's SQL, one subject per module."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Aggregates: their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), their types, the approximate ones."""
+"""Aggregates: modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX) and the types of their results."""
 
 from typing import Final
 
@@ -16,12 +16,12 @@ from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 from cordwood.sql.windowed import by_several
 
-# How a sum of events' values is marked: it is answered as a whole number where it is one.
+# The meta key of a sum of events' values, which is answered as an integer if it is one.
 EVENT_NUMBER: Final = "event_number"
 
 
 def _listed(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
-    """array_agg with all that it is told."""
+    """Return array_agg with all modifiers of the argument."""
     if constant_int(argument.limit) == 0:
         return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
     parts = [argument.value]
@@ -41,7 +41,7 @@ def _listed(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.
 def _array_agg(node: exp.Expr) -> exp.Expr:
     argument = argument_of(node)
     if argument.ignore_nulls and has_window(node):
-        # A FILTER in brackets takes no window.
+        # DuckDB accepts no OVER after a FILTER inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
         return by_several(present, _listed(argument, skip_nulls=False))
     return _listed(argument, skip_nulls=bool(argument.ignore_nulls))
@@ -64,12 +64,12 @@ def _string_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _ordered(count: int) -> str:
-    """The ORDER BY of a fragment whose first two parts are the value and the separator."""
+    """Return the ORDER BY of a fragment whose first two parts are the value and the separator."""
     return " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(count)) if count else ""
 
 
 def _order_by_what_is_told_apart(argument: Argument, value: exp.Expr) -> None:
-    """With DISTINCT the engine orders by the very text that it tells apart."""
+    """Order by the converted text in a DISTINCT aggregate: DuckDB requires the two expressions to be the same."""
     if not argument.distinct or argument.order is None:
         return
     for item in argument.order.expressions:
@@ -87,7 +87,7 @@ def _as_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _simple(name: str, template: str = "{0}") -> Rule:
-    """An aggregate that the engine has under this name."""
+    """Return the rule of an aggregate that DuckDB has under this name."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
@@ -97,7 +97,7 @@ def _simple(name: str, template: str = "{0}") -> Rule:
 
 
 def _of(name: str, argument: Argument) -> str:
-    """The template of an aggregate over one value, each or each different one."""
+    """Return the template of an aggregate over one value, with DISTINCT where the argument has it."""
     return f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})"
 
 
@@ -109,7 +109,7 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
 
 
 def _sum(node: exp.Expr) -> exp.Expr:
-    """The result is cast once the window, if any, stands around the aggregate."""
+    """Lower SUM; the result is cast outside of the window, if there is one."""
     argument = argument_of(node)
     called = fragment(_of("sum", argument), _value(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
@@ -128,9 +128,9 @@ def _avg(node: exp.Expr) -> exp.Expr:
 
 
 def _exact_average(decimal: str) -> str:
-    """The engine's own goes through a double: here all digits are divided as one whole number, halves away from zero.
+    """Return the template of an exact average, divided as integers and rounded half away from zero.
 
-    No lambda would do in HAVING.
+    DuckDB's own average goes through a double. The template uses no lambda, because HAVING does not accept one.
     """
     exponent = "e-9" if decimal.endswith(" 9)") else "e-18"
     units = f"replace({{0}}::{decimal}::VARCHAR, '.', '')::HUGEINT"
@@ -138,7 +138,7 @@ def _exact_average(decimal: str) -> str:
 
 
 def in_window_or(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
-    """A cast cannot stand between an aggregate and its OVER: there the window's rule sets it."""
+    """Cast an aggregate, or leave the cast to the window's rule: none may be between an aggregate and its OVER."""
     if cast is None:
         return called
     if has_window(node):
@@ -165,7 +165,7 @@ def _count_if(node: exp.Expr) -> exp.Expr:
 
 
 def _extremum(name: str) -> Rule:
-    """NaN wins over every number; an event's values compare as numbers where all are."""
+    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
@@ -189,7 +189,7 @@ def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
 
 
 def event_number(number: str) -> str:
-    """Template of a number read from events: whole where it is whole."""
+    """Return the template of a number read from events: an integer if it is integral."""
     return f"CASE WHEN {number} = trunc({number}) AND abs({number}) < 1e15 THEN {number}::BIGINT::VARIANT ELSE {number}::VARIANT END"
 
 
@@ -202,7 +202,7 @@ def _any_value(node: exp.Expr) -> exp.Expr:
 
 
 def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """A value of the rows that have the extreme key, NULL only if all of them do."""
+    """Return a value from the rows with the extreme key; NULL only if all of those values are NULL."""
     if kind_of(key) is Kind.VARIANT:
         return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment(f"{name}({{0}})", key)
@@ -217,7 +217,7 @@ def _by(name: str) -> Rule:
 
 
 def _nulls(node: exp.Expr) -> exp.Expr:
-    """What stands inside has already seen to it."""
+    """Remove the node: the rule of the aggregate inside has applied the modifier."""
     inner: exp.Expr = node.this
     return inherit(inner, node)
 
@@ -256,12 +256,12 @@ def _population(name: str) -> Rule:
 
 
 def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
-    """Of one value that is no finite number NaN, where the engine says zero."""
+    """Return NaN for a single value that is not finite, where DuckDB returns zero."""
     return by_several("({0} + 0 * {1})", called, one)
 
 
 def _correlation(node: exp.Expr) -> exp.Expr:
-    """NULL of fewer than two pairs; the engine says NaN."""
+    """Lower CORR: fewer than two pairs give NULL, where DuckDB returns NaN."""
     pair = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
     count = fragment("regr_count({0}, {1})", *(copied(side) for side in pair))
     return by_several("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))

@@ -1,4 +1,4 @@
-"""The approximate aggregates and the percentiles: exact here, which they are allowed to be."""
+"""The approximate aggregates and the percentiles, computed exactly, which BigQuery's definition allows."""
 
 from decimal import Decimal
 
@@ -15,7 +15,7 @@ from cordwood.sql.typing import kind_of
 
 
 def _distinct_count(node: exp.Expr) -> exp.Expr:
-    """Exact: what is allowed to be approximate may be right."""
+    """Lower APPROX_COUNT_DISTINCT to an exact count."""
     value = argument_of(node).value
     return fragment("count(DISTINCT {0})", read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value)
 
@@ -39,14 +39,14 @@ def _number(value: exp.Expr) -> exp.Expr:
 
 
 def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
-    """NULL is below all values here; the engine's quantiles leave it out."""
+    """Return quantiles that include NULL as the lowest value; DuckDB's own quantiles skip NULL."""
     rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
     places = ", ".join(f"@a[greatest(1, ceil(len(@a) * {place / count!r})::INT)]" for place in range(count + 1))
     return once(f"CASE WHEN @a IS NULL THEN NULL ELSE [{places}] END", rows)
 
 
 def _top_count(node: exp.Expr) -> exp.Expr:
-    """Values with their counts, the most frequent first; NULL is a value too."""
+    """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = _plain(argument_of(node).value)
     counted = "map_entries(histogram({0}))"
@@ -60,7 +60,7 @@ def _top_sum(node: exp.Expr) -> exp.Expr:
     value, weight = _plain(node.this), node.expression
     weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
     bad = fail(node, "APPROX_TOP_SUM takes no weight that is negative or NaN")
-    # Checked in the list, and the aggregate outside of the lambdas: the engine fails to optimise either within the other.
+    # The check is inside the list and the aggregate outside of the lambdas: DuckDB's optimizer fails on either nesting.
     checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {bad} ELSE _r.w END"
     keys = "list_distinct(list_transform(_a, lambda _r: struct_pack(v := _r.v)))"
     weights = f"list_transform(list_filter(_a, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: {checked})"
@@ -95,7 +95,7 @@ def _percentile(name: str) -> Rule:
 
 
 def _share(node: exp.Expr) -> exp.Expr:
-    """As a decimal: times the number of rows a double would round past a whole one."""
+    """Return the fraction as a decimal: multiplied by the number of rows, a double could round past an integer."""
     known = constant(node)
     return fragment(format(Decimal(repr(known)), "f")) if isinstance(known, float) else node
 

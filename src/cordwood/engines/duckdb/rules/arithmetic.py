@@ -1,4 +1,4 @@
-"""Arithmetic: division of any two numbers is a fraction, and by zero an error; NUMERIC keeps nine digits."""
+"""Arithmetic: `/` returns a fraction for any two numbers and fails for zero; NUMERIC keeps nine digits."""
 
 from sqlglot import exp
 
@@ -43,7 +43,7 @@ def _exact_name(node: exp.Expr) -> str:
 
 
 def _divisor(node: exp.Expr) -> bool:
-    """Whether it is a constant other than zero."""
+    """Return whether the divisor is a constant other than zero."""
     value = constant(node)
     return isinstance(value, (int, float)) and value != 0
 
@@ -75,7 +75,7 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
 def _remainder(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
     if kind_of(node) is Kind.INT64 and constant(right) in (None, -1):
-        # The engine divides no smallest INT64 by -1.
+        # DuckDB fails for the remainder of the smallest INT64 by -1.
         return attempt(node, "@a % CASE WHEN @b = -1 THEN 1 ELSE @b END", left, right)
     return attempt(node, "@a % @b", left, right)
 
@@ -106,7 +106,7 @@ def _safe(sign: str) -> Rule:
 
 
 def _safe_negation(node: exp.Expr) -> exp.Expr:
-    """The smallest INT64 has no negative of its type."""
+    """Lower SAFE_NEGATE: NULL for the smallest INT64, whose negative is out of range."""
     if kind_of(node.this) is Kind.INT64:
         return once("try((-(@a))::BIGINT)", node.this)
     return once("try(-@a)", read_as(node.this, Kind.FLOAT64) if kind_of(node.this) is Kind.VARIANT else node.this)
@@ -117,7 +117,7 @@ def _exclusive_or(node: exp.Expr) -> exp.Expr:
 
 
 def _shift_left(node: exp.Expr) -> exp.Expr:
-    """Bits that leave the word are lost, as in unsigned arithmetic; the engine's own shift refuses."""
+    """Lower `<<` as unsigned arithmetic, in which bits leave the word; DuckDB's own shift fails on overflow."""
     wide = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
     signed = f"CASE WHEN {wide} > 9223372036854775807 THEN {wide} - 18446744073709551616 ELSE {wide} END"
     template = f"CASE WHEN @b < 0 THEN {fail(node, 'Bitwise shift by negative offset.')}"
@@ -135,7 +135,7 @@ def _negation(node: exp.Expr) -> exp.Expr:
 
 
 def _checked(node: exp.Expr) -> exp.Expr:
-    """Infinite though nothing was that went into it."""
+    """Fail if the result is infinite although all operands are finite."""
     result, *leaves = node.expressions
     numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
     finite = "".join(f" AND isfinite({{{at}}})" for at in range(1, len(numbers) + 1))
@@ -155,7 +155,7 @@ MEANING = Meaning(
         exp.SafeMultiply: _safe("*"),
         exp.SafeNegate: _safe_negation,
         exp.BitwiseXor: _exclusive_or,
-        # The engine's binds less tightly than a sum, and is another operator right behind a minus.
+        # DuckDB's `~` binds less tightly than `+`, and forms another operator directly after a minus.
         exp.BitwiseNot: lambda node: fragment("(~{0})", node.this),
         exp.BitwiseLeftShift: _shift_left,
         exp.BitwiseRightShift: _shift_right,

@@ -1,4 +1,4 @@
-"""ARRAY functions and subscripts: an offset outside is an error unless it is a SAFE_ one."""
+"""ARRAY functions and subscripts: an offset out of bounds is an error except in a SAFE_ subscript."""
 
 from typing import Final
 
@@ -36,7 +36,10 @@ def _subscript(node: exp.Expr) -> exp.Expr:
 
 
 def element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int, *, safe: bool) -> exp.Expr:
-    """`first` is what turns the index into the engine's, which counts from one and from the end below zero."""
+    """Return the element at an index; `first` converts the index to DuckDB's, which counts from one.
+
+    DuckDB counts negative indexes from the end, so they are handled separately.
+    """
     known = constant_int(index)
     bad = "NULL" if safe else fail(node, "Array index is out of bounds")
     if known is not None:
@@ -52,7 +55,7 @@ def element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int, *, s
 
 
 def _one_quantile(node: exp.Expr, first: int) -> exp.Expr | None:
-    """`approx_quantiles(x, n)[offset(k)]` needs one quantile, not all of them."""
+    """Return a single quantile for `approx_quantiles(x, n)[offset(k)]`, which does not need all of them."""
     source, index = node.this, constant_int(node.expressions[0])
     of = source.meta_get("quantiles") if isinstance(source, exp.Expr) else None
     if of is None or index is None or first != 1 or not 0 <= index <= of:
@@ -62,7 +65,7 @@ def _one_quantile(node: exp.Expr, first: int) -> exp.Expr | None:
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
-    """The engine counts places below zero from the end, BigQuery finds nothing there."""
+    """Return the JSON value at an index; NULL for a negative one, which DuckDB would count from the end."""
     key, place = constant_text(index), constant_int(index)
     step = key if place is None or place < 0 else place
     if step is not None:
@@ -96,7 +99,7 @@ def _concat(node: exp.Expr) -> exp.Expr:
 
 
 def _of_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Structs take the names of the whole, as their fields stand: the engine would join them by name."""
+    """Convert an array of structs to the type of the whole by position: DuckDB would match fields by name."""
     element, own = to.element if to else None, datatype_of(array)
     if own is None or own == to or own.element is None or element is None or element.kind is not Kind.STRUCT:
         return array
@@ -113,7 +116,7 @@ def _end(place: str) -> Rule:
 
 
 def _slice(node: exp.Expr) -> exp.Expr:
-    """Offsets from zero, both ends taken; below zero they count from the end."""
+    """Lower ARRAY_SLICE: offsets from zero with both ends included; negative ones count from the end."""
     start, end = node.args["start"], node.args.get("end")
     if end is None:
         unsupported(node, "ARRAY_SLICE with two arguments")
@@ -139,7 +142,7 @@ def _to_text(node: exp.Expr) -> exp.Expr:
     return once(body, value, separator)
 
 
-# The engine's own takes only a constant between the elements.
+# DuckDB's array_to_string accepts only a constant delimiter.
 _JOINED: Final = (
     "CASE WHEN len(list_filter(@a, lambda _e: _e IS NOT NULL)) > 0"
     " THEN list_reduce(list_filter(@a, lambda _e: _e IS NOT NULL), lambda _x, _y: _x || @b || _y) END"
@@ -154,7 +157,7 @@ def _series(node: exp.Expr) -> exp.Expr:
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
     most = most_elements(start, end, step)
     huge = fail(node, f"GENERATE_ARRAY of more than {most} elements")
-    # Inside the call: the engine works out calls on constants even in branches that are not taken.
+    # The check is inside the call: DuckDB folds calls on constants even in branches that are not taken.
     last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {most} THEN {huge} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):
@@ -178,7 +181,7 @@ def _is_distinct(node: exp.Expr) -> exp.Expr:
 
 
 def _bucket(node: exp.Expr) -> exp.Expr:
-    """How many boundaries are at or below the value."""
+    """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     bad = fail(node, "RANGE_BUCKET wants boundaries in order, none of them NULL")
     checked = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {bad}"

@@ -11,9 +11,9 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import KINDS, internal_function
 
-# An event whose JSON is longer is taken apart at its top only: what is made for one vector is bounded.
+# Only the top level of a longer JSON event is expanded, which bounds the memory of one vector.
 MOST_CHARACTERS: Final = 16_384
-# Levels that are taken apart one in the other, which holds every level in memory; more are taken apart in turns.
+# Levels that are expanded in nested calls, which hold every level in memory; further levels are expanded iteratively.
 _MOST_NESTED: Final = 8
 
 _WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
@@ -22,7 +22,7 @@ _JSON: Final = "(@a::JSON)::VARCHAR"
 
 
 def _attribute(node: exp.Expr) -> exp.Expr:
-    """A list is JSON, an object has no text of its own unless it is empty."""
+    """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
     value = node.expressions[0]
     kinds = value.meta_get(KINDS)
     if kinds is not None and not kinds & _WITH_PARTS:
@@ -42,13 +42,13 @@ _CHILDREN: Final = "map_entries(%s::MAP(VARCHAR, JSON))"
 
 
 def _entries(value: str) -> str:
-    """The keys and values of an object, which is JSON or NULL; other values have none."""
+    """Return the keys and values of a JSON object; an empty list for NULL and other values."""
     children = f"list_transform({_CHILDREN % value}, lambda c: struct_pack(k := c.key, v := c.value))"
     return f"CASE WHEN json_type({value}) = 'OBJECT' THEN {children} ELSE [] END"
 
 
 def _level(entries: str) -> str:
-    """The entries with each object replaced by its own entries."""
+    """Return the entries with each object replaced by its own entries."""
     children = f"list_transform({_CHILDREN % 'e.v'}, lambda c: struct_pack(k := concat(e.k, '.', c.key), v := c.value))"
     inner = f"CASE WHEN json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' THEN {children} ELSE [e] END"
     return f"flatten(list_transform({entries}, lambda e: {inner}))"
@@ -63,7 +63,7 @@ def _levels(entries: str, levels: int) -> str:
 
 
 def _all(node: exp.Expr, each: str) -> exp.Expr:
-    """A list of something of each attribute: its key is `e.k`, and its value `e.v`."""
+    """Return a list with the expression `each` for each attribute, whose key is `e.k` and whose value is `e.v`."""
     metadata, extras, project, levels = node.expressions
     own = f"list_filter({_entries('_j.x')}, lambda e: e.v <> 'null')"
     project_entry = "CASE WHEN _j.p IS NULL THEN [] ELSE [struct_pack(k := 'project', v := to_json(_j.p))] END"

@@ -1,4 +1,4 @@
-"""CAST and SAFE_CAST: which texts are numbers and truths, how numbers and times are written, halves away from zero."""
+"""CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
 
 
 def _sized(node: exp.Expr, to: Datatype) -> exp.Expr:
-    """A type with parameters: digits of a NUMERIC; lengths of texts are not supported."""
+    """Cast to a parameterized type: NUMERIC with precision; texts of limited length are not supported."""
     if to.kind not in EXACT:
         unsupported(node, f"A {to.kind} of limited length")
     digits = [constant_int(size.this) for size in node.args["to"].expressions]
@@ -54,7 +54,7 @@ def _safe_cast(node: exp.Expr) -> exp.Expr:
 
 
 def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    """`node` tells whether a failure is NULL; `value` is what is cast."""
+    """Cast `value` to a type; `node` tells whether a failure is NULL."""
     own = kind_of(value)
     if to.kind in (Kind.ARRAY, Kind.STRUCT):
         return _composite(node, value, to)
@@ -101,7 +101,7 @@ def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Digits of what is beyond the range are no number, nor are digits with the engine's own `_` between them."""
+    """Cast a text to FLOAT64; fail for digits out of range and for DuckDB's own `_` between digits."""
     bad = fail(node, "Bad double value")
     number = "try(CAST(@a AS DOUBLE))" if is_safe(node) else "CAST(@a AS DOUBLE)"
     wrong = f"contains(@a, '_') OR isinf({number}) AND regexp_matches(@a, '[0-9]')"
@@ -113,7 +113,7 @@ _TOO_FINE: Final = r"\.\d{18}\d*[1-9]"
 
 
 def _text_to_big(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """A BIGNUMERIC has 20 digits before the point and 18 after it here: more are told, not rounded off."""
+    """Cast a text to BIGNUMERIC; fail instead of rounding beyond 20 digits before the point or 18 after it."""
     known = constant_text(value)
     found = _DIGITS.fullmatch(known) if known is not None else None
     if found and (len(found[1]) > 20 or len(found[2]) > 18):
@@ -131,7 +131,7 @@ def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def float_text(value: exp.Expr) -> exp.Expr:
-    """The shortest of fifteen or seventeen digits that reads back as the same number."""
+    """Return the shortest text of 15 or 17 digits that parses to the same number."""
     return once(
         "CASE WHEN @a = 0 THEN '0' WHEN isnan(@a) THEN 'nan'"
         " WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END",
@@ -175,9 +175,9 @@ _NESTED: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def event_text(value: exp.Expr) -> exp.Expr:
-    """An event's value as text: objects and arrays as JSON, scalars as they are.
+    """Return an event's value as text: objects and arrays as JSON, scalars as they are.
 
-    Where neither has been seen, the path is read as text: in place, and three times as fast.
+    If neither was seen, the path is read as text from its shredded column, which is three times as fast.
     """
     seen = value.meta_get(KINDS)
     if seen and not seen & _NESTED:
@@ -188,7 +188,7 @@ def event_text(value: exp.Expr) -> exp.Expr:
 
 
 def _event_to(kind: Kind) -> Caster:
-    """By way of its text, so that what is no such value is an error as for any text."""
+    """Return the caster from an event's value by way of its text, so that an invalid value fails like any text."""
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         if kind is Kind.INT64:
@@ -212,7 +212,7 @@ _ISO_PARTS: Final = (
 
 
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """`Y-M D H:M:S`, each group with its sign, or ISO 8601's `P…T…`."""
+    """Cast a text to INTERVAL: `Y-M D H:M:S`, each group with its own sign, or ISO 8601's `P…T…`."""
     number = "CAST(coalesce(nullif({}, ''), '0') AS {})".format
     sign = "CASE WHEN {} = '-' THEN -1 ELSE 1 END".format
     plain = f"to_months(CAST(({number('_p.y', 'BIGINT')} * 12 + {number('_p.m', 'BIGINT')}) * {sign('_p.s')} AS INT))"
@@ -295,7 +295,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
 
 
 def _parse_number(node: exp.Expr) -> exp.Expr:
-    """PARSE_NUMERIC: blanks around the number and after its sign, commas within it."""
+    """Lower PARSE_NUMERIC: spaces around the number and after its sign are allowed, and commas within it."""
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
     trailing = f"CASE WHEN suffix({digits}, '-') THEN '-' || rtrim({digits}, '-') ELSE rtrim({digits}, '+') END"
     wrong = "NOT regexp_full_match(@a, {0})"

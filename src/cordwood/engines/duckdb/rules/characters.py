@@ -1,4 +1,4 @@
-"""Texts as characters: code points, capitals after delimiters, normal forms, distances."""
+"""Functions of characters: code points, INITCAP, Unicode normalization, edit distance."""
 
 from typing import Final
 
@@ -64,7 +64,7 @@ _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
 
 
 def _initcap(node: exp.Expr) -> exp.Expr:
-    """A letter is a capital after a delimiter and at the start, small elsewhere."""
+    """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
     given = node.args.get("expression")
     delimiters = given if given is not None else exp.Literal.string(_DELIMITERS)
     letter = "substring(lower(@a), _i, 1)"
@@ -87,7 +87,7 @@ def _normalize(node: exp.Expr) -> exp.Expr:
 
 
 _MOST_COMPARED: Final = 4_000_000
-# The engine compares bytes: any other characters of the two texts are given numbers that are one byte each.
+# DuckDB's levenshtein compares bytes, so the other characters of the two texts are mapped to single-byte characters.
 _OTHERS: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
 _MOST_OTHERS: Final = 127
 _NUMBERS: Final = f"array_to_string(list_transform(range(1, {_MOST_OTHERS + 1}), lambda _n: chr(_n::INT)), '')"
@@ -97,7 +97,7 @@ def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     if is_bytes(value):
         value, other = (_widened(part) for part in (value, other))
-    # It takes as long as both texts multiplied, and cannot be stopped.
+    # The time is the product of both lengths, and the function cannot be interrupted.
     long = fail(node, "EDIT_DISTANCE of texts that are too long")
     many = fail(node, f"EDIT_DISTANCE of texts of more than {_MOST_OTHERS} different characters")
     numbered = ", ".join(f"translate({name}, {_OTHERS}, {_NUMBERS})" for name in ("@a", "@b"))
@@ -118,7 +118,7 @@ def _widened(value: exp.Expr) -> exp.Expr:
     return once(f"CASE WHEN @a IS NOT NULL THEN {wide('@a')} END", fragment("hex({0})", value))
 
 
-# Pairs of digits that are a character together, or a byte that belongs to none.
+# Pairs of hexadecimal digits that form one character, or a single byte that is part of none.
 _TAIL: Final = "[89AB]."
 _UTF8: Final = (
     f"(?:[0-7].)+|(?:C[2-9A-F]|D.){_TAIL}|(?:E0[AB].|E[1-9A-CEF]{_TAIL}|ED[89].){_TAIL}"
@@ -127,7 +127,7 @@ _UTF8: Final = (
 
 
 def _lenient_text(node: exp.Expr) -> exp.Expr:
-    """Bytes that are no UTF-8 become U+FFFD; the engine can only say that there are some."""
+    """Lower SAFE_CONVERT_BYTES_TO_STRING: invalid UTF-8 becomes U+FFFD; DuckDB can only report that it is invalid."""
     one = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
     replaced = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {one}), '')"
     return once(f"coalesce(try(decode(@a)), {replaced})", node.this)

@@ -1,4 +1,4 @@
-"""Comparisons: both sides are read as one type; structs compare by place, not by name."""
+"""Comparisons: both sides are read as one type; structs compare by position, not by field name."""
 
 from sqlglot import exp
 
@@ -12,7 +12,7 @@ from cordwood.sql.typing.datatypes import common
 
 
 def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
-    """As what values of these kinds are compared, where that is not what they are."""
+    """Return the type in which values of these types are compared; None if no conversion is needed."""
     known = [kind for kind in kinds if kind is not None]
     if Kind.VARIANT in known:
         others = [kind for kind in known if kind is not Kind.VARIANT]
@@ -37,7 +37,7 @@ def _compared(node: exp.Expr) -> exp.Expr:
 
 
 def _structs_compared(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
-    """`=` and `<>` field by field, so that a NULL in one leaves the whole open; else under the same names."""
+    """Compare structs: `=` and `<>` field by field, unknown if a field is NULL; others under common field names."""
     both = common(map(datatype_of, sides))
     if both is not None and isinstance(node, (exp.EQ, exp.NEQ)) and both.fields:
         equal = _fields_equal("{0}", "{1}", both)
@@ -59,12 +59,12 @@ def _meet(side: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _alike(side: exp.Expr, other: exp.Expr) -> exp.Expr:
-    """A struct with the names and types that both sides have together."""
+    """Return a struct with the names and types that both sides have in common."""
     return positional(side, common((datatype_of(side), datatype_of(other))))
 
 
 def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """A struct's fields by their place under other names: the engine alone would match them by name."""
+    """Convert a struct to another type by position: a cast of DuckDB would match fields by name."""
     own, spelled = datatype_of(node), type_part(to)
     if spelled is None or own == to:
         return node
@@ -77,7 +77,7 @@ def _fields(own: Datatype, value: str) -> str:
 
 
 def _nameless(own: Datatype | None, value: str) -> str:
-    """A field that is itself a struct, or an array of them, without its names."""
+    """Return a nested struct, or array of structs, without field names."""
     if own is not None and own.kind is Kind.STRUCT and own.fields:
         return f"CASE WHEN {value} IS NOT NULL THEN row({_fields(own, value)}) END"
     if own is not None and own.kind is Kind.ARRAY and own.element and own.element.kind is Kind.STRUCT:
@@ -108,7 +108,7 @@ def _in(node: exp.Expr) -> exp.Expr:
 
 
 def _in_structs(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
-    """Field by field: to the engine's own IN a field that is NULL is another value."""
+    """Lower IN over structs field by field: in DuckDB's own IN, NULL in a field is an ordinary value."""
     both = [common([datatype_of(value), datatype_of(item)]) for item in items]
     if not all(each and each.fields for each in both):
         return _in_places(value, items)
@@ -126,7 +126,7 @@ def _is_struct(node: exp.Expr) -> bool:
 
 
 def _in_array(node: exp.Expr) -> exp.Expr:
-    """NULL when nothing is equal but an element, or the value, is NULL."""
+    """Lower `IN UNNEST(…)`: NULL if no element is equal and an element or the value is NULL."""
     unnest = node.args["unnest"]
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest
     return in_array(node.this, array)

@@ -1,4 +1,4 @@
-"""CASE, IF, COALESCE and NULLIF: branches take the type they have together; ERROR."""
+"""CASE, IF, COALESCE, NULLIF and ERROR: branches are converted to their common type."""
 
 from sqlglot import exp
 

@@ -96,7 +96,7 @@ def _whole(node: exp.Expr, field: Field) -> exp.Expr:
 
 
 def _digits(spec: Specifier, letter: str) -> str:
-    """Of @a, so many that a precision demands, in groups where they are to be."""
+    """Return the digits of the integer @a, as many as the precision demands, grouped if the specifier says so."""
     least = "@b" if spec.precision == "*" else str(int(spec.precision or 1))
     mark = "#" if spec.has_all and letter == "o" else ""
     digits = f"ltrim(printf('%{mark}0*{letter}', {least} + (@a < 0)::INT, @a), '-')"
@@ -112,7 +112,7 @@ _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
 def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """What stands before the digits of the number @a, zeros, the digits, blanks around all."""
+    """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
     spec = field.spec
     sign = f"CASE WHEN @a < 0 THEN '-' ELSE '{spec.plus}' END"
     if spec.letter in HEXADECIMAL:
@@ -142,7 +142,7 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
 
 
 def _with_point(spec: Specifier, told: str) -> str:
-    """The engine writes no point before an exponent, and a zero too many after a point at the end."""
+    """Correct the decimal point of printf's `#` flag: DuckDB omits it before an exponent and adds a zero at the end."""
     if not spec.has_all or spec.letter in "fF":
         return told
     told = f"regexp_replace({told}, '^(.)([eE])', '\\1.\\2')"
@@ -152,12 +152,12 @@ def _with_point(spec: Specifier, told: str) -> str:
     return f"regexp_replace({told}, '^([0-9]{{{places},{places}}})\\.0$', '\\1.')"
 
 
-# The digits that the engine keeps after the point.
+# The number of digits that DuckDB keeps after the point.
 _PLACES: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 18}
 
 
 def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
-    """Halves are rounded away from zero, and all digits are told."""
+    """Format a NUMERIC with all its digits, rounded half away from zero."""
     spec = field.spec
     if field.precision is not None:
         unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
@@ -173,7 +173,7 @@ def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
 
 
 def _grouped(digits: str) -> str:
-    """Commas from the right into the digits before the point or the exponent."""
+    """Insert commas into the digits before the point or the exponent."""
     first = f"regexp_extract({digits}, '^[0-9]+')"
     rest = f"regexp_replace({digits}, '^[0-9]+', '')"
     return f"ltrim(reverse(regexp_replace(reverse({first}), '(...)', '\\1,', 'g')), ',') || {rest}"

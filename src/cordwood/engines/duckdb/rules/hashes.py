@@ -31,7 +31,7 @@ def _sha2(node: exp.Expr) -> exp.Expr:
 
 
 def _md5_text(node: exp.Expr) -> exp.Expr:
-    """The parser's short word for TO_HEX(MD5(…))."""
+    """Lower TO_HEX(MD5(…)), which the parser represents as one node."""
     return fragment("md5({0})", _input(node))
 
 
@@ -40,7 +40,7 @@ def _hex(node: exp.Expr) -> exp.Expr:
 
 
 def _unhex(node: exp.Expr) -> exp.Expr:
-    """An odd number of digits has a zero before it."""
+    """Lower FROM_HEX; an odd number of digits is padded with a zero in front."""
     bad = fail(node, "Failed to decode invalid hexadecimal string")
     padded = "CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END"
     valid = "regexp_full_match(@a, '[0-9a-fA-F]*')"
@@ -59,7 +59,7 @@ _BASE32: Final = "'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'"
 
 
 def _to_base32(node: exp.Expr) -> exp.Expr:
-    """Five bits a letter, filled up to eight letters."""
+    """Lower TO_BASE32: five bits per letter, padded to a multiple of eight letters."""
     fives = "regexp_extract_all(rpad(nullif(@a::BLOB, ''::BLOB)::BIT::VARCHAR, ((octet_length(@a::BLOB) * 8 + 4) // 5 * 5)::INT, '0'), '.....')"
     letters = f"array_to_string(list_transform({fives}, lambda _g: {_BASE32}[('0b' || _g)::INT + 1]), '')"
     filled = f"rpad({letters}, ((octet_length(@a::BLOB) + 4) // 5 * 8)::INT, '=')"
@@ -83,7 +83,7 @@ Known = Callable[[bytes], bytes | str | int]
 
 
 def _known(function: Known) -> Rule:
-    """What the engine cannot work out may yet be known before it runs: that of a literal."""
+    """Return the rule that computes a function of a literal at compile time, for functions that DuckDB lacks."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = node.this or node.expressions[0]

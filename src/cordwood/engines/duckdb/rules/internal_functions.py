@@ -1,4 +1,4 @@
-"""Functions that BigQuery has no word for, as ClickHouse has them."""
+"""The internal functions that the compiler adds to BigQuery's, most of them with ClickHouse's semantics."""
 
 from decimal import Decimal
 from string import ascii_lowercase, ascii_uppercase
@@ -14,7 +14,10 @@ from cordwood.sql.nodes import internal_function
 
 
 def _whole_number(node: exp.Expr) -> exp.Expr:
-    """Most texts are spelled as the number is: the others are looked at, for the engine's cast takes more than digits."""
+    """Parse an integer within bounds.
+
+    Texts that do not print back equal are checked by a pattern: DuckDB's cast accepts more than digits.
+    """
     text, least, most = node.expressions
     number = "try_cast(@a AS BIGINT)"
     is_plain = f"({number}::VARCHAR = @a OR regexp_full_match(@a, '[+-]?[0-9]+'))"
@@ -23,7 +26,7 @@ def _whole_number(node: exp.Expr) -> exp.Expr:
 
 
 def _float_number(node: exp.Expr) -> exp.Expr:
-    """The engine's cast takes spaces around a number and underscores within."""
+    """Parse a float; reject the surrounding spaces and inner underscores that DuckDB's cast accepts."""
     is_plain = "@a > '!' AND right(@a, 1) > '!' AND NOT contains(@a, '_')"
     return once(f"CASE WHEN {is_plain} THEN try_cast(@a AS DOUBLE) END", node.expressions[0])
 
@@ -38,7 +41,7 @@ def _finite(node: exp.Expr) -> exp.Expr:
 
 
 def _float_text(node: exp.Expr) -> exp.Expr:
-    """The digits are the same; ClickHouse writes no `.0`, an exponent from 21 digits on, and one below 0.000001."""
+    """Print a float as ClickHouse does: no `.0`, an exponent from 21 digits on and below 0.000001."""
     text = "@a::VARCHAR"
     small = f"regexp_replace(regexp_replace({text}, '{_SMALL}e-05$', '\\10.0000\\2\\3'), '{_SMALL}e-06$', '\\10.00000\\2\\3')"
     exponent = f"replace(replace(replace({text}, 'e+', 'e'), 'e-0', 'e-'), '-nan', 'nan')"
@@ -59,13 +62,13 @@ def _round_even(node: exp.Expr) -> exp.Expr:
 
 
 def _ascii(name: str, letters: str, made: str) -> Rule:
-    """The engine's own function is fast, and right where all letters are ASCII."""
+    """Return the rule of upper or lower case of ASCII letters; DuckDB's faster function serves pure ASCII texts."""
     template = f"CASE WHEN strlen(@a) = length(@a) THEN {name}(@a) ELSE translate(@a, '{letters}', '{made}') END"
     return lambda node: once(template, node.expressions[0])
 
 
 def _quantile(name: str) -> Rule:
-    """As a decimal: times the number of rows a double would round past a whole one."""
+    """Return the rule of a quantile; its level is a decimal, since a double could round past an integer row number."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         level = format(Decimal(repr(constant(node.expressions[1]))), "f")
@@ -80,14 +83,14 @@ def _json_object(node: exp.Expr) -> exp.Expr:
 
 
 def _pointer(keys: list[exp.Expr]) -> str:
-    """Keys as a JSON pointer; a place is counted from 1."""
+    """Return a JSON pointer of keys and of positions counted from 1."""
     known = [constant(key) for key in keys]
     steps = [key if isinstance(key, str) else str(int(key or 1) - 1) for key in known]
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _json(template: str) -> Rule:
-    """A template of the text @a and the path {0}; NULL where the text is not JSON."""
+    """Return the rule of a template over the text @a and the path {0}; NULL if the text is not JSON."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions
@@ -108,7 +111,7 @@ def _json_or_empty(template: str) -> Rule:
 
 
 def _json_member(node: exp.Expr) -> exp.Expr:
-    """The text that an object of texts has under a key, which need not be constant."""
+    """Return the text under a key of an object of texts; the key need not be constant."""
     pointer = "concat('/', replace(replace({1}, '~', '~0'), '/', '~1'))"
     return fragment(f"json_extract_string({{0}}, {pointer})", *node.expressions)
 
@@ -138,7 +141,7 @@ _RULES: Final[dict[str, Rule]] = {
     "lower": _ascii("lower", ascii_uppercase, ascii_lowercase),
     "upper": _ascii("upper", ascii_lowercase, ascii_uppercase),
     "quantile": _quantile("quantile_cont"),
-    # Exact, where it may be approximate.
+    # An exact quantile, which the definition as an approximation allows.
     "quantile_tdigest": _quantile("quantile_disc"),
     "json_object": _json_object,
     **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _templated("list_sort({0})")),

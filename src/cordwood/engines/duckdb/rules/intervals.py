@@ -17,7 +17,7 @@ _MONTHS: Final = "(date_part('year', @a) * 12 + date_part('month', @a))"
 _MICROS: Final = (
     "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
 )
-# `Y-M D H:M:S`, each group with its own sign, as BigQuery writes it.
+# `Y-M D H:M:S`, each group with its own sign, as BigQuery prints it.
 INTERVAL_TEXT: Final = (
     (
         "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12) || ' ' || date_part('day', @a)"
@@ -53,7 +53,7 @@ def _make_interval(node: exp.Expr) -> exp.Expr:
 
 
 def _sum(node: exp.Expr) -> exp.Expr:
-    """`+` and `-` where one side is a time or an interval."""
+    """Lower `+` and `-` if one side is a time or an interval."""
     left, right = node.this, node.expression
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(left), kind_of(right))
@@ -68,7 +68,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
 
 
 def _moved(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
-    """A date moved by an interval is a DATETIME."""
+    """Add an interval to a time, or to another interval; a DATE becomes a DATETIME."""
     sides = (_movable(node.this), _movable(node.expression))
     if kinds[0] is kinds[1] or Kind.TIME in kinds:
         return fragment(f"{{0}} {sign} {{1}}", *sides)

@@ -1,4 +1,4 @@
-"""JSON_SET, JSON_REMOVE and JSON_STRIP_NULLS: a document with some of it changed."""
+"""JSON_SET, JSON_REMOVE and JSON_STRIP_NULLS: changes of a JSON document."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _CREATES: Final = "create_if_missing"
 
 
 def _set(node: exp.Expr) -> exp.Expr:
-    """Pair after pair, each upon what the former made."""
+    """Apply the pairs of JSON_SET in order, each to the result of the previous one."""
     pairs = [part for part in node.expressions if not isinstance(part, exp.Kwarg)]
     options = {part.name.lower(): constant(part.expression) for part in node.expressions if isinstance(part, exp.Kwarg)}
     creates = options.pop(_CREATES, True)
@@ -30,8 +30,11 @@ def _set(node: exp.Expr) -> exp.Expr:
 
 
 def _with(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
-    """What is not there is made; the engine makes neither what a JSON null stands for nor elements before the one that is set."""
-    # The whole path in the last hole, and in the others what leads there.
+    """Set one value and create missing parents; fail where DuckDB's json_set would not create them.
+
+    DuckDB replaces no JSON null above the value, and adds no array elements before it.
+    """
+    # The last hole has the whole path, the others its prefixes.
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
     where = f"{{{len(steps)}}}"
     if not creates:
@@ -43,7 +46,7 @@ def _with(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr, *, 
 
 
 def _unmade(steps: Steps) -> list[str]:
-    """When the engine would leave the document as it is, and BigQuery would not."""
+    """Return the conditions under which DuckDB would leave the document unchanged and BigQuery would not."""
     above = [f"{{{depth}}}" for depth in range(len(steps))]
     nulls = [f"json_type(@a, {path}) = 'NULL'" for path in above]
     beyond = [
@@ -55,7 +58,7 @@ def _unmade(steps: Steps) -> list[str]:
 
 
 def _remove(node: exp.Expr) -> exp.Expr:
-    """Path after path: the second is looked for in what the first left."""
+    """Apply the paths of JSON_REMOVE in order, each to the result of the previous one."""
     document: exp.Expr = node.this
     for path in node.expressions:
         steps = steps_of(path, node)
@@ -66,7 +69,7 @@ def _remove(node: exp.Expr) -> exp.Expr:
 
 
 def _strip_nulls(node: exp.Expr) -> exp.Expr:
-    """The engine takes nulls out of objects alone."""
+    """Lower JSON_STRIP_NULLS; DuckDB removes nulls from objects only."""
     in_arrays, empty = (node.args.get(key) for key in ("include_arrays", "remove_empty"))
     if node.expression or _said(in_arrays) is not False or (empty is not None and _said(empty) is not False):
         unsupported(node, "JSON_STRIP_NULLS other than of a whole document with include_arrays => FALSE")

@@ -1,4 +1,4 @@
-"""TO_JSON and TO_JSON_STRING: every type as BigQuery writes it, built from the type."""
+"""TO_JSON and TO_JSON_STRING: each type as BigQuery prints it, derived from its data type."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ DOCUMENT: Final = {
     Kind.BIGNUMERIC: _EXACT,
 }
 
-# TO_JSON_STRING's: a number that JavaScript cannot hold is a text. In a document it stays a number.
+# For TO_JSON_STRING, which prints a number that JavaScript cannot represent as a text; in a document it stays a number.
 _TEXTS: Final = {
     **DOCUMENT,
     Kind.INT64: "CASE WHEN abs({0}::HUGEINT) > 9007199254740992 THEN '\"' || {0}::VARCHAR || '\"' ELSE {0}::VARCHAR END",
@@ -43,7 +43,7 @@ _TEXTS: Final = {
     ),
 }
 
-# The engine indents by four, BigQuery by two.
+# DuckDB indents by four spaces, BigQuery by two.
 _PRETTY: Final = (
     "array_to_string(list_transform(string_split(json_pretty({0}::JSON), chr(10)),"
     " lambda _l: repeat(' ', (len(_l) - len(ltrim(_l, ' '))) // 2) || ltrim(_l, ' ')), chr(10))"
@@ -51,7 +51,7 @@ _PRETTY: Final = (
 
 
 def json_text(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str] = _TEXTS) -> exp.Expr:
-    """VARCHAR of JSON, never NULL: a missing value is `null`."""
+    """Return the JSON text of a value; never NULL: a missing value is `null`."""
     if isinstance(node, exp.Null):
         return fragment("'null'")
     return _present(node, datatype, scalars, depth=0)
@@ -84,7 +84,7 @@ def _array(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dept
 
 
 def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
-    """A field stands under its own name, also where two fields share it or have none."""
+    """Print a struct field by field under the author's names, which may be empty or duplicate."""
     name = f"_s{depth}"
     parts: list[exp.Expr] = []
     pieces: list[str] = []
@@ -99,7 +99,7 @@ def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dep
 
 
 def as_json(value: exp.Expr, scalars: Mapping[Kind, str] = DOCUMENT) -> exp.Expr:
-    """A value as JSON; wide numbers stay numbers."""
+    """Return a value as JSON; large numbers stay numbers."""
     datatype = datatype_of(value)
     if scalars is DOCUMENT and datatype is not None and datatype.kind is Kind.INT64:
         return fragment("coalesce(to_json({0}), 'null'::JSON)", value)
@@ -107,7 +107,7 @@ def as_json(value: exp.Expr, scalars: Mapping[Kind, str] = DOCUMENT) -> exp.Expr
 
 
 def pretty(written: exp.Expr) -> exp.Expr:
-    """JSON text with its parts on lines of their own."""
+    """Return JSON text that is indented, one element per line."""
     return fragment(_PRETTY, written)
 
 

@@ -1,4 +1,4 @@
-"""JSON functions: paths, scalars or parts, typed readings of JSON, and making it."""
+"""JSON functions: paths, scalars and subdocuments, conversions of JSON values, and constructors."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ from cordwood.sql.typing import datatype_of, kind_of
 
 
 def path_text(steps: Steps) -> str:
-    """A path in the engine's spelling: every key in quotes; an empty one and a star can only be said in a JSON pointer."""
+    """Return a path in DuckDB's syntax with all keys quoted; empty keys and `*` need a JSON pointer."""
     if "" in steps or "*" in steps:
         return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else _key(step) for step in steps)
@@ -29,7 +29,7 @@ def _key(name: str) -> str:
 
 
 def _document(value: exp.Expr) -> exp.Expr:
-    """Text that is no JSON has no parts: it reads as NULL."""
+    """Return a value as a JSON document; a text that is not JSON is NULL."""
     kind = kind_of(value)
     if kind is Kind.JSON:
         return value
@@ -38,7 +38,7 @@ def _document(value: exp.Expr) -> exp.Expr:
     return once("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
 
 
-# A text that was cut off is read as far as it goes: the ends that a document of objects may lack.
+# A truncated text is completed, if the closing braces of one or two objects are missing.
 _WHOLE: Final = (
     "CASE WHEN json_valid(@a) THEN @a WHEN @a LIKE '{%' THEN"
     " CASE WHEN json_valid(@a || '}') THEN @a || '}' WHEN json_valid(@a || '}}') THEN @a || '}}' END END"
@@ -46,7 +46,7 @@ _WHOLE: Final = (
 
 
 def _readable(node: exp.Expr, path: exp.Expr) -> exp.Expr:
-    """The document that a path leads into; also a text whose closing braces are missing."""
+    """Return the document that a path is applied to; a text may lack its closing braces."""
     if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
         return _document(node.this)
     return once(f"({_WHOLE})::JSON", node.this)
@@ -59,7 +59,7 @@ def _path_or_none(node: exp.Expr) -> exp.Expr | None:
 
 
 def _query(node: exp.Expr) -> exp.Expr:
-    """JSON_QUERY and JSON_EXTRACT: the part as JSON; from text, text, and a JSON null is no part."""
+    """Lower JSON_QUERY and JSON_EXTRACT: the part as JSON, or as text if the document is text; a JSON null is NULL."""
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
@@ -73,7 +73,7 @@ _CONTAINERS: Final = "('OBJECT', 'ARRAY')"
 
 
 def _value(node: exp.Expr) -> exp.Expr:
-    """JSON_VALUE and JSON_EXTRACT_SCALAR: a scalar's text; of objects and arrays there is none."""
+    """Lower JSON_VALUE and JSON_EXTRACT_SCALAR: a scalar's text; NULL for objects and arrays."""
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
@@ -84,7 +84,7 @@ def _value(node: exp.Expr) -> exp.Expr:
 
 
 def _list(node: exp.Expr) -> exp.Expr:
-    """JSON_QUERY_ARRAY: the elements as JSON, as text where the document was text."""
+    """Lower JSON_QUERY_ARRAY: the elements as JSON, or as texts if the document is text."""
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
@@ -96,7 +96,7 @@ def _list(node: exp.Expr) -> exp.Expr:
 
 
 def _value_list(node: exp.Expr) -> exp.Expr:
-    """JSON_VALUE_ARRAY: the elements' texts; NULL when one of them is no scalar."""
+    """Lower JSON_VALUE_ARRAY: the elements' texts; NULL if one of them is not a scalar."""
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
@@ -108,7 +108,7 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
-    """What stands in the query is read here: the engine's reader is laxer."""
+    """Lower PARSE_JSON; a literal is parsed at compile time, because DuckDB's parser is less strict."""
     spelled, rounds = constant_text(node.this), rounds_wide(node, unsaid="exact")
     if spelled is None:
         return attempt(node, "json(@a)", read_as(node.this, Kind.STRING))
@@ -130,7 +130,7 @@ def _kind(node: exp.Expr) -> exp.Expr:
 
 
 def _strictly(check: str, read: str, name: str) -> Rule:
-    """INT64(json) and its like: the JSON value must be of that kind."""
+    """Return the rule of INT64(json) and similar functions: the JSON value must have that type."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
@@ -159,7 +159,7 @@ def _whole_number(node: exp.Expr) -> exp.Expr:
 
 
 def _string(node: exp.Expr) -> exp.Expr:
-    """STRING(json); of a TIMESTAMP it is that moment's text."""
+    """Lower STRING(json), and STRING(timestamp), which prints the time."""
     value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
     kind = kind_of(value)
     if kind in MOMENTS:
@@ -172,7 +172,7 @@ _TEXT: Final = "json_extract_string(@a, '$')"
 
 
 def _lax(body: str) -> Rule:
-    """LAX_…: read what can be read, NULL for the rest."""
+    """Return the rule of a LAX_ function: convert what is convertible; NULL for the rest."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
@@ -181,7 +181,7 @@ def _lax(body: str) -> Rule:
     return rule
 
 
-# The engine takes `1_000` for a number.
+# DuckDB's cast accepts `1_000` as a number.
 _TEXT_FLOAT: Final = f"try_cast(CASE WHEN NOT contains({_TEXT}, '_') THEN {_TEXT} END AS DOUBLE)"
 _LAX_BOOL: Final = (
     "CASE json_type(@a) WHEN 'BOOLEAN' THEN CAST(@a AS BOOLEAN) WHEN 'VARCHAR' THEN CASE lower(" + _TEXT + ")"
@@ -217,7 +217,7 @@ def _array(node: exp.Expr) -> exp.Expr:
 
 
 def _object(node: exp.Expr) -> exp.Expr:
-    """Pairs of key and value; of a key that is given twice the first counts."""
+    """Lower JSON_OBJECT; of a key that occurs twice the first value counts."""
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'::JSON")
@@ -241,7 +241,7 @@ def _texts(values: exp.Expr) -> exp.Expr:
 
 
 def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
-    """An object of an array of keys and one of values, which are JSON as text."""
+    """Return an object from an array of keys and an array of values as JSON texts."""
     wrong = "@a IS NULL OR @b IS NULL OR len(@a) <> len(@b) OR len(@a) <> list_count(@a)"
     bad = fail(node, "JSON_OBJECT wants as many values as keys, and no key that is NULL")
     first = "list_filter(range(1, len(@a) + 1), lambda _i: list_position(@a, @a[_i]) = _i)"

@@ -1,4 +1,4 @@
-"""LIKE, with the backslash as its escape, over one pattern or several, and collations."""
+"""LIKE, with the backslash as its escape, over one pattern or several, and COLLATE."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from cordwood.sql.lowering import Meaning, unsupported
 
 
 def _collate(node: exp.Expr) -> exp.Expr:
-    """Ignoring case is done by the engine's own collation."""
+    """Lower COLLATE; case-insensitivity uses DuckDB's own collation."""
     name = constant_text(node.expression)
     if name == "und:ci":
         return fragment("{0} COLLATE NOCASE", node.this)
@@ -20,13 +20,13 @@ def _collate(node: exp.Expr) -> exp.Expr:
 
 
 def _like(node: exp.Expr) -> exp.Expr:
-    """NOT LIKE ANY is that one of them does not match, NOT LIKE ALL that none does."""
+    """Lower LIKE; NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches."""
     matched = _matched(node)
     return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
 
 
 def _matched(node: exp.Expr) -> exp.Expr:
-    """A backslash takes the meaning from `%`, `_` and itself."""
+    """Return the test by LIKE; a backslash escapes `%`, `_` and itself."""
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         every = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
@@ -40,7 +40,7 @@ def _matched(node: exp.Expr) -> exp.Expr:
 
 
 def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
-    """`LIKE ANY (…)`: three-valued, as OR (or AND) over the patterns."""
+    """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
     if isinstance(inner, exp.Tuple):
         items = inner.expressions
     elif isinstance(inner, exp.Paren):
@@ -54,7 +54,7 @@ def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
     return fragment(f"({template})", value, *items)
 
 
-# Each pattern of an array, or of a query's rows, and whether the value is like it.
+# Each pattern of an array, or of a query's rows, and whether the value matches it.
 _OF_ITEMS: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
 _OF_ROWS: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
 

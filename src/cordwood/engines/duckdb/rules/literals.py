@@ -1,4 +1,4 @@
-"""Literals: INT64 and FLOAT64 where the engine would take INTEGER and DECIMAL, and bytes."""
+"""Literals: INT64 and FLOAT64 where DuckDB would choose INTEGER and DECIMAL, and bytes."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ def _whole(node: exp.Expr) -> exp.Expr:
     return fragment(f"{value}::BIGINT") if _sets_type(node) and abs(int(str(value))) < _INT32 else literal
 
 
-# Beside these a whole number takes the type of the other side, or is no value at all.
+# Inside these an integer takes the type of the other operand, or is a count or position.
 _PLACES: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.In, exp.Bracket, exp.Interval, exp.Round, exp.Trunc, exp.DateFromParts, exp.TimestampFromParts),
@@ -51,7 +51,7 @@ def _sets_type(node: exp.Expr) -> bool:
 
 
 def _bytes(node: exp.Expr) -> exp.Expr:
-    """The parser hands the bytes over as text, escapes undone."""
+    """Lower a bytes literal, which the parser returns as text with its escapes decoded."""
     spelled = str(node.this)
     raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
     return fragment("{0}::BLOB", data_part(raw))

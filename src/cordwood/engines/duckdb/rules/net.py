@@ -1,4 +1,4 @@
-"""NET functions: addresses as bytes, worked on as hexadecimal text; hosts of URLs."""
+"""NET functions: addresses as bytes, computed on hexadecimal text; hosts of URLs."""
 
 from typing import Final
 
@@ -95,7 +95,7 @@ def _v4_to_int(node: exp.Expr) -> exp.Expr:
 
 
 def _host(node: exp.Expr) -> exp.Expr:
-    """The host as it is written, without a user, a port or brackets that close nothing."""
+    """Lower NET.HOST: the host as written, without user and port, and without unmatched brackets."""
     pattern = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
     bare = r"^\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
     body = f"coalesce(nullif(regexp_extract(@a, '{pattern}', 1), ''), nullif(regexp_extract(@a, '{bare}', 1), ''))"

@@ -1,4 +1,4 @@
-"""Functions of numbers: outside their domain they fail, where the engine would say NaN or infinity."""
+"""Functions of numbers: outside their domain they fail, where DuckDB would return NaN or infinity."""
 
 from sqlglot import exp
 
@@ -17,12 +17,12 @@ def _float(node: exp.Expr) -> exp.Expr:
 
 
 def _number(node: exp.Expr) -> exp.Expr:
-    """An event's value as a number, anything else as it is."""
+    """Return an event's value as a number; other values unchanged."""
     return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
 
 
 def _finite(template: str, name: str) -> Rule:
-    """Finite arguments give a finite result, or none at all."""
+    """Return the rule of a function that fails if finite arguments give a result that is not finite."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         bad = fail(node, f"Floating point error in function: {name}")
@@ -52,7 +52,7 @@ def _power(node: exp.Expr) -> exp.Expr:
 
 
 def _logarithm(node: exp.Expr) -> exp.Expr:
-    """The parser puts the base first."""
+    """Lower LOG, whose base the parser puts first."""
     other = node.args.get("expression")
     base, value = (node.this, other) if other is not None else (None, node.this)
     bad = fail(node, "Argument of LOG is out of its domain")
@@ -66,7 +66,7 @@ def _logarithm(node: exp.Expr) -> exp.Expr:
 
 
 def _round(node: exp.Expr) -> exp.Expr:
-    """Halves away from zero; a whole number becomes a FLOAT64."""
+    """Lower ROUND, half away from zero by default; an INT64 becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
         return _exact(node, fragment("round_even({0}, {1}::INT)", value, digits))
@@ -74,7 +74,7 @@ def _round(node: exp.Expr) -> exp.Expr:
     if digits is None:
         return _exact(node, fragment("round({0})", value))
     if kind_of(value) not in EXACT and (constant_int(digits) or 0) > 0:
-        # Scaling a number beyond its own digits would change it.
+        # Scaling a number beyond its own precision would change it.
         return once("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
     return _exact(node, fragment("round({0}, {1}::INT)", value, digits))
 
@@ -86,7 +86,7 @@ def _truncate(node: exp.Expr) -> exp.Expr:
         return _exact(node, fragment("trunc({0})", value))
     if constant_int(digits) is not None and kind_of(value) in EXACT:
         return _exact(node, fragment("trunc({0}, {1}::INT)", value, digits))
-    # Of fewer digits than a number can have the engine takes none away.
+    # DuckDB ignores a negative number of digits beyond the range of a double.
     return _exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))
 
 
@@ -118,7 +118,7 @@ def _infinite(node: exp.Expr) -> exp.Expr:
 
 
 def _extreme(name: str) -> Rule:
-    """NULL when any part is, which the engine's own leaves out; NaN when any part is."""
+    """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, which DuckDB skips, and NaN if any is NaN."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node)

@@ -1,4 +1,4 @@
-"""A value read as the type that its place demands: texts as times, whole numbers as floats, event values as any."""
+"""Implicit conversions to the type that a context requires: texts to times, INT64 to FLOAT64, events' values to any."""
 
 from typing import Final
 
@@ -16,12 +16,12 @@ from cordwood.sql.typing import kind_of
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
     if isinstance(node, exp.Null) and kind in MOMENTS:
-        return fragment(f"NULL::{NAMES[kind]}")  # the engine's functions of times choose by the type
+        return fragment(f"NULL::{NAMES[kind]}")  # DuckDB's functions of times are overloaded by type
     return read_by(_READERS, node, kind)
 
 
 def clock(node: exp.Expr) -> exp.Expr:
-    """Any time as a wall clock in UTC: what the engine's date functions work on."""
+    """Return any time as its wall clock in UTC, which DuckDB's date functions take."""
     own = kind_of(node)
     if isinstance(node, exp.Null):
         return read_as(node, Kind.DATETIME)
@@ -43,7 +43,7 @@ def _try_cast(kind: Kind) -> Reader:
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
-    """A text as a time, by BigQuery's own spelling of one; `node` tells whether a failure is NULL."""
+    """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
     if is_doubtful(value, kind):
         texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + is_none(value, kind))]
         return once(_of_rows(node, kind), value, texts=texts)
@@ -53,14 +53,13 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _of_rows(node: exp.Expr, kind: Kind) -> str:
-    """The template over a pattern and a message.
+    """Return the template that parses a column of texts, over a pattern and a message.
 
-    The engine reads most texts at once, three times as fast as their form is looked at: what it does not read is.
-
-    Its reader takes more than BigQuery's does, so that it is not asked where a glance tells of another form.
+    DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
+    matched. Its parser accepts more than BigQuery's, so it is skipped if a cheap test finds another form.
     """
     cast = "try_cast" if is_safe(node) else "cast"
-    # Small letters, and hours of one digit in an offset.
+    # Accepts lower-case letters, and offsets with one-digit hours.
     plain = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
     bad = fail_with(node, "{1}")
     looked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({plain} AS {NAMES[kind]}) ELSE {bad} END"
@@ -69,7 +68,7 @@ def _of_rows(node: exp.Expr, kind: Kind) -> str:
 
 _YEAR: Final = "@a LIKE '____-%-%' AND @a > '0001'"
 
-# Longer ones may have more digits than a fraction has; of a wall clock nothing that could be a zone.
+# Longer texts may have too many fractional digits; a wall clock must not end in a possible zone.
 _PLAINLY: Final = {
     Kind.TIMESTAMP: f"{_YEAR} AND length(@a) <= 35",
     Kind.DATETIME: f"{_YEAR} AND length(@a) IN (10, 19)",

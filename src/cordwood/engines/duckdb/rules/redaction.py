@@ -1,4 +1,4 @@
-"""Texts of events with what is personal hidden in them: the macros that the session has made for each mode."""
+"""Redaction of events' texts by the macros that the session has created for each mode."""
 
 from sqlglot import exp
 
@@ -32,10 +32,10 @@ def _event(node: exp.Expr) -> exp.Expr:
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
-    """Whatever the text is, the name of its field says what it is, and so are the texts of an array there.
+    """Redact a value whose field name marks it as secret: hide any text, and the texts of an array, as a whole.
 
-    A record is looked through like any. Where none was ever seen, it is spared the look, and hidden whole if there is
-    one after all.
+    Records are redacted like other values. If no record was seen at the path, records are not searched, and one that
+    occurs nevertheless is hidden as a whole.
     """
     secret = operation_of(node, RedactedSecret)
     if secret is not None and not secret.may_be_record:

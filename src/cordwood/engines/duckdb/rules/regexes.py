@@ -1,4 +1,4 @@
-"""Regular expressions: RE2 in both, but no match is NULL, and places are counted in characters."""
+"""Regular expressions: RE2 in both dialects, but no match is NULL, and positions count characters."""
 
 from typing import Final
 
@@ -15,14 +15,17 @@ from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
 from cordwood.sql.operations import RegexMatch
 from cordwood.sql.typing import kind_of
 
-# A pattern without the brackets that capture nothing, and whether one of several is left: asked of the pattern itself.
+# Tests at run time whether a pattern has more than one capturing group, after removal of escapes and other brackets.
 _BARE: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
 _HAS_SEVERAL: Final = rf"regexp_matches({_BARE}, '(?s)\(.*\(')"
 _ONE_GROUP: Final = "Regular expressions passed into extraction functions must not have more than 1 capturing group."
 
 
 def _by_group(node: exp.Expr, all_of: str) -> str:
-    """The engine wants to know the group before it runs, and so each has a call of its own."""
+    """Return the call that extracts the capturing group.
+
+    DuckDB needs a constant group, so there is one call per group.
+    """
     spelled = constant_text(node.expression)
     whole, group = (f"regexp_extract_all({all_of}, @b, {at})" for at in (0, 1))
     if spelled is None:
@@ -32,7 +35,10 @@ def _by_group(node: exp.Expr, all_of: str) -> str:
 
 
 def _is_broken(node: exp.Expr) -> bool:
-    """Whether SAFE must answer NULL: the engine reads literal patterns before it runs, where TRY cannot help."""
+    """Return whether SAFE yields NULL for a broken pattern.
+
+    DuckDB compiles literal patterns early, where TRY has no effect.
+    """
     spelled = constant_text(node.expression)
     return spelled is not None and is_safe(node) and is_broken(spelled)
 
@@ -66,7 +72,10 @@ def _matches(node: exp.Expr) -> exp.Expr:
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    """Without a match NULL; with a match whose group took no part, NULL too: of all matches the engine knows that, of one not."""
+    """Lower REGEXP_EXTRACT: NULL without a match, and NULL for a group that did not take part in the match.
+
+    DuckDB distinguishes the latter in regexp_extract_all only.
+    """
     _refuse_bytes(node)
     if _is_broken(node) or not _one_group_at_most(node):
         return fragment("NULL::VARCHAR")
@@ -85,7 +94,7 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
-        return fragment("NULL::VARCHAR")  # the text begins before the place from which it is looked at
+        return fragment("NULL::VARCHAR")  # `^` matches only at the beginning of the text, which is before the position
     low = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
     found = _by_group(node, f"substring(@a, {low[0]})")
     body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({found}, {low[1]}) END"
@@ -117,7 +126,7 @@ def _replace(node: exp.Expr) -> exp.Expr:
 
 
 def _place(node: exp.Expr) -> exp.Expr:
-    """REGEXP_INSTR: the text is parted by its matches, and the lengths of the parts before one are added up."""
+    """Lower REGEXP_INSTR: add up the lengths of the text before the match."""
     _refuse_bytes(node)
     if not _one_group_at_most(node):
         return fragment("NULL::BIGINT")
@@ -143,7 +152,10 @@ def _place(node: exp.Expr) -> exp.Expr:
 
 
 def _text_before(rest: str, whole: str, count: str) -> str:
-    """How many characters stand before the wanted match: each earlier match is looked for after the one before."""
+    """Return SQL for the number of characters before the wanted match.
+
+    Each match is searched for after the previous one.
+    """
     step = "struct_pack(at := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1 + length(_m.text), "
     step += "began := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1, text := _m.text)"
     listed = f"list_transform(list_slice({whole}, 1, {count}), lambda _t: struct_pack(at := 0::BIGINT, began := 0::BIGINT, text := _t))"

@@ -16,7 +16,7 @@ def _unnest(node: exp.Expr) -> exp.Expr:
         return node
     array, alias = node.expressions[0], node.args.get("alias") or exp.TableAlias()
     names = [alias.name, *(column.name for column in alias.columns)]
-    # Resolved trees name the relation and its element; in others a struct's fields are the columns.
+    # Resolved trees name the relation and its element; in other trees a struct's fields are the columns.
     source = _elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
     return _aliased(source, names[0] or names[-1])
 
@@ -27,7 +27,7 @@ def _element_of(array: exp.Expr) -> Datatype | None:
 
 
 def _elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> exp.Expr:
-    """`_e` is the element."""
+    """Return a sub-query over the elements of an array, each of which is called `_e`."""
     element = _element_of(array)
     is_spread = spread and element is not None and element.kind is Kind.STRUCT
     parts = [array, named(name or "_element")]
@@ -45,7 +45,7 @@ def _aliased(source: exp.Expr, relation: str) -> exp.Expr:
 
 
 def _set_operation(node: exp.Expr) -> exp.Expr:
-    """Structs of both sides get the names that the first side gives them."""
+    """Align the structs of all branches to the field names of the first."""
     for at, datatype in enumerate(node.meta_get("columns") or ()):
         if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
             for select in _branches(node):
@@ -73,7 +73,7 @@ def _align(select: exp.Expr, at: int, datatype: Datatype) -> None:
 
 
 def _join(node: exp.Expr) -> exp.Expr:
-    """An outer join of an array needs no condition in BigQuery."""
+    """Lower a join of an array without a condition: BigQuery needs none in an outer join."""
     bare = node.args.get("on") is None and not node.args.get("using")
     if bare and node.args.get("side"):
         node.set("on", exp.true())
@@ -83,7 +83,10 @@ def _join(node: exp.Expr) -> exp.Expr:
 
 
 def _own_aggregates(select: exp.Expr) -> exp.Expr:
-    """An aggregate over columns of the query around is the inner one's in BigQuery; the engine takes it for the outer's."""
+    """Bind aggregates over columns of an outer query to the inner query, as BigQuery does.
+
+    DuckDB would compute them in the outer query.
+    """
     own = _relations(select) if select.find_ancestor(exp.Select) is not None else []
     for aggregate in select.find_all(exp.AggFunc) if own else []:
         columns = list(aggregate.find_all(exp.Column))
@@ -100,7 +103,7 @@ def _relations(select: exp.Expr) -> list[str]:
 
 
 def _say_with(column: exp.Expr, relation: str) -> None:
-    """The column as it is, said with one of the query's own."""
+    """Replace the column by an equal expression that mentions a relation of the inner query."""
     said = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), named(relation))
     column.replace(typed_as(said, datatype_of(column)))
 

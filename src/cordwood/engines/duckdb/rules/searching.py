@@ -1,4 +1,4 @@
-"""CONTAINS_SUBSTR: a text is looked for in values of any type, and in their parts."""
+"""CONTAINS_SUBSTR: search for a text in values of any type and in their parts."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
 
-# Values, and no names of fields.
+# The scalars of a JSON value, without field names.
 _LEAVES: Final = (
     "list_filter(list_concat([{0}], json_extract({0}, '$..*')), lambda _j: json_type(_j) NOT IN ('OBJECT', 'ARRAY'))"
 )
@@ -27,7 +27,7 @@ def _contains(node: exp.Expr) -> exp.Expr:
 
 
 def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: int) -> exp.Expr:
-    """NULL where no part has it and one is not known."""
+    """Return the test whether a part of the value contains the text; NULL if none does and one of them is NULL."""
     if datatype is None or datatype == STRING:
         return fragment("contains(lower({0}), {1})", value, wanted)
     if datatype.kind is Kind.STRUCT:

@@ -1,4 +1,4 @@
-"""Values spelled out: as people read them (%t of FORMAT), and as the literals that BigQuery reads them from (%T)."""
+"""Values as text for FORMAT: %t as CAST prints them, and %T as BigQuery's literals."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.typing import datatype_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
 
-# Pairs of digits. After a byte that is not printable, a digit would be read as part of it, and is said by its number, too.
+# Pairs of hexadecimal digits. Digits after an unprintable byte would extend its escape, so they are escaped with it.
 _PAIRS: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _MARKS: Final = ('"', "'", "`")
 _CONTROL: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 
 def _bytes(*marks: str) -> str:
-    """What is said of bytes: `marks` and backslashes with a backslash before them."""
+    """Return SQL that escapes bytes: `marks` and backslashes get a backslash in front."""
     marked = ", ".join(f"'{ord(mark):X}'" for mark in ("\\", *marks))
     said = (
         r"CASE WHEN _h = '09' THEN '\t' WHEN _h = '0A' THEN '\n' WHEN _h = '0D' THEN '\r'"
@@ -30,7 +30,7 @@ def _bytes(*marks: str) -> str:
 
 
 def _letters(text: str) -> str:
-    """What is said of a text, its quotes aside."""
+    """Return SQL that escapes a text, except for its quotes."""
     said = text
     for letter, code in (("\\", 92), ("n", 10), ("r", 13), ("t", 9)):
         said = f"replace({said}, chr({code}), '\\{letter}')"
@@ -40,7 +40,7 @@ def _letters(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In double quotes, unless the text has such and no single ones."""
+    """Return the text in double quotes, or in single quotes if it contains only double ones."""
     said = _letters(text)
     return (
         f"CASE WHEN contains({text}, '\"') AND NOT contains({text}, '''') THEN '''' || ({said}) || ''''"
@@ -56,7 +56,7 @@ _LITERALS: Final = {
     Kind.STRING: _quoted("@a"),
     Kind.JSON: f"'JSON ' || {_quoted('@a::VARCHAR')}",
 }
-# What has no literal of its own is cast to be one.
+# Values without a literal form are printed as casts.
 _FLOAT: Final = "CASE WHEN @a IN ('nan', 'inf', '-inf') THEN 'CAST(\"' || @a || '\" AS FLOAT64)' ELSE @a END"
 _NAMED: Final = {
     Kind.INTERVAL: "'INTERVAL \"' || {0} || '\" YEAR TO SECOND'",
@@ -65,12 +65,12 @@ _NAMED: Final = {
 
 
 def readable(value: exp.Expr) -> exp.Expr:
-    """As CAST writes it; arrays and structs in brackets."""
+    """Return a value as CAST prints it, with arrays and structs in brackets."""
     return _readable(value, datatype_of(value), depth=0)
 
 
 def literal_of(value: exp.Expr) -> exp.Expr:
-    """As a literal of the same type."""
+    """Return a value as a literal of the same type."""
     return _literal(value, datatype_of(value), depth=0)
 
 
@@ -96,7 +96,7 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
 
 
 def _pointed(told: exp.Expr, datatype: Datatype | None) -> exp.Expr:
-    """A whole FLOAT64 shows that it is none of the whole numbers."""
+    """Append `.0` to an integral FLOAT64, to distinguish it from an INT64."""
     if datatype is None or datatype.kind is not Kind.FLOAT64:
         return told
     return once("CASE WHEN regexp_full_match(@a, '-?[0-9]+') THEN @a || '.0' ELSE @a END", told)

@@ -1,4 +1,4 @@
-"""Text functions: by code point, counted from one, negative positions from the end, NULL in is NULL out."""
+"""Text functions: positions are code points counted from one, negative ones from the end; NULL arguments give NULL."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ from cordwood.sql.operations import TextPosition
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
-# What BigQuery's TRIM takes off when it is not told: Unicode's white space.
+# Unicode's white space, which BigQuery's TRIM removes by default.
 _WHITE: Final = (
     "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || "
     + " || ".join(f"chr({code})" for code in (*range(8192, 8203), 8232, 8233, 8239, 8287, 12288))
@@ -25,7 +25,7 @@ _WHITE: Final = (
 
 
 _LONGEST: Final = 1 << 30
-# A mark before every byte keeps a match from beginning in the middle of one.
+# A mark before every byte keeps a match from beginning between the two digits of a byte.
 _SPACED: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
 
@@ -38,7 +38,7 @@ def is_bytes(node: exp.Expr) -> bool:
 
 
 def _hexed(node: exp.Expr, template: str, *rest: exp.Expr) -> exp.Expr:
-    """The engine's text functions refuse bytes: those are worked on as hexadecimal text and put back."""
+    """Apply a template to bytes as hexadecimal text, because DuckDB's text functions reject bytes."""
     return once(f"unhex({template})", fragment("hex({0})", node), *rest)
 
 
@@ -73,7 +73,7 @@ def _plain_substring(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: e
 
 
 def _checked_length(node: exp.Expr, length: exp.Expr, name: str) -> str:
-    """The engine counts no further than to a length that no text has."""
+    """Return the length argument of SUBSTR, limited to a value that DuckDB accepts and no text reaches."""
     known = constant_int(length)
     if known is not None and 0 <= known <= _LONGEST:
         return name
@@ -113,13 +113,16 @@ def _trim(node: exp.Expr) -> exp.Expr:
 
 
 def wide(name: str) -> str:
-    """Every byte of a hexadecimal text as one character: so sets of bytes are sets of characters."""
+    """Return SQL that maps each byte of a hexadecimal text to one character.
+
+    So functions of character sets work on sets of bytes.
+    """
     each = f"list_transform(regexp_extract_all({name}, '..'), lambda _h: chr(256 + CAST('0x' || _h AS INT)))"
     return f"coalesce(array_to_string({each}, ''), '')"
 
 
 def narrow(text: str) -> str:
-    """The bytes of what was made wide."""
+    """Return SQL that maps the result of `wide` back to bytes."""
     each = f"list_transform(string_split({text}, ''), lambda _c: printf('%02X', ord(_c) - 256))"
     return f"CASE WHEN {text} = '' THEN ''::BLOB ELSE unhex(array_to_string({each}, '')) END"
 
@@ -183,7 +186,7 @@ def _replace_bytes(value: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
 
 
 def _concat(node: exp.Expr) -> exp.Expr:
-    """NULL when any part is: `||` does that, the engine's concat does not."""
+    """Lower CONCAT to `||`, which is NULL if any part is, unlike DuckDB's concat."""
     parts = [as_joinable(part) for part in node.expressions]
     if len(parts) == 1:
         return fragment("({0})", parts[0])
@@ -202,7 +205,7 @@ def _joined(node: exp.Expr) -> exp.Expr:
 
 
 def _split(node: exp.Expr) -> exp.Expr:
-    """An empty text has one empty part; an empty delimiter parts every character."""
+    """Lower SPLIT: an empty text has one empty part; an empty delimiter splits into characters."""
     value, delimiter = as_text(node.this), node.expression
     if is_bytes(value):
         return _split_bytes(node, value, delimiter)
@@ -230,7 +233,7 @@ def _position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """INSTR: all places at which the part begins, the wanted one from the front or, below zero, from the back."""
+    """Lower INSTR: list all positions of the part, and choose from the front or, if negative, from the back."""
     start = node.args.get("position") or exp.Literal.number(1)
     count = node.args.get("occurrence") or exp.Literal.number(1)
     bad = fail(node, "INSTR position cannot be 0"), fail(node, "INSTR occurrence must be positive")
@@ -261,7 +264,7 @@ def _reverse(node: exp.Expr) -> exp.Expr:
     if is_bytes(value):
         pairs = "list_reverse(regexp_extract_all(@a, '..'))"
         return _hexed(value, f"CASE WHEN @a IS NULL THEN NULL ELSE array_to_string({pairs}, '') END")
-    # The engine's own keeps what is written together in its order: right where each character is a byte.
+    # DuckDB's reverse keeps combined characters together, so it is used only if each character is a byte.
     taken_apart = f"array_to_string(list_reverse(string_split({few_characters(node, 'REVERSE')}, '')), '')"
     return once(f"CASE WHEN strlen(@a) = length(@a) THEN reverse(@a) ELSE {taken_apart} END", value)
 

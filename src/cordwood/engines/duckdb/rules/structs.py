@@ -1,4 +1,4 @@
-"""STRUCT values: fields without a name are named by their place, and the first element's names are the array's."""
+"""STRUCT values: fields without a name are named by position, and the first element's names are the array's."""
 
 from sqlglot import exp
 
@@ -50,7 +50,7 @@ def as_element(item: exp.Expr, element: Datatype) -> exp.Expr:
 
 
 def _field(node: exp.Expr) -> exp.Expr:
-    """A field of a STRUCT; of JSON it is the value under that key."""
+    """Lower access to a field of a STRUCT; for JSON it is the value under that key."""
     if kind_of(node.this) is Kind.ARRAY:
         return _field_of_elements(node)
     if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
@@ -61,7 +61,7 @@ def _field(node: exp.Expr) -> exp.Expr:
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
-    """`UNNEST(orders.items)`: the field of every element, arrays among them joined."""
+    """Lower `UNNEST(orders.items)`: the field of every element; fields that are arrays are concatenated."""
     base = datatype_of(node.this)
     field = field_of(base.element if base else None, node.expression.name)
     if field is None:
@@ -72,7 +72,7 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _rows(node: exp.Expr) -> exp.Expr:
-    """SELECT AS STRUCT: columns become fields, which are told apart."""
+    """Lower SELECT AS STRUCT: columns become fields with unique names."""
     if str(node.args.get("kind") or "").upper() == "STRUCT":
         fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
         for at, item in enumerate(node.expressions):

@@ -1,4 +1,4 @@
-"""PARSE_TIMESTAMP and its like: a regular expression whose groups are put together."""
+"""PARSE_TIMESTAMP and similar functions: a regular expression whose groups are assembled to a time."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -51,7 +51,7 @@ _BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
 
 
 def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
-    """Where the text does not match, all groups are empty: an error then, or NULL."""
+    """Return the parsed time; all groups are empty if the text does not match, which is an error or NULL."""
     names = ", ".join(own_text(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     found = {element: f"_p.g{group - 1}" for element, group in reading.last.items()}
@@ -68,13 +68,13 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
 
 
 def _wrongs(found: dict[str, str]) -> list[str]:
-    """Numbers outside their range, where there are numbers."""
+    """Return conditions for numbers that are out of their range."""
     bounds = ((found[key], *_BOUNDS[key]) for key in found if key in _BOUNDS)
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
 def _moment(groups: Groups, kind: Kind) -> str:
-    """Template over the groups `_p`: the wall clock, or with a zone or an epoch the TIMESTAMP itself."""
+    """Return the template over the groups `_p`: a wall clock, or with a zone or an epoch the TIMESTAMP itself."""
     if "s" in groups.found:
         micro = f"CAST({groups.found['s']} AS BIGINT) * 1000000"
         return f"make_timestamptz({micro})" if kind is Kind.TIMESTAMP else f"make_timestamp({micro})"

@@ -1,4 +1,4 @@
-"""Times from their parts and their parts from them: EXTRACT, constructors, epochs, and the moment of the call."""
+"""Conversions between times and their parts: EXTRACT, constructors, epochs, and the current time."""
 
 from typing import Final
 
@@ -52,13 +52,13 @@ def _extract(node: exp.Expr) -> exp.Expr:
 
 
 def _read(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """What the function is of, as that kind of time."""
+    """Return the argument converted to that type of time."""
     value = node.this
     return text_to_time(node, value, kind) if kind_of(value) is Kind.STRING else read_as(value, kind)
 
 
 def _timestamp(node: exp.Expr) -> exp.Expr:
-    """TIMESTAMP(x[, zone]): a text or a wall clock, in the zone when it names none of its own."""
+    """Lower TIMESTAMP(x[, zone]): the zone applies to a text without a zone and to a wall clock."""
     value, zone = node.this, node.args.get("zone")
     if zone is None:
         return _read(node, Kind.TIMESTAMP)
@@ -68,7 +68,7 @@ def _timestamp(node: exp.Expr) -> exp.Expr:
 
 
 def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
-    """The zone counts where the text names none."""
+    """Parse a text as a TIMESTAMP; the zone applies if the text has none."""
     wall = attempt(node, "CAST(@a AS TIMESTAMP)", copied(value))
     own = attempt(node, "CAST(@a AS TIMESTAMPTZ)", copied(value))
     names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
@@ -77,7 +77,7 @@ def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
 
 
 def _datetime(node: exp.Expr) -> exp.Expr:
-    """DATETIME(date, time), or a moment's wall clock in a zone."""
+    """Lower DATETIME(date, time), and the wall clock of a TIMESTAMP in a zone."""
     value, other = node.this, node.args.get("expression")
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
         return _read(node, Kind.DATETIME)
@@ -117,7 +117,7 @@ def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
 def _time_of_parts(node: exp.Expr) -> exp.Expr:
     parts = [node.args[key] for key in ("hour", "min", "sec")]
     bad = fail(node, "Input calculates to invalid time")
-    # The engine takes 24:00:00 and 23:59:60.
+    # DuckDB accepts 24:00:00 and 23:59:60.
     made = f"CASE WHEN @a > 23 OR @c > 59 THEN {bad} ELSE make_time(@a, @b, @c::DOUBLE) END"
     return attempt(node, made, *parts)
 
@@ -139,7 +139,7 @@ def _to_epoch(size: int) -> Rule:
         value = read_as(node.this, Kind.TIMESTAMP)
         if size == 1:
             return fragment("epoch_us({0})", value)
-        # Whole units before the moment, also before 1970.
+        # Rounds down, also before 1970.
         micros = f"(epoch_us(@a) - (epoch_us(@a) % {size} + {size}) % {size})"
         return once(f"{micros} // {size}", value)
 
@@ -154,13 +154,13 @@ def _from_days(node: exp.Expr) -> exp.Expr:
     return once(_counted(node, Kind.DATE, "('1970-01-01'::DATE + @a::INT)", (_FIRST_DAY, _LAST_DAY)), node.this)
 
 
-# From 0001-01-01 to 9999-12-31, counted from 1970.
+# 0001-01-01 and 9999-12-31 as days since 1970.
 _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
 
 
 def _counted(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
-    """By the count: what is made of one too large is an error of the engine's before it can be looked at."""
+    """Check the range of the count, because DuckDB fails with its own error on a time that is too large."""
     bad = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
     return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {bad} ELSE {moment} END"
 

@@ -1,4 +1,4 @@
-"""Times as text: FORMAT_TIMESTAMP and its like, element by element, and CAST(… AS STRING)."""
+"""Times as text: FORMAT_TIMESTAMP and similar functions, element by element, and CAST(… AS STRING)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -30,10 +30,10 @@ _SIGNED: Final = f"CASE WHEN {_OFFSET} < 0 THEN '-' ELSE '+' END"
 _HOURS: Final = f"printf('%02d', abs({_OFFSET}) // 60)"
 _MINUTES: Final = f"printf('%02d', abs({_OFFSET}) % 60)"
 
-# What the engine's strftime says as BigQuery does.
+# The elements that DuckDB's strftime prints as BigQuery does.
 _SAME: Final = frozenset("YmdHMSjyabABpIuwVWU%G")
 
-# @a is the wall clock that is written, @b the same moment's in UTC.
+# @a is the wall clock to print, @b the same time in UTC.
 _PARTS: Final = {
     "C": "printf('%02d', year(@a) // 100)",
     "c": "strftime(@a, '%a %b ') || printf('%2d', day(@a)) || strftime(@a, ' %H:%M:%S %Y')",
@@ -83,7 +83,7 @@ _WRAPPERS: Final = tuple(WRITTEN_AS)
 
 
 def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
-    """The value as that kind of time in the format's words."""
+    """Format the value as that type of time."""
     if kind is Kind.TIME:
         utc = local = fragment("('1970-01-01'::DATE + {0})", read_as(value, Kind.TIME))
     elif kind is Kind.TIMESTAMP:
@@ -117,13 +117,13 @@ def _fraction(digits: int) -> Said | str:
 
 
 def _joined(pieces: Iterable[Said | str]) -> tuple[str, list[exp.Expr]]:
-    """The template of a wall clock @a, and the formats in its holes."""
+    """Return the template over a wall clock @a, and the format texts for its holes."""
     whole, shapes = merged(pieces, lambda at: f"strftime(@a, {{{at}}})")
     return " || ".join(whole), shapes
 
 
 def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """As CAST writes it: a fraction of three or six digits, or none; a TIMESTAMP with its zone."""
+    """Return a time as CAST prints it: three or six fractional digits, or none; a TIMESTAMP with its offset."""
     kind = kind_of(value)
     if kind is Kind.DATE:
         return fragment("{0}::VARCHAR", value)
@@ -141,7 +141,7 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def time_text(value: exp.Expr, kind: Kind) -> exp.Expr:
-    """As JSON has it: a T between date and clock, and Z for UTC."""
+    """Return a time as JSON contains it: with a T between date and clock, and Z for UTC."""
     if kind is Kind.TIME:
         return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", fragment("('1970-01-01'::DATE + {0})", value))
     wall = naive(value) if kind is Kind.TIMESTAMP else value
@@ -156,7 +156,7 @@ _SUBSECOND: Final = (
 
 
 def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
-    """CAST(time AS STRING FORMAT …)."""
+    """Lower CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
     pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
     local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else clock(value)

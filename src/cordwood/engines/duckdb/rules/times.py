@@ -1,4 +1,4 @@
-"""Times: adding, cutting, counting between, taking parts, making and converting them."""
+"""Arithmetic with times: adding, truncating, differences, buckets and generated arrays."""
 
 from typing import Final
 
@@ -34,14 +34,14 @@ _MAKERS: Final = {
 
 
 def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
-    """An INTERVAL of so many units."""
+    """Return an INTERVAL of a number of units."""
     if unit not in _MAKERS:
         unsupported(node, f"The unit {unit}")
     return typed_as(fragment(_MAKERS[unit], _as_count(count), does=Interval(unit)), INTERVAL)
 
 
 def _as_count(count: exp.Expr) -> exp.Expr:
-    """The parser hands the number of an INTERVAL over as text."""
+    """Return the count of an INTERVAL as a number; the parser returns it as text."""
     if isinstance(count, exp.Literal) and count.is_string:
         return exp.Literal.number(counted(count.this, count))
     return read_as(count, Kind.INT64)
@@ -62,7 +62,7 @@ def _shift(sign: str) -> Rule:
 def _shifted(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
     value, unit = read_as(node.this, kind), unit_of(node.args.get("unit"))
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS:
-        # Whole microseconds on the number line: the engine's zone-aware addition is slower by far.
+        # Integer arithmetic on microseconds: DuckDB's zone-aware addition is much slower.
         moved = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
         return attempt(node, _in_calendar(node, moved, kind), value, _as_count(node.expression))
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
@@ -70,13 +70,13 @@ def _shifted(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
         moved = _in_calendar(node, f"@a {sign} CAST({days} AS INT)", kind)
         return attempt(node, moved, value, _as_count(node.expression))
     start = clock(value) if kind is Kind.TIMESTAMP else value
-    # The engine's sums of dates and months are DATETIMEs.
+    # In DuckDB, a date plus months is a TIMESTAMP.
     moved = _in_calendar(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
     return _back(attempt(node, moved, start, span(node.expression, unit, node)), kind)
 
 
 def _in_calendar(node: exp.Expr, moved: str, kind: Kind) -> str:
-    """Not looked at a little from now: what may fail is no bound that reaches a scan."""
+    """Check the calendar range, except close to the current time: an expression that may fail prunes no scan."""
     count = constant(node.expression)
     is_near = isinstance(count, (int, str)) and len(str(count)) < _MANY_DIGITS
     return moved if is_near and _is_now(node.this) else in_calendar(node, moved, kind)
@@ -87,12 +87,12 @@ def _is_now(value: exp.Expr) -> bool:
     return bool(slots) and value.find(exp.Column) is None
 
 
-# Of days, minutes and so on from now: fewer digits lead to no year beyond 9999.
+# Fewer digits than this, as a count of any unit from now, cannot lead beyond the year 9999.
 _MANY_DIGITS: Final = 4
 
 
 def cut(unit: str, node: exp.Expr) -> str:
-    """Template that cuts the wall clock @a to the unit."""
+    """Return the template that truncates the wall clock @a to the unit."""
     begin = week_start(unit)
     if begin is not None:
         return f"date_trunc('week', @a - to_days({begin})) + to_days({begin})" if begin else "date_trunc('week', @a)"
@@ -121,12 +121,15 @@ def _truncate(node: exp.Expr) -> exp.Expr:
 
 
 def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
-    """By what the clocks of the zone show beyond the unit: so an hour that they show twice is cut twice."""
+    """Subtract what the zone's wall clock shows beyond the unit.
+
+    So an hour that occurs twice is truncated to itself.
+    """
     beyond = f"((epoch_us({{1}}) + {_SINCE_YEAR_1}) % {size})"
     return fragment(f"make_timestamptz(epoch_us({{0}}) - {beyond})", value, wall_in(copied(value), zone))
 
 
-# Microseconds, whole days of them.
+# In microseconds; a whole number of days.
 _SINCE_YEAR_1: Final = 62_135_596_800_000_000
 
 
@@ -158,7 +161,7 @@ _YEARLY: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "t
 
 
 def _timestamp_difference(node: exp.Expr) -> exp.Expr:
-    """Whole units that fit between two moments."""
+    """Lower TIMESTAMP_DIFF: the number of whole units between two times."""
     size = MICROSECONDS.get(unit_of(node.args.get("unit")))
     if size is None:
         return _boundaries(node)
@@ -168,12 +171,12 @@ def _timestamp_difference(node: exp.Expr) -> exp.Expr:
 
 
 def _difference(node: exp.Expr) -> exp.Expr:
-    """By the type of what is counted between, whatever the function's name says."""
+    """Lower a difference by the types of its arguments, independent of the function's name."""
     return _timestamp_difference(node) if are_moments(node) else _boundaries(node)
 
 
 def _boundaries(node: exp.Expr) -> exp.Expr:
-    """Boundaries of the unit that lie between two wall clocks."""
+    """Return the number of unit boundaries between two wall clocks."""
     unit = unit_of(node.args.get("unit"))
     later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
     begin = week_start(unit)
@@ -196,7 +199,7 @@ def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
 
 
 def _bucket(node: exp.Expr) -> exp.Expr:
-    """Times cut to a grid of any width, laid from an origin."""
+    """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
     kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
     value, width, *rest = node.expressions
     origin = clock(read_as(rest[0], kind)) if rest else fragment("TIMESTAMP '1950-01-01'")
@@ -207,7 +210,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
 
 
 _OF_MONTHS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
-# The engine's own buckets of months forget the day and the clock of their origin.
+# DuckDB's own buckets of months ignore the day and time of their origin.
 _MONTHS: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
 _GAP: Final = "date_diff('month', @c, @a)"
 _FROM_ORIGIN: Final = f"({_GAP} - ({_GAP} % {_MONTHS} + {_MONTHS}) % {_MONTHS})"
@@ -227,14 +230,17 @@ def _timestamps(node: exp.Expr) -> exp.Expr:
     return _series(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
-# Of months the shortest, forward and backward: one step too many is left out below.
+# The shortest month, forward and backward; a step too many is filtered out below.
 _STEP_US, _STEP_BACK_US = (
     f"(epoch_us('2023-{month}-01'::TIMESTAMP + @c) - epoch_us('2023-{month}-01'::TIMESTAMP))" for month in ("02", "03")
 )
 
 
 def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, moment: str) -> exp.Expr:
-    """Every moment counted from the start: a month after the 31st ends early, the one after it does not."""
+    """Return a generated array, each element computed from the start.
+
+    Adding month by month would not return to the 31st after a shorter month.
+    """
     if any(is_null(node.args[key]) for key in ("start", "end")):
         return fragment("NULL")
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"

@@ -1,4 +1,4 @@
-"""Window functions: results cast outside of OVER, and frames that end before they begin."""
+"""Window functions: casts outside of OVER, and frames that end before they begin."""
 
 from sqlglot import exp
 
@@ -13,7 +13,7 @@ from cordwood.sql.windowed import spread
 
 def _window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
-    # A copy: what stands in the tree cannot stand in its own replacement.
+    # A copy, because a node cannot be part of its own replacement.
     return fragment(f"{{0}}::{cast}", copied(node)) if cast else spread(node)
 
 

@@ -1,4 +1,4 @@
-"""The turns of phrase that the rules share: failing, reading one type as another, writing a part once."""
+"""Building blocks that the rules share: failing, converting between types, evaluating a part once."""
 
 import re
 from collections.abc import Sequence
@@ -47,19 +47,19 @@ def null() -> exp.Expr:
 
 
 def fail(node: exp.Expr, message: str) -> str:
-    """Template text that raises a value error, or is NULL where the author wrote SAFE. The message is one of ours."""
+    """Return template text that raises a value error, or NULL inside SAFE; the message must be a constant."""
     return fail_with(node, own_text(RAISED + message))
 
 
 def fail_with(node: exp.Expr, message: str) -> str:
-    """The same of a message that is template text: the hole of a text that begins with `RAISED`."""
+    """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
     return "NULL" if is_safe(node) or _may_not_count(node) else f"error({message})"
 
 
 def _may_not_count(node: exp.Expr) -> bool:
-    """In a query or an aggregate under a branch: the engine runs it though the branch be not taken; it must not fail.
+    """Return whether the node must not fail: DuckDB evaluates queries and aggregates below a branch in any case.
 
-    Nor where a window is parted or ordered: the engine lets nothing that can fail so stand there.
+    The same holds for PARTITION BY and ORDER BY of a window, where DuckDB accepts no expression that may fail.
     """
     in_query = False
     while node.parent is not None:
@@ -75,7 +75,7 @@ def _may_not_count(node: exp.Expr) -> bool:
 
 
 def is_simple(node: exp.Expr) -> bool:
-    """Whether writing it twice costs nothing."""
+    """Return whether evaluating the node twice costs nothing."""
     if is_fragment(node):
         return (does(node, Recast) or not has_calls(node)) and all(map(is_simple, parts_of(node)))
     return isinstance(node, (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
@@ -84,7 +84,7 @@ def is_simple(node: exp.Expr) -> bool:
 
 
 def type_part(datatype: Datatype | None) -> exp.Expr | None:
-    """The engine's name of a type, as a part; None when a part of it is not known."""
+    """Return DuckDB's name of a type as a part; None if it is not completely known."""
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
@@ -104,7 +104,7 @@ def _struct_type(datatype: Datatype) -> exp.Expr | None:
 
 
 def field_part(datatype: Datatype, at: int) -> exp.Expr:
-    """What a field is called to the engine, as a part."""
+    """Return DuckDB's name of a field as a part."""
     name, before = datatype.fields[at][0], [label for label, _ in datatype.fields[:at]]
     if name and name not in before and name.lower() in map(str.lower, before):
         return named(told_apart(name, at), as_it_is=True)
@@ -119,7 +119,7 @@ _FIRST_AND_LAST: Final = {
 
 
 def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
-    """The template of a moment that fails before the year 1 and after 9999: the engine's own calendar is longer."""
+    """Return the template of a time that fails before the year 1 and after 9999, which DuckDB's calendar exceeds."""
     if kind not in _FIRST_AND_LAST:
         return moment
     first, last = _FIRST_AND_LAST[kind]
@@ -127,26 +127,26 @@ def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
     return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {bad} ELSE {moment} END"
 
 
-# Bytes: far more than any event has, and little enough to be made in a moment.
+# In bytes: far more than any event has, and fast to produce.
 MOST_REPLACED: Final = 64 * 1024 * 1024
 
 
 def bounded(node: exp.Expr) -> str:
-    """The replacement @c of what is replaced in @a: the engine holds what comes of it to no limit of its own."""
+    """Return the replacement @c for matches in @a, or fail if the result could be too large: DuckDB has no limit."""
     huge = fail(node, "Output of replacing is too large")
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MOST_REPLACED} THEN {huge} ELSE @c END"
 
 
 def few_characters(node: exp.Expr, name: str) -> str:
-    """The text @a of what is done character by character: a list of them is held to no limit of the engine's."""
+    """Return the text @a for work on a list of its characters, or fail if it is too long: DuckDB has no limit."""
     long = fail(node, f"{name} of a text of more than {MOST_CHARACTERS} characters")
     return f"CASE WHEN length(@a) > {MOST_CHARACTERS} THEN {long} ELSE @a END"
 
 
 def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once.
+    """Fill a template that refers to its parts as `@a`, `@b`…, such that expensive parts are evaluated only once.
 
-    `texts` are constants, written where they are said: as `{0}`, `{1}`…
+    `texts` are constants, inserted as `{0}`, `{1}`…
     """
     lifted = _lifted(template, parts)
     template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
@@ -165,7 +165,7 @@ def _said(at: int, lifted: Sequence[int]) -> str:
 
 
 def _lifted(template: str, parts: Sequence[exp.Expr]) -> list[int]:
-    """Which parts are worked out before the template; all that cost where the engine's TRY must not hold them."""
+    """Return the parts to evaluate before the template; all expensive ones if DuckDB's TRY must not cover them."""
     lifted = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
     if lifted and "try(" in template:
         return [at for at, part in enumerate(parts) if not is_simple(part)]
@@ -173,27 +173,27 @@ def _lifted(template: str, parts: Sequence[exp.Expr]) -> list[int]:
 
 
 def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
-    """Whether it may be written where it is said: it costs nothing, or is said once and may stand there."""
+    """Return whether the part may be inserted in place: it is cheap, or is used once and outside of TRY."""
     if is_simple(part):
         return True
     return template.count("@" + ascii_lowercase[at]) < 2 and "try(" not in template
 
 
 def attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """A template of `@a`, `@b`… that the engine may refuse: NULL then where the author wrote SAFE."""
+    """Fill a template of `@a`, `@b`… that may fail; inside SAFE a failure is NULL."""
     return once(f"try({template})" if is_safe(node) else template, *parts, texts=texts)
 
 
 def variant_text(value: exp.Expr) -> exp.Expr:
-    """An event's value as text, which the engine reads from its shredded columns without putting the value together."""
+    """Return an event's value as text, which DuckDB reads from shredded columns without reassembling the value."""
     return fragment("{0}::VARCHAR", value, does=AsText())
 
 
 def naive(node: exp.Expr) -> exp.Expr:
-    """A TIMESTAMP as its UTC wall clock: the engine's arithmetic on those is ten times faster."""
+    """Return a TIMESTAMP as its UTC wall clock, with which DuckDB calculates ten times as fast."""
     return fragment("make_timestamp(epoch_us({0}))", node, does=Recast())
 
 
 def instant(node: exp.Expr) -> exp.Expr:
-    """A UTC wall clock as the TIMESTAMP it is."""
+    """Return the TIMESTAMP of a UTC wall clock."""
     return fragment("make_timestamptz(epoch_us({0}))", node, does=Recast())

@@ -1,4 +1,4 @@
-"""Time zones: a moment's wall clock in a zone and back, zones being names or offsets."""
+"""Time zones, given by name or offset: the wall clock of a time in a zone, and back."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 
-# Of a zone that is known only when the query runs: the engine has names alone, so an offset is UTC and a shift.
+# A zone that is known only at run time: DuckDB has zones by name only, so an offset becomes UTC and a shift.
 _IS_OFFSET: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
 _PLACE: Final = f"CASE WHEN {_IS_OFFSET} THEN 'UTC' ELSE @b END"
 _TWO_DIGITS: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
@@ -21,7 +21,7 @@ _SHIFT: Final = (
 
 
 def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """What clocks in the zone show at the moment."""
+    """Return the wall clock in the zone at the given time."""
     if zone is None or is_utc(zone):
         return naive(moment)
     offset = offset_minutes(zone)
@@ -34,7 +34,7 @@ def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def moment_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """The moment at which clocks in the zone show this: the first, where they are set back and show it again."""
+    """Return the time at which the zone shows the wall clock; the first one if clocks are set back."""
     if zone is None or is_utc(zone) or offset_minutes(zone) is not None:
         return start_in(wall, zone)
     name = constant_text(zone)
@@ -49,7 +49,7 @@ def moment_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def start_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """The same of the start of a day, which few zones have twice."""
+    """Return the time of a wall clock that is unlikely to occur twice, such as the start of a day."""
     if zone is None or is_utc(zone):
         return instant(wall)
     offset = offset_minutes(zone)
