@@ -1,4 +1,4 @@
-"""The address of a ClickHouse, read: what the client is told of where it is, and how to get there."""
+"""Parse the address of a ClickHouse into the arguments of its client."""
 
 import ssl
 from collections.abc import Mapping
@@ -9,32 +9,32 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, u
 from cordwood.errors import BadSetting
 
 SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
-# What may stand behind the question mark of a server's address beside `secure`; the client knows these by name.
+# The options of a server's address beside `secure`; the client has parameters of the same names.
 _OF_TLS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
 _OPTIONS: Final = _OF_TLS | {"compress"}
 _FILES: Final = ("ca_cert", "client_cert", "client_cert_key")
-# The authorities that the client brings itself, instead of a file.
+# The value of a file option for the certificate authorities that the client ships.
 _BROUGHT: Final = "certifi"
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off"})
-# Without a word on it these are TLS.
+# On these ports TLS is the default.
 _TLS_PORTS: Final = frozenset({"443", "8443"})
 
 
 def is_inside(address: str) -> bool:
-    """Whether the engine runs inside this process."""
+    """Return whether the engine runs inside this process."""
     return address.startswith("chdb://")
 
 
 def client_arguments(address: str) -> Mapping[str, Any]:
-    """What to make a client of; BadSetting for what no client can be made of."""
+    """Return the client's arguments; raise BadSetting for an invalid address."""
     if address.partition("://")[0] not in SCHEMES:
         raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
     return _of_folder(address) if is_inside(address) else _of_server(address)
 
 
 def folder_of(address: str) -> Path | None:
-    """Where the engine inside the process keeps its files; none for one that keeps none, and for a server."""
+    """Return the folder of the in-process engine; None for one in memory, and for a server."""
     path = unquote(urlsplit(address).path)
     return Path(path) if is_inside(address) and path else None
 
@@ -94,7 +94,7 @@ def _check(options: Mapping[str, str], *, is_tls: bool) -> None:
 
 
 def _check_file(name: str, file: str) -> None:
-    """Whether the file is what TLS needs; of a server far away nobody could tell."""
+    """Check that a file for TLS exists, and that a CA file can be parsed."""
     if file == _BROUGHT:
         return
     if not Path(file).is_file():

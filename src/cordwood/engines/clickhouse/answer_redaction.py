@@ -1,4 +1,4 @@
-"""Redacts what only an answer reads: once its rows are there, by one more statement over the texts that are new."""
+"""Redact the columns that only an answer reads, after its rows are fetched, by one statement over uncached texts."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,13 @@ from cordwood.model.datatype import Kind
 from cordwood.model.redaction import Redacting, RedactMode
 from cordwood.sql.stages import Statement
 
-# Characters that a server takes as one value: 128 KiB, in which one may be written as four bytes.
+# The characters of one bound value: a server takes 128 KiB, and a character may be encoded in four bytes.
 _PIECE: Final = 30_000
 _ROWS_AT_ONCE: Final = 1000
 
 
 class AnswerRedaction:
-    """Safe from several threads."""
+    """Redaction of fetched rows; safe from several threads."""
 
     def __init__(self, session: Session, redacting: Redacting) -> None:
         self._session = session
@@ -29,7 +29,7 @@ class AnswerRedaction:
     def rows(
         self, statement: Statement, rows: Sequence[Sequence[object]], query: Query, until: float
     ) -> Iterator[Sequence[object]]:
-        """The rows of a statement's answer as they may be shown; `query` is the one that they are of."""
+        """Yield the rows of an answer redacted; `query` is the query that returned them."""
         if statement.redaction is None or not statement.hidden:
             yield from rows
             return
@@ -40,7 +40,10 @@ class AnswerRedaction:
             yield from self._texts.rows(mode, some, places, lambda texts: self._redacted(mode, texts, query, until))
 
     def _redacted(self, mode: RedactMode, texts: Sequence[str], query: Query, until: float) -> Sequence[str]:
-        """Stopped by the same mark as the query, and in its time."""
+        """Redact the texts by one statement, within the query's time limit.
+
+        The statement has the query's mark, so that both are cancelled together.
+        """
         whole = PARTED.join(texts)
         pieces = [whole[at : at + _PIECE] for at in range(0, len(whole), _PIECE)]
         values = {KEY: self._redacting.key, **{f"piece{at}": piece for at, piece in enumerate(pieces)}}

@@ -1,7 +1,7 @@
-"""What the engine's rules may write: functions by their names, as ClickHouse's parser tells them.
+"""Functions that the engine's rules may emit, by the names that ClickHouse's parser reports.
 
-A function that is not here makes its statement one that is refused. None here reads a file, a setting, a table or a
-dictionary by its name, another server, or a query in a text. A rule that writes another one adds it here, in order.
+A statement with any other function is refused. None of these reads a file, a setting, a table or a dictionary by its
+name, another server, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
 """
 
 from typing import Final
@@ -37,7 +37,7 @@ _WRITTEN: Final = """
     trimBoth trimLeft trimRight trunc tryBase32Decode tryBase64Decode tuple tupleElement tupleNegate unhex upper upperUTF8
 """
 
-# Aggregates, with the endings that the rules give them.
+# Aggregates, with the combinator suffixes that the rules use.
 _AGGREGATES: Final = """
     any anyOrNull argMax argMaxOrNull argMin argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count
     countIf covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull

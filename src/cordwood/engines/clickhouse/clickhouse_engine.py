@@ -1,4 +1,4 @@
-"""The ClickHouse engine: the port, filled by a session, a storage and a target."""
+"""The ClickHouse engine: implements the interface by a session, a storage and a target."""
 
 import re
 import threading
@@ -44,11 +44,11 @@ from cordwood.sql.target import Target
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How the engine is used. Without a folder nothing is kept while the server is away.
+    """Settings of the engine. Without `pending_folder` no events are buffered while the server is unavailable.
 
-    `retry_seconds` is how often a server that is away is looked for; what becomes of it is told to `tell`.
-    `patience_seconds` is how long a server may say nothing: longer than any query may run.
-    `drops_by_itself`: the server drops old events by its own clock, beside `sweep`, which goes by ours.
+    `retry_seconds` is the interval of connection attempts to an unavailable server; changes are reported to `tell`.
+    `patience_seconds` is how long a server may send nothing: longer than any query may run. With `drops_by_itself` the
+    server also deletes old events by a TTL, by its own clock.
     """
 
     cluster: str = ""
@@ -64,19 +64,19 @@ class Options(msgspec.Struct, frozen=True):
     note: Note = note_nothing
 
 
-# Two: a query may set how it is run (its own SETTINGS), and write nothing.
+# Value 2 of `readonly`: a query may have SETTINGS of its own, but not write.
 _READ_ONLY: Final = 2
 
-# The server reads the setting for each query: 0.3 ms for 20 streams, 1.1 ms for 100.
+# The server parses the setting for each query: 0.3 ms for 20 streams, 1.1 ms for 100.
 _MOST_EMPTIED: Final = 30
 _NO_ROW: Final = "'0'"
 
-# Bytes of a statement's text: what the compiler prints is bounded, and longer than the server's own bound.
+# In bytes. The compiler bounds what it prints, but by more than the server's default.
 _LONGEST: Final = 4 << 20
 
 
 class ClickHouse:
-    """Any number of these may share a database, in as many processes."""
+    """The engine interface over ClickHouse; several processes may share a database."""
 
     def __init__(self, address: str, options: Options) -> None:
         self.target: Target = ClickHouseTarget(options.redacting.rules)
@@ -93,7 +93,7 @@ class ClickHouse:
         self._standby = Standby(self._storage, pending, waits, options.tell)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        """Where events can be kept meanwhile, a server that is not there yet is waited for."""
+        """Create the tables; if events can be buffered, an unavailable server is waited for in the background."""
         self._storage.expect(streams)
         try:
             self._storage.make()
@@ -147,7 +147,7 @@ class ClickHouse:
         return self._storage.projects()
 
     def facts(self) -> Mapping[str, StreamFacts]:
-        """While the server is away, what was known last."""
+        """Return the facts; the last known ones while the server is unavailable."""
         try:
             return self._storage.facts(anew=not self._standby.is_away)
         except NOBODY as fault:
@@ -178,7 +178,7 @@ class ClickHouse:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something that was taken is not in the server yet."""
+        """Return whether accepted events are still to be sent to the server."""
         return self._standby.is_waiting
 
     def close(self) -> None:
@@ -200,17 +200,17 @@ class ClickHouse:
         named = zip(statement.column_names, statement.column_types, strict=False)
         in_bytes = tuple(name for name, datatype in named if has_bytes(datatype))
         values = {name: bindable(value) for name, value in question.values.items()}
-        # What is bound must stand there: for anything else the client takes percent signs for places of its own.
+        # Bind the key only if the statement uses it: otherwise the client would interpret percent signs in the SQL.
         if statement.redaction is RedactMode.HASH and KEY in sql:
             values[KEY] = self._options.redacting.key
         return Query(sql, values, settings, mark, in_bytes)
 
     def _emptied(self, read: Sequence[str]) -> Mapping[str, str]:
-        """The setting that makes every other stream's table an empty one while the query runs.
+        """Return the setting that makes the tables of all other streams empty for the query.
 
-        Left out on a cluster, whose servers read tables of other names, and where the setting itself would be long.
+        It is omitted on a cluster, whose servers read tables of other names, and if the setting itself would be long.
         """
-        # Full names: by its own name alone, a table would be meant by another's alias, too.
+        # Full names: a table's own name would also match another table's alias.
         others = self._storage.tables_beside(read)
         if self._options.cluster or not 0 < len(others) <= _MOST_EMPTIED:
             return {}
@@ -218,7 +218,7 @@ class ClickHouse:
 
 
 def _is_regex_here(pattern: str) -> str | None:
-    """What Python thinks of it, which is near enough until the server says more."""
+    """Check the pattern with Python's parser, an approximation for the time that the server is unavailable."""
     try:
         compiled_pattern(pattern)
     except re.error as problem:
@@ -237,14 +237,14 @@ def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...]
 
 
 def _columns_of_nothing(question: Question) -> tuple[Column, ...]:
-    """The engine inside the process says nothing at all when there are no rows."""
+    """Return the columns of an empty answer, for which the in-process engine reports none."""
     statement = question.statement
     named = zip(statement.column_names, statement.column_types, strict=False)
     return tuple(Column(name, datatype or Datatype(Kind.STRING)) for name, datatype in named)
 
 
 class _Cut(msgspec.Struct):
-    """Blocks rendered, up to the rows that may be handed out; `shown` is what may be seen of rows."""
+    """Blocks rendered up to the row limit; `shown` redacts rows."""
 
     shown: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
     renders: Sequence[Render]
@@ -263,7 +263,7 @@ class _Cut(msgspec.Struct):
 
 
 def _batches(opened: ExitStack, selected: Selected, cut: _Cut, rows: Rows) -> Iterator[list[Row]]:
-    """Rows block by block; the query ends with the reading."""
+    """Yield the rows block by block; the query is closed after the last."""
     with opened:
         for block in selected.blocks:
             batch = cut.batch(block, rows)

@@ -1,8 +1,8 @@
-"""Follows CTEs as ClickHouse does: the body of one is resolved where it is read, not where it was written.
+"""Resolve CTEs as ClickHouse does: the body of a CTE is resolved where it is read, not where it is defined.
 
-So where a name is given to two CTEs, a body may find another than its author saw, and where that leads back to a CTE
-that is being resolved, the name is left to the catalog: `WITH a AS (…), b AS (SELECT x FROM a) SELECT x FROM (WITH a AS
-(SELECT x FROM b) SELECT x FROM b)` reads a table b.
+So if two CTEs have the same name, a body may refer to another CTE than its author intended, and if that leads back to a
+CTE that is being resolved, the name refers to a table of the database: `WITH a AS (…), b AS (SELECT x FROM a) SELECT x
+FROM (WITH a AS (SELECT x FROM b) SELECT x FROM b)` reads a table b.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ _MOST_STEPS: Final = 50_000
 
 
 class _Frame(msgspec.Struct, eq=False):
-    """The CTEs of one WITH, and what is around it."""
+    """The CTEs of one WITH, and the enclosing frame."""
 
     ctes: dict[str, tree.WithElement]
     around: "_Frame | None"
@@ -26,17 +26,17 @@ class _Frame(msgspec.Struct, eq=False):
 
 
 class CteResolution:
-    """One statement, of which each table reference must be a CTE or one of the tables however it is resolved."""
+    """The resolution of one statement: wherever a table reference resolves, it must be a CTE or a permitted table."""
 
     def __init__(self, tables: frozenset[str]) -> None:
         self._tables = tables
         self._steps = 0
         self._seen: set[tuple[int, int, frozenset[int]]] = set()
-        # The seen are known by their addresses: none may be reused.
+        # Keeps frames alive, because `_seen` identifies them by their addresses.
         self._frames: list[_Frame] = []
 
     def follow(self, node: Any, frame: _Frame | None = None, under_way: frozenset[int] = frozenset()) -> None:
-        """Raise BreachError where a reference below the node comes to mean another table."""
+        """Raise BreachError if a reference below the node can resolve to another table."""
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise BreachError("CTEs of the same names that are read too often to be followed")
@@ -93,7 +93,7 @@ class CteResolution:
 
 
 def has_names_twice(query: tree.SelectWithUnionQuery) -> bool:
-    """Whether two CTEs have one name: without, each name means one CTE wherever it is resolved."""
+    """Return whether two CTEs share a name; otherwise each name refers to one CTE wherever it is resolved."""
     names: Counter[str] = Counter()
     waiting: list[msgspec.Struct] = [query]
     while waiting:

@@ -1,4 +1,4 @@
-"""ClickHouse's types and ours: what a column is, and how its values are rendered."""
+"""Map ClickHouse's types to BigQuery's, and render the values of a column."""
 
 import base64
 import math
@@ -35,7 +35,7 @@ _KINDS: Final = {
 
 
 def datatype_of(kind: Any) -> Datatype:
-    """The type that the client's type object tells; texts may be more than ClickHouse knows."""
+    """Return the data type of the client's type object; a String may hold types that ClickHouse lacks."""
     base = kind.base_type or ""
     if base == "Array":
         return Datatype(Kind.ARRAY, element=datatype_of(kind.element_type))
@@ -45,7 +45,7 @@ def datatype_of(kind: Any) -> Datatype:
 
 
 def _kind_of(base: str, name: str) -> Kind:
-    """A DateTime that names a zone is a moment; one that does not is a time on some wall."""
+    """Return the kind of a type: a DateTime with a time zone is a TIMESTAMP, one without is a DATETIME."""
     if base.startswith("DateTime"):
         return Kind.TIMESTAMP if "'" in name else Kind.DATETIME
     if base.lstrip("U").startswith("Int") and "Interval" not in base:
@@ -60,7 +60,7 @@ def _struct_of(kind: Any) -> Datatype:
 
 
 def settled(told: Datatype, meant: Datatype | None) -> Datatype:
-    """The type to render by: what the compiler meant, where ClickHouse's own type can hold it."""
+    """Return the type to render by: the compiler's, if ClickHouse's type is one that represents it."""
     if meant is None:
         return told
     if meant.kind is told.kind is Kind.ARRAY and told.element is not None:
@@ -77,7 +77,7 @@ def _settled_struct(told: Datatype, meant: Datatype) -> Datatype:
     return Datatype(Kind.STRUCT, fields=tuple((m[0] or t[0], settled(t[1] or told, m[1])) for m, t in pairs))
 
 
-# What is not told by ClickHouse's type: the kinds held in its texts, its numbers, its times.
+# Pairs of a type of ClickHouse and a type that it may represent: in texts, numbers and times.
 _HELD: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {
@@ -93,7 +93,7 @@ _HELD: Final = frozenset(
 
 
 def bindable(value: object) -> object:
-    """A value as the client writes it whole: it would cut times to seconds."""
+    """Return a value that the client prints without loss: it would truncate times to seconds."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")
     if isinstance(value, (date, time)):
@@ -118,7 +118,7 @@ def has_bytes(datatype: Datatype | None) -> bool:
 
 
 def renderer(datatype: Datatype) -> Render:
-    """A cell from the client's value."""
+    """Return the function that renders the client's value as a cell."""
     if datatype.kind in _WRITTEN:
         return _WRITTEN[datatype.kind]
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
@@ -129,7 +129,10 @@ def renderer(datatype: Datatype) -> Render:
 
 
 def _nested(datatype: Datatype | None) -> Nested:
-    """A value inside an ARRAY or a STRUCT: a struct is an object, what stands in an event is a record."""
+    """Return the function that renders a value inside an ARRAY or a STRUCT.
+
+    A struct becomes an object; objects in events' values become records.
+    """
     if datatype is None:
         return lambda value: value
     if datatype.kind is Kind.ARRAY:
@@ -161,7 +164,7 @@ def _opening(datatype: Datatype) -> Nested:
 
 
 def _events(value: object) -> object:
-    """Values of events as one array: what is an object is an element of it, and no array of its own."""
+    """Render an array of events' values: an object is an element of the array, and is not wrapped in one of its own."""
     texts = ["null" if one is None else str(one) for one in _listed(value)]
     return as_records(f"[{','.join(texts)}]")
 
@@ -171,7 +174,7 @@ def _json(value: object) -> Cell:
 
 
 def _variant(value: object) -> Cell:
-    """What is no JSON was sent as no JSON, and is a text."""
+    """Render an event's value; one that is not valid JSON is rendered as a text."""
     if value is None or value == "null":
         return None
     if isinstance(value, float) and value.is_integer():
@@ -183,7 +186,7 @@ def _variant(value: object) -> Cell:
         return _raw(text)
     except RecursionError:
         return as_records(text)
-    # In order of their keys, as the other engine has them.
+    # Keys are sorted, as DuckDB returns them.
     return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(as_records(text)), order="sorted"))
 
 
@@ -211,7 +214,7 @@ def _float(value: object) -> Cell:
 
 
 def _number(value: object) -> Cell:
-    """With all its digits, and no zeros after them."""
+    """Render a number with all its digits and without trailing zeros."""
     text = f"{value:f}" if isinstance(value, Decimal) else str(value)
     return msgspec.Raw((text.rstrip("0").rstrip(".") if "." in text else text).encode())
 
@@ -234,7 +237,7 @@ def _time(value: object) -> Cell:
 
 
 def _interval(value: object) -> Cell:
-    """Months, days and microseconds as `Y-M D H:M:S`, each group with its own sign; NULL where one is not known."""
+    """Render months, days and microseconds as `Y-M D H:M:S`, each group with its own sign; NULL if one is NULL."""
     if isinstance(value, str):
         return value
     parts = list(value.values()) if isinstance(value, Mapping) else _listed(value)

@@ -1,4 +1,4 @@
-"""The only place where the client's exceptions are caught, and put into our words."""
+"""Translate the ClickHouse client's exceptions into faults; no other module catches them."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from cordwood.sql.lowering import RAISED
 _TIME: Final = frozenset({159, 160, 209, 718})
 _CANCELLED: Final = frozenset({394, 677, 735})
 _MEMORY: Final = frozenset({173, 241, 777, 778})
-# What the standard library says when the machine has no more.
+# The code and text of a failed memory allocation in the C++ standard library.
 _OF_THE_LIBRARY: Final = 1001
 _NO_MEMORY: Final = "bad_alloc"
 _ROWS: Final = frozenset({158, 191, 290, 307, 396})
@@ -41,16 +41,16 @@ _AWAY: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 319, 364, 369
 
 
 class _Kind(NamedTuple):
-    """What codes of ClickHouse stand for, and the sentence for one whose own words are not known."""
+    """The fault of a group of ClickHouse's error codes, with the sentence for a message that has no rewording."""
 
     codes: frozenset[int]
     fault: type[Fault]
     sentence: str
 
 
-# In this table a query or a value is at fault; a code that is in none of these tables is the engine's failure.
+# Errors that a query or a value causes; a code that is in none of these tables is a failure of the engine.
 _OF_QUERIES: Final = (
-    # Texts and numbers that cannot be read, converted or divided, that are out of range, or that throwIf caught.
+    # Texts and numbers that cannot be parsed, converted or divided, are out of range, or were rejected by throwIf.
     _Kind(
         frozenset(
             {
@@ -62,19 +62,19 @@ _OF_QUERIES: Final = (
         QueryValue,
         "A function is given a value that it cannot take, or a value cannot be converted",
     ),
-    # Combinations that it does not have.
+    # Combinations that ClickHouse does not support.
     _Kind(
         frozenset({1, 2, 10, 48, 121, 141, 186, 187, 206, 262, 264, 284, 309, 344, 403, 438, 446, 450, 455, 475, 476, 498, 527, 721}),
         QueryUnsupported,
         "The query combines types or clauses in a way that is not supported",
     ),
-    # Depth, length and columns of the text.
+    # Limits of the depth, length and number of columns of the query.
     _Kind(
         frozenset({165, 166, 174, 229, 269, 724}),
         QuerySyntax,
         "The query is too long, or nested too deeply",
     ),
-    # Names, types and places of the query's parts.
+    # Names, types and positions of the query's parts.
     _Kind(
         frozenset(
             {
@@ -87,12 +87,12 @@ _OF_QUERIES: Final = (
     ),
 )  # fmt: skip
 
-# What the driver says for itself when a server that was reached did not answer.
+# The driver's messages when a connected server did not answer in time.
 _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
-# The engine inside this process says what is wrong with a value in bytes that are no text.
+# The in-process engine's error message about a value may contain bytes that are not UTF-8.
 _NOT_DECODED: Final = "codec can't decode"
-# The driver makes a Python date of each DATE while it reads an answer.
+# The driver converts each DATE to a Python date while it reads an answer.
 _NO_DATE: Final = "is outside the date range"
 _DISTRUSTED: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS: Final = "SSLError("
@@ -101,7 +101,7 @@ _NOT_OPENED: Final = "Unable to open the chdb engine"
 
 @contextmanager
 def clickhouse_faults(seconds: object = None) -> Iterator[None]:
-    """`seconds` are those that what runs may take, to be told when they were not enough."""
+    """Translate the client's exceptions in the block; `seconds` is the time limit to report if it was exceeded."""
     try:
         yield
     except ClickHouseError as problem:
@@ -113,7 +113,7 @@ def clickhouse_faults(seconds: object = None) -> Iterator[None]:
 
 
 def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
-    """The fault that the server's code stands for; without a code nobody answered."""
+    """Return the fault for the server's error code; without a code the server did not answer."""
     code = getattr(problem, "code", None)
     if code is None:
         return _unanswered(str(problem))
@@ -179,7 +179,7 @@ def _unanswered(text: str) -> Fault:
 
 
 def is_silent(fault: Fault) -> bool:
-    """Whether nobody is there: a server that lets nobody in, has no such database, or is not to be trusted, is."""
+    """Return whether the server is unavailable, as opposed to wrong credentials, a missing database, or failed TLS."""
     cause = fault.__cause__
     return getattr(cause, "code", None) not in _ENTRY and _NO_TLS not in str(cause)
 
@@ -199,8 +199,8 @@ _CHECK_TLS: Final = "Take the port of its TLS, often 8443, or secure=0, in the s
 
 
 def sentence(text: str) -> str:
-    """What the server said, without its numbers, its drawing of the query, and its version."""
-    # What was raised stands first; in the drawing of the query there may be what others of its parts would raise.
+    """Return the server's message without error codes, the excerpt of the query, and the version."""
+    # What was raised comes first; the excerpt of the query may contain error texts of other parts.
     text = text.rpartition("DB::Exception: ")[2].strip()
     for end in _ENDS:
         text = text.split(end, 1)[0]

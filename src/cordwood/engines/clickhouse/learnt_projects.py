@@ -1,4 +1,4 @@
-"""What has been seen in single projects, kept in a table of the server: other processes' news are read from it."""
+"""The shapes of single projects, in a table of the server from which each process reads what others have learnt."""
 
 import threading
 from collections import defaultdict
@@ -11,7 +11,7 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.event import Batch
 from cordwood.model.shape import Kinds, ValueKind
 
-# News may be visible a little later than others that have a later time.
+# A row may become visible later than rows with a later time, so reads overlap by this much.
 _OVERLAP_US: Final = 60 * 10**6
 
 _NEWS: Final = (
@@ -23,7 +23,7 @@ _COLUMNS: Final = ("String", "String", "Array(String)", "LowCardinality(String)"
 
 
 class LearntProjects:
-    """What is known only grows; each row that others wrote is read once, or a few times."""
+    """The shapes of projects, which only grow; each row that other processes wrote is read once or a few times."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -35,7 +35,7 @@ class LearntProjects:
         return self._shapes[stream]
 
     def learn(self, batch: Batch) -> None:
-        """Write what is new before the events are; what is known too early harms nobody."""
+        """Write what is new before the events are stored; a shape that is ahead of its events does no harm."""
         shapes = self._shapes[batch.stream]
         rows = [row for project, kinds in batch.by_project.items() for row in _new(shapes, project, kinds)]
         if rows:
@@ -51,7 +51,7 @@ class LearntProjects:
             shapes.learn(project, kinds)
 
     def read(self) -> None:
-        """Learn what was written since the last time."""
+        """Read what was written since the last time."""
         with self._lock:
             since = {"since": max(0, self._read_to_us - _OVERLAP_US)}
             for stream, path, kind, projects, seen_us in self._session.rows(_NEWS, since):
@@ -62,6 +62,6 @@ class LearntProjects:
 
 
 def _new(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iterator[tuple[str, list[str], str]]:
-    """A row for each pair, unless all are known."""
+    """Yield a row for each pair, unless all are known."""
     if shapes.bits(kinds) & ~shapes.set_of(project):
         yield from ((project, list(path), kind.value) for path, of_path in kinds.items() for kind in sorted(of_path))

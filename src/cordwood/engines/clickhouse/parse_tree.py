@@ -1,6 +1,6 @@
-"""ClickHouse's parse tree as `parseQueryToJSON` tells it: the nodes and fields that a compiled statement may have.
+"""ClickHouse's parse tree as `parseQueryToJSON` returns it: the nodes and fields that a compiled statement may have.
 
-Whatever is not named here cannot be decoded, and its statement is refused: other nodes, and other fields of these.
+A statement with any other node or field cannot be decoded and is refused.
 """
 
 from typing import Literal
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Node(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", gc=False):
-    """A piece of the tree."""
+    """A node of the tree."""
 
 
 class ExpressionList(Node, tag="ExpressionList"):
@@ -20,7 +20,7 @@ class ExpressionList(Node, tag="ExpressionList"):
 
 
 class Asterisk(Node, tag="Asterisk"):
-    """All columns of what the SELECT reads."""
+    """All columns of the relations that the SELECT reads."""
 
 
 class ColumnsRegexpMatcher(Node, tag="ColumnsRegexpMatcher"):

@@ -1,9 +1,9 @@
-"""Reads paths of events from their own columns, however many sub-queries are between the events and the reader.
+"""Push reads of event paths down to their subcolumns, through any number of sub-queries.
 
-ClickHouse keeps the paths of a JSON column apart, and reads one without the others, but only where the path stands
-beside the table itself. So each path that is read of a sub-query's column becomes a column of that sub-query, down
-to the stream's own table; what stands there is said by the shape: only a path at which nothing but texts, numbers and
-truths has been seen is read so. Everything else is read from the text that was sent.
+ClickHouse stores the paths of a JSON column as subcolumns and reads one without the others, but only if the path is in
+the SELECT that reads the table. So each path that is read from a sub-query's column becomes a column of that sub-query,
+down to the stream's table. Only paths at which the shape has only texts, numbers and booleans are read so; all others
+are read from the stored JSON text.
 """
 
 import re
@@ -21,15 +21,15 @@ from cordwood.sql.operations import RecordTest, does
 
 _TEXTS: Final = frozenset({ValueKind.TEXT})
 _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
-# Other keys are read from the text: in these nothing has to be escaped.
+# Keys that need no escaping in a subcolumn's name; others are read from the text.
 _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
 _DEEPEST: Final = 50
-# In the meta of a column that was made for a read.
+# The meta key of a column that was generated for a read.
 _PROVIDED: Final = "provided"
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """A path below a column."""
+    """A read of a path below a column."""
 
     column: str
     steps: tuple[str, ...]
@@ -37,12 +37,12 @@ class _Read(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """An author may have called a column so: then the path is not read so."""
+        """Return the generated column's name; if the author has a column of that name, the path is not pushed down."""
         return " ".join((self.column, *self.steps, *(["is record"] if self.manner is Manner.RECORD else [])))
 
 
 def reach(tree: exp.Expr, streams: frozenset[str]) -> None:
-    """Read the resolved and typed tree's paths at the streams' own tables, where they lie there."""
+    """Replace path reads in the resolved and typed tree by reads of the streams' subcolumns, where they exist."""
     if any(select.is_star for select in tree.find_all(exp.Select)):
         return
     for node in list(tree.find_all(exp.Anonymous)):
@@ -72,7 +72,7 @@ def _move(node: exp.Expr, column: exp.Column, read: _Read, streams: frozenset[st
 
 
 def _provided(select: exp.Select, alias: str, read: _Read, streams: frozenset[str], depth: int) -> exp.Expr | None:
-    """What the query can read of one of its relations for the path; None where it cannot."""
+    """Return an expression for the path over one of the query's relations; None if that is impossible."""
     relation = _relation(select, alias)
     if relation is None or depth > _DEEPEST or not all(map(_STEP.fullmatch, read.steps)):
         return None
@@ -85,21 +85,21 @@ def _provided(select: exp.Select, alias: str, read: _Read, streams: frozenset[st
 
 
 def _query(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
-    """The sub-query that the relation is; none for a table."""
+    """Return the relation's sub-query; None for a table."""
     holder = cte_of(relation) if isinstance(relation, exp.Table) else relation
     query: exp.Expr | None = holder.this if holder is not None else None
     return query
 
 
 def _of_stream(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Expr | None:
-    """Not in an outer join: a column that is there without its table cannot be told from one that is missing."""
+    """Return the subcolumn, except in an outer join, which could not distinguish it from one of a missing row."""
     if read.column not in PATHS or any(join.side for join in select.args.get("joins") or ()):
         return None
     return stored(table.alias_or_name, read.column, read.steps, read.manner)
 
 
 def _widened(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) -> bool:
-    """Whether the sub-query has the path as a column, made or there already."""
+    """Return whether the sub-query provides the path as a column, generated now or before."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
     there = _projection(query, read.name)
@@ -127,13 +127,13 @@ def _append(query: exp.Select, carrier: exp.Expr, name: str) -> None:
 
 
 def _path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
-    """The column and the steps below it; none for a column alone."""
+    """Return the column and the path below it; None unless the root is a qualified column."""
     root, steps = root_and_steps(node.unalias()) if node is not None else (None, ())
     return (root, steps) if isinstance(root, exp.Column) and root.table else None
 
 
 def _relation(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
-    """What the alias stands for in this query's own FROM."""
+    """Return the relation of that alias in this query's FROM."""
     for relation in _relations(select):
         if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
             return relation
@@ -148,7 +148,7 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def cte_of(table: exp.Table) -> exp.CTE | None:
-    """The sub-query of that name that the table sees; none that reads itself."""
+    """Return the CTE that the table refers to; None if that may be recursive."""
     node: exp.Expr | None = table.parent
     while node is not None:
         with_ = node.args.get("with_")

@@ -1,4 +1,4 @@
-"""Events that were taken while ClickHouse was away: kept on disk, sent in order once it is back."""
+"""Batches that were accepted while ClickHouse was unavailable: stored on disk, and sent in order once it is back."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ Seen = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """A batch as it lies on disk."""
+    """A batch as it is stored on disk."""
 
     stream: str
     received_us: int
@@ -32,7 +32,7 @@ _decoder = msgspec.msgpack.Decoder(list[Kept])
 
 
 class Pending:
-    """One file for every call that could not be stored, numbered in order; bounded in size."""
+    """A queue on disk, bounded in size: one numbered file for each call that could not be stored."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -50,7 +50,7 @@ class Pending:
         return self._bytes > 0
 
     def keep(self, batches: Sequence[Batch]) -> None:
-        """Durable when it returns."""
+        """Store the batches durably before returning."""
         body = msgspec.msgpack.encode([_kept(batch) for batch in batches])
         with self._lock:
             if self._bytes + len(body) > self._max_bytes:
@@ -60,9 +60,10 @@ class Pending:
             self._bytes += len(body)
 
     def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
-        """Send what is kept, oldest first, until nothing is left or ClickHouse is away again, which is raised.
+        """Send all stored batches, oldest first; a failure to reach ClickHouse is raised and ends the attempt.
 
-        A file goes only after its events are stored: those sent twice are known by their ids. More may be kept meanwhile.
+        A file is removed only after its events are stored: those sent twice are recognised by their ids. More batches
+        may be stored meanwhile.
         """
         if not self._draining.acquire(blocking=False):
             return

@@ -1,7 +1,7 @@
-"""Redaction in ClickHouse's words: functions of one statement, which stand before it and hide what is found.
+"""Redaction as ClickHouse functions that a statement defines in its own WITH.
 
-They are named lambdas in the statement's WITH: nothing has to be made on the server, nobody has to be let in to make
-it, and what is printed says all that it does. The key of digests alone is bound, like any value.
+They are named lambdas: nothing has to be created on the server, and no privilege is needed for it. Only the key of
+digests is a bound value.
 """
 
 from typing import Final
@@ -25,17 +25,17 @@ from cordwood.sql.redaction.masking import (
     Masking,
 )
 
-# The value that is bound where a statement hashes. No parameter of an endpoint may be called so.
+# The name of the bound key in a statement that hashes. No parameter of an endpoint may have this name.
 KEY: Final = "cordwood_redaction_key"
 
-# Between JSON texts: in none of them it stands as it is.
+# The separator of JSON texts; no JSON text contains this character unescaped.
 PARTED: Final = "\x04"
 
-# A long number that stands in an array; in an object, the passes tell it by its key.
+# A long number in an array; a number in an object is recognised by its key.
 _BARE_NUMBER: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
-# What the functions call their texts: names that no rule gives to anything, for the engine mixes them up.
+# The names of the functions' variables; no rule uses them, because ClickHouse would confuse variables of one name.
 _VALUE: Final = "_hiding"
 _TEXT: Final = "_hiding_text"
 _KNOWN: Final = f"assumeNotNull({_TEXT})"
@@ -44,7 +44,7 @@ _STRING: Final = "_hiding_string"
 
 
 def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
-    """The functions of a mode by their names, each as it stands in WITH."""
+    """Return the functions of a mode by name, each as an element of WITH."""
     masking = Masking(_Words(), mode)
     text, json = _text(rules, masking), _json(rules, masking)
     event = f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"
@@ -53,15 +53,18 @@ def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
 
 
 def hide_texts(rules: RedactionRules, mode: RedactMode, pieces: int) -> str:
-    """The statement that redacts JSON texts, in their order: `piece0` and so on are cut from all of them, parted by `PARTED`."""
+    """Return the statement that redacts JSON texts in their order.
+
+    `piece0` and so on are slices of the texts joined by `PARTED`.
+    """
     bound = ", ".join(f"{{piece{at}:String}}" for at in range(pieces))
-    # Not a constant: the engine would do all the work while it plans.
+    # Materialized, because ClickHouse would otherwise fold the constant: redact while it plans the query.
     texts = f"splitByString({literal(PARTED)}, materialize(arrayStringConcat([{bound}])))"
     return f"SELECT arrayMap({_TEXT} -> {_json(rules, Masking(_Words(), mode))}, {texts})"
 
 
 def _in_turn(body: str) -> str:
-    """Inside a lambda of its own: the engine then makes the patterns ready once, not at every look at the plan."""
+    """Apply the body inside a lambda, so that ClickHouse compiles the patterns once, not in each planner pass."""
     return f"arrayMap({_TEXT} -> if(isNull({_TEXT}), NULL, {body}), [{_VALUE}])[1]"
 
 
@@ -77,7 +80,7 @@ def _trusted(rules: RedactionRules) -> str:
 
 
 def _json(rules: RedactionRules, masking: Masking) -> str:
-    """An own pattern sees the texts themselves, and never eats the quotes between them."""
+    """Return SQL that redacts a JSON text; a custom pattern is applied to each text, so that it cannot match quotes."""
     look, text = Detection(rules), _KNOWN
     if look.own:
         each = masking.own(f"JSONExtractString({_STRING})", look.own)
@@ -114,7 +117,7 @@ class _Words:
         return self.replace_all(text, "[ +-]|%20", "")
 
     def counts_up(self, digits: str) -> str:
-        """Nine less where the double comes to ten."""
+        """Return SQL for the Luhn check; nine is subtracted where a doubled digit reaches ten."""
         weighed = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
         return weighed.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))") + " % 10 = 0"
 

@@ -1,4 +1,4 @@
-"""Connections to ClickHouse: lent one at a time, bounded by settings, stopped by the mark a query carries."""
+"""Connections to ClickHouse: a pool of clients; settings bound each query, and its mark cancels it."""
 
 import logging
 import re
@@ -19,27 +19,27 @@ from cordwood.errors import DataFolderUnusable, QueryValue
 
 Values = Mapping[str, object]
 
-# A query says who it is in this setting: unlike a query id it is also known to the engine inside the process.
+# The setting that holds a query's mark: unlike a query id, the in-process engine supports it as well.
 _MARK: Final = "log_comment"
 
-# Failures are told in our words: what the client's libraries say of them beside is for nobody.
+# Failures are reported as faults; log lines of the client's libraries are not printed in addition.
 for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
 _KILL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
-# Where the client sees a place that the server fills: its own pattern finds no less.
+# A placeholder of a bound value; it matches at least what the client's own pattern matches.
 _PLACE: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
-# A server's `http_max_field_value_size`.
+# The default of a server's `http_max_field_value_size`.
 _LONGEST_VALUE: Final = 128 << 10
 _STOP_TRIES, _STOP_SECONDS = 40, 0.25
 
-# Times come as counts of microseconds, JSON as its text.
+# Times are returned as microseconds, JSON as text.
 _FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
 _BYTES: Final = {"String": "bytes"}
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What to run. `in_bytes` names the columns whose texts are read as bytes."""
+    """A query with its values and settings; `in_bytes` names the text columns that are returned as bytes."""
 
     sql: str
     values: Values
@@ -49,17 +49,20 @@ class Query(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> Values:
-        """The values, where the SQL has a place for one. Else the client would put them in itself, at percent signs."""
+        """Return the values, or none if the SQL has no placeholder.
+
+        The client would then interpolate them at percent signs.
+        """
         return self.values if _PLACE.search(self.sql) else {}
 
     @property
     def seconds(self) -> object:
-        """How long it may run, where that is bounded."""
+        """Return the time limit, if there is one."""
         return self.settings.get("max_execution_time")
 
 
 class Selected(msgspec.Struct, frozen=True):
-    """Columns by name and by the client's own type objects; rows in blocks, as they come."""
+    """An answer: column names, the client's type objects, and the rows in blocks as they arrive."""
 
     names: Sequence[str]
     types: Sequence[Any]
@@ -67,7 +70,7 @@ class Selected(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """A few clients, each lent to one thread at a time: the engine inside the process allows no more."""
+    """A pool of a few clients, each used by one thread at a time: the in-process engine allows no more."""
 
     def __init__(self, address: str, *, patience_seconds: float = 60.0) -> None:
         self._arguments = client_arguments(address)
@@ -80,12 +83,12 @@ class Session:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the engine runs inside this process."""
+        """Return whether the engine runs inside this process."""
         return self._is_inside
 
     @contextmanager
     def select(self, query: Query) -> Iterator[Selected]:
-        """Run a query and read its answer while the block lasts; leaving early stops it."""
+        """Run a query and read its answer during the block; leaving the block early cancels the query."""
         if not self.is_inside:
             _check(query.values)
         said = dict(query.settings) | ({_MARK: query.mark} if query.mark else {})
@@ -102,7 +105,7 @@ class Session:
                 yield Selected(source.column_names, source.column_types, _blocks(stream, query.seconds))
 
     def rows(self, sql: str, values: Values | None = None, settings: Values | None = None) -> list[Sequence[object]]:
-        """A small answer at once."""
+        """Return a small answer as a list."""
         with self.select(Query(sql, values or {}, settings or {})) as selected:
             return [row for block in selected.blocks for row in block]
 
@@ -113,7 +116,7 @@ class Session:
     def insert(
         self, table: str, columns: Mapping[str, Sequence[object]], kinds: Sequence[str], settings: Values
     ) -> None:
-        """One block: stored whole or not at all."""
+        """Insert one block, which is stored as a whole or not at all."""
         with self._lent() as client, clickhouse_faults():
             client.insert(
                 table,
@@ -125,7 +128,7 @@ class Session:
             )
 
     def stop(self, mark: str, over: threading.Event) -> None:
-        """Stop the query of this mark, also one that has not begun yet; whoever asks for it does not wait."""
+        """Cancel the query of this mark in the background, also if it has not begun yet."""
         threading.Thread(target=self._stop, args=(mark, over), name="stop", daemon=True).start()
 
     def _stop(self, mark: str, over: threading.Event) -> None:
@@ -135,10 +138,10 @@ class Session:
             over.wait(_STOP_SECONDS)
 
     def _killed(self, mark: str) -> bool:
-        """Whether there was one; that there is nobody to ask is as good as none."""
+        """Return whether a query was cancelled; a failure counts as none."""
         with suppress(Exception), self._lent() as client:
             told = client.query(_KILL, {"name": _MARK, "mark": mark}).result_rows
-            # Each that is stopped is told by a word; for none there are only the client's own counts.
+            # A row with a text is a cancelled query; without one the client returns only its own counters.
             return any(isinstance(row[0], str) and row[0] for row in told if row)
         return False
 
@@ -179,10 +182,10 @@ class Session:
         )
 
     def _recover(self, client: Client, problem: BaseException) -> bool:
-        """Whether the client can be lent again after a failure."""
+        """Return whether the client can be used again after a failure."""
         if not self.is_inside:
             return getattr(problem.__cause__, "code", None) is not None
-        # What a failed query had begun to write stands before the engine's next answer: let that one be nobody's.
+        # A failed query's partial output precedes the in-process engine's next answer: discard it with this query.
         with suppress(ClickHouseError):
             client.query("SELECT 1")
         return True
@@ -196,7 +199,7 @@ class Session:
 
 
 def _check(values: Values) -> None:
-    """The server would only say that a field is too long."""
+    """Refuse values that are too long; the server's own message would not name the parameter."""
     for name, value in values.items():
         if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _LONGEST_VALUE:
             raise QueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
@@ -214,7 +217,7 @@ def _make(folder: Path | None) -> None:
 
 
 def _blocks(stream: Iterator[Sequence[Sequence[object]]], seconds: object) -> Iterator[Sequence[Sequence[object]]]:
-    """The blocks, each failure on the way in our words."""
+    """Yield the blocks, with failures translated into faults."""
     while True:
         with clickhouse_faults(seconds):
             block = next(stream, None)

@@ -1,4 +1,4 @@
-"""How ClickHouse reads what is no text of the rules: names, texts, bytes and the places of bound values."""
+"""Print names, texts, bytes and parameter slots in ClickHouse's syntax."""
 
 import re
 
@@ -12,7 +12,7 @@ _QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\
 
 
 class ClickHouseValues:
-    """The engine's half of printing a lowered tree."""
+    """The engine-specific part of printing a lowered tree."""
 
     quoted = _QUOTED
 
@@ -29,5 +29,5 @@ class ClickHouseValues:
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
     def slot(self, slot: exp.Parameter) -> str:
-        """A value is bound as its own type, or NULL."""
+        """Return the placeholder of a value, which is bound as a nullable value of its own type."""
         return f"{{{slot.name}:Nullable({NAMES[kind_of(slot) or Kind.STRING]})}}"

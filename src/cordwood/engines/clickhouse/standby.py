@@ -1,4 +1,4 @@
-"""What goes on while the server is away: events are kept, nothing waits for a silent host, and its return is seen."""
+"""Operation while the server is unavailable: buffer events, avoid waiting for it, and detect its return."""
 
 import threading
 import time
@@ -14,19 +14,19 @@ from cordwood.errors import EngineUnreachable, Fault, OutOfTime
 from cordwood.model.event import Batch
 from cordwood.observe.observer import Tell
 
-# Nobody was there, or nobody said anything.
+# The faults that count as unavailable: no connection, or no response in time.
 NOBODY: Final = (EngineUnreachable, OutOfTime)
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """How often the server is looked for; and how long one that was there, and said nothing, is asked nothing more."""
+    """The retry intervals: for a server that is not there, and for one that was connected but did not respond."""
 
     retry_seconds: float
     patience_seconds: float
 
 
 class Standby:
-    """Appends in order, to the server or to the disk."""
+    """Append batches in order, to the server or to the disk."""
 
     def __init__(self, storage: Storage, pending: Pending | None, waits: Waits, tell: Tell) -> None:
         self._storage = storage
@@ -39,7 +39,7 @@ class Standby:
         self._watcher: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look for the server, and for other processes' news, beside whatever is asked."""
+        """Start the thread that looks for the server and for what other processes have learnt."""
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="clickhouse", daemon=True)
             self._watcher.start()
@@ -51,16 +51,19 @@ class Standby:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something that was taken is not in the server yet."""
+        """Return whether accepted events are still to be sent to the server."""
         return bool(self._pending)
 
     @property
     def is_away(self) -> bool:
-        """Whether nobody is asked for now who need not be."""
+        """Return whether the server counts as unavailable now, so that optional requests are skipped."""
         return time.monotonic() < self._retry_at
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """While the server is away events are kept on disk, where that is set up, and count as taken."""
+        """Append the batches, or buffer them on disk while the server is unavailable.
+
+        Buffered events count as accepted. Without a buffer the fault is raised.
+        """
         if not self.reached():
             return self._keep(batches)
         try:
@@ -72,7 +75,7 @@ class Standby:
             return self._keep(batches)
 
     def reached(self) -> bool:
-        """Whether nothing has to be sent before; it is tried when it is time to."""
+        """Return whether no batch is buffered; try to send buffered ones if the retry interval has passed."""
         if self._pending and not self.is_away:
             try:
                 self._pending.drain(self._storage.append)
@@ -81,7 +84,7 @@ class Standby:
         return not self._pending
 
     def missed(self, fault: Fault) -> None:
-        """Nobody answered."""
+        """Record that the server did not answer."""
         is_there = isinstance(fault, OutOfTime)
         self._retry_at = time.monotonic() + (self._waits.patience_seconds if is_there else self._waits.retry_seconds)
         if not self._is_away:

@@ -1,7 +1,7 @@
-"""Checks what a statement's text reads, by ClickHouse's own parser: its streams' tables, and known functions of values.
+"""Check with ClickHouse's own parser that a statement reads only its streams' tables, by permitted functions.
 
-The text is handed to the server as a value and comes back as a parse tree; nothing is taken from the compiler but the
-names of the streams that the statement says it reads, and the settings that every statement has.
+The server gets the text as a value and returns its parse tree; only the names of the streams and the settings of every
+statement come from cordwood.
 """
 
 import re
@@ -22,10 +22,10 @@ from cordwood.errors import EngineFailed, Fault, QueryFault, QueryRefused, Query
 
 _DECODER: Final = msgspec.json.Decoder(tree.SelectWithUnionQuery)
 _COLUMN: Final = "tree"
-# Another text than a statement has to bound the memory of: the text is one literal in it, escaped.
+# A larger limit than a statement has, because the text is escaped as a literal.
 _SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 
-# What the server says where it has no tree for a text.
+# The server's error codes and message if it returns no tree for a text.
 _UNKNOWN_FUNCTION: Final = 46
 _NOT_SERIALIZED: Final = 36
 _SYNTAX: Final = 62
@@ -33,12 +33,12 @@ _SEVERAL: Final = "Multi-statements are not allowed"
 
 _EXPECTED: Final = [(name, int(value) if value.isdigit() else value.strip("'")) for name, value in SETTINGS.items()]
 
-# Their second argument is a table where it is a name.
+# Functions whose second argument is a table if it is a name.
 _MEMBERSHIP: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
 
 
 class StatementCheck:
-    """Asks the server that is about to run the text. Safe from several threads."""
+    """The check, on the server that runs the text afterwards; safe from several threads."""
 
     def __init__(self, session: Session, isolation: Isolation) -> None:
         self._session = session
@@ -56,13 +56,13 @@ class StatementCheck:
             _follow_ctes(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
-        """Also where it is an aggregate of that name with an ending, like sumIf."""
+        """Return whether the server has the function, or an aggregate of that name with a suffix such as sumIf."""
         asked = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
         ((count,),) = self._session.rows(asked, {"name": name})
         return bool(count)
 
     def _parsed(self, text: str) -> str:
-        """The tree as JSON. Bytes that are no text stand in literals alone, which are not looked into."""
+        """Return the tree as JSON. Bytes that are not UTF-8 occur only in literals, which are not inspected."""
         asked = f"SELECT parseQueryToJSON({literal(text)}) AS {_COLUMN}"
         try:
             with self._session.select(Query(asked, {}, _SETTINGS, in_bytes=(_COLUMN,))) as selected:
@@ -73,7 +73,7 @@ class StatementCheck:
 
 
 def _meant(fault: Fault) -> Exception:
-    """What it means that there is no tree. Nothing that the server says of a text is handed on: it quotes from it."""
+    """Translate the failure to return a tree; the server's message is not passed on, because it quotes the text."""
     problem = fault.__cause__
     code, told = getattr(problem, "code", None), str(problem)
     if code == _UNKNOWN_FUNCTION:
@@ -93,7 +93,7 @@ def _follow_ctes(query: tree.SelectWithUnionQuery, tables: frozenset[str]) -> No
 
 
 def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
-    """The settings of the whole statement, which must be those of every statement, once and in their order."""
+    """Return the settings of the statement, which must be exactly those of every statement in their order."""
     own = [one.settings for one in query.list_of_selects.children if isinstance(one, tree.SelectQuery)]
     found = [settings for settings in (query.settings_ast, *own) if settings is not None]
     if len(found) != 1 or [(one.name, one.value.value) for one in found[0].changes] != _EXPECTED:
@@ -102,7 +102,7 @@ def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
 
 
 class _Inspection:
-    """One tree under inspection; `visit` raises BreachError for what is not allowed at a node."""
+    """The inspection of one tree; `visit` raises BreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[str], settings: tree.SetQuery) -> None:
         self._tables = tables
@@ -130,7 +130,7 @@ class _Inspection:
 
 
 def _of_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Below:
-    """What is below a union. Its first SELECT's CTEs are seen by the others, and a CTE that recurs by these alone."""
+    """Visit a union. The others see the CTEs of its first SELECT; only the others see the recursive CTE itself."""
     first, *others = union.list_of_selects.children
     yield first, scope
     if isinstance(first, tree.SelectQuery):
@@ -140,7 +140,7 @@ def _of_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope =
 
 
 def _of_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
-    """What is below a SELECT. A CTE sees those before it; the engine would let it see those behind it, too."""
+    """Visit a SELECT. A CTE sees the ones before it; ClickHouse would also let it see later ones."""
     for element in select.with_.children if select.with_ else ():
         if not isinstance(element, tree.WithElement):
             yield element, scope

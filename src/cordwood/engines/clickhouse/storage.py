@@ -1,4 +1,4 @@
-"""The events of all streams in ClickHouse's tables: appended once each, counted, swept; and their shapes."""
+"""The events of all streams in ClickHouse's tables: deduplicated appends, counts, retention, and shapes."""
 
 import hashlib
 import threading
@@ -18,11 +18,11 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 
-# An id is known again for this long, and among this many events of its stream: the longer of the two.
+# Ids are deduplicated within this time and within this number of the stream's newest events, whichever reaches further.
 WINDOW_US: Final = 600 * 1_000_000
 WINDOW_EVENTS: Final = 100_000
 
-# The oldest release that is fit.
+# The oldest supported release.
 _OLDEST: Final = (26, 8)
 
 _LONGEST_VALUE: Final = 60 << 10
@@ -32,7 +32,7 @@ _COUNTING_SECONDS: Final = 1.0
 
 
 class Storage:
-    """Streams are known after `prepare`. Several processes may append to one database at once."""
+    """The streams' storage; a stream is known after `prepare`. Several processes may append to one database."""
 
     def __init__(self, session: Session, tables: Tables, *, wait_for_async: bool = False) -> None:
         self._session = session
@@ -44,7 +44,7 @@ class Storage:
         self._shapes: dict[str, Shape] = {}
         self._projects = LearntProjects(session)
         self._facts: dict[str, StreamFacts] = {}
-        # Streams whose tables are still to be made.
+        # Streams whose tables are still to be created.
         self._unmade: dict[str, Stream] = {}
         self._lock = threading.Lock()
         self._making = threading.Lock()
@@ -52,14 +52,14 @@ class Storage:
         self._counting = threading.Lock()
 
     def expect(self, streams: Sequence[Stream]) -> None:
-        """Know the streams; their tables are made as soon as somebody is there to make them."""
+        """Register the streams; their tables are created as soon as the server is available."""
         for stream in streams:
             self._streams[stream.name] = stream
             self._windows.setdefault(stream.name, Window(self._session, stream.name))
         self._unmade |= {stream.name: stream for stream in streams}
 
     def make(self) -> None:
-        """The tables of all streams that are expected."""
+        """Create the tables of all registered streams."""
         if not self._unmade:
             return
         with self._making:
@@ -74,30 +74,30 @@ class Storage:
             self._unmade = {name: stream for name, stream in self._unmade.items() if unmade.get(name) is not stream}
 
     def catch_up(self) -> None:
-        """Make what is missing, and learn what other processes have seen."""
+        """Create missing tables, and read what other processes have learnt."""
         self.make()
         self._read_shapes()
         self._projects.read()
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """Each batch is stored whole or not at all; after a failure the same batches may be appended again."""
+        """Store each batch as a whole or not at all; after a failure the same batches may be appended again."""
         self.make()
         with self._lock:
             return [self._append(batch) for batch in batches]
 
     def tables_beside(self, streams: Sequence[str]) -> list[str]:
-        """The full names of the other streams' tables."""
+        """Return the full names of the other streams' tables."""
         return [f"{self._database}.{name}" for name in sorted(self._streams.keys() - set(streams))]
 
     def shapes(self) -> Mapping[str, Shape]:
-        """What is known: nothing is asked for it, for it is wanted where nothing may wait."""
+        """Return the known shapes without a request, because callers must not block."""
         return {name: self._shapes.get(name, Shape()) for name in self._streams}
 
     def projects(self) -> Mapping[str, ProjectShapes]:
         return {name: self._projects.of(name) for name in self._streams}
 
     def facts(self, *, anew: bool = True) -> Mapping[str, StreamFacts]:
-        """One asks; who comes meanwhile waits for it a little, and goes with what was known last."""
+        """Return the facts; one caller queries them, others wait for it briefly and else get the last known ones."""
         if anew and self._counting.acquire(timeout=_COUNTING_SECONDS):
             try:
                 self.make()
@@ -107,13 +107,13 @@ class Storage:
         return {name: self._facts.get(name, _NOTHING) for name in self._streams}
 
     def sizes(self) -> Mapping[str, int]:
-        """Of a cluster, what this server holds."""
+        """Return the bytes on disk of each stream; in a cluster only those of this server."""
         parts = "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()"
         held = {str(table): int(str(size)) for table, size in self._session.rows(f"{parts} GROUP BY table")}
         return {name: held.get(f"{name} local" if self._tables.cluster else name, 0) for name in self._streams}
 
     def sweep(self, now_us: int) -> int:
-        """The engine drops whole parts by itself; what lies beside younger events goes here."""
+        """Delete events beyond retention that share a part with younger ones; ClickHouse itself drops whole parts."""
         return sum(self._sweep(stream, now_us) for stream in self._streams.values())
 
     def _append(self, batch: Batch) -> Appended:
@@ -133,7 +133,7 @@ class Storage:
         return Appended(len(events), len(batch.events) - len(events))
 
     def _learn(self, batch: Batch) -> None:
-        """A shape is known before the events it is of: what is known too early harms nobody."""
+        """Write new shapes before their events are stored; a shape that is ahead of its events does no harm."""
         known = self._shapes.get(batch.stream, Shape())
         news = [
             (path, kind.value) for path, kinds in batch.learnt.items() for kind in sorted(kinds - known.known_at(path))
@@ -154,7 +154,7 @@ class Storage:
         self._know(batch.stream, batch.learnt)
 
     def _know(self, stream: str, kinds: Kinds) -> None:
-        """What is known only grows: news that were on their way take nothing back."""
+        """Merge kinds into the known shape; shapes only grow, so late updates remove nothing."""
         with self._knowing:
             self._shapes[stream] = _versioned(self._shapes.get(stream, Shape()).with_learnt(kinds))
 
@@ -189,14 +189,14 @@ class Storage:
 
 
 def check_version(told: str) -> None:
-    """Before it, tables whose keys descend lose rows, which nobody would see."""
+    """Require a supported release: in earlier ones, tables with descending sort keys silently lose rows."""
     if tuple(int(part) for part in told.split(".")[:2]) < _OLDEST:
         needed = ".".join(map(str, _OLDEST))
         raise BadSetting(f"engine: ClickHouse {told} is too old: {needed} or later is needed.", hint="Upgrade it.")
 
 
 class Window:
-    """Knows which ids a stream has taken lately, whichever process took them: it asks the table."""
+    """The ids that a stream has stored recently, from any process; they are looked up in the table."""
 
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
@@ -205,7 +205,7 @@ class Window:
         self._appended = 0
 
     def new_events(self, batch: Batch) -> list[Event]:
-        """The events whose ids are new: the first of an id stays."""
+        """Return the events whose ids are new; of events with equal ids the first is kept."""
         seen = self._stored(batch)
         events = []
         for event in batch.events:
@@ -219,13 +219,16 @@ class Window:
         sql = f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}} AND has({{ids:Array(String)}}, id)"  # noqa: S608 - our own name
         before = (event.received_us for event in batch.events if event.received_us)
         since = min(self._youngest_us(), batch.received_us - WINDOW_US, *before)
-        # One that no server takes as a value is asked for by its batch's token alone.
+        # An id that is too long for a bound value is deduplicated only by the token of its batch.
         pieces = sendable([event.id for event in batch.events if len(event.id) < _LONGEST_VALUE // 4])
         asked = (self._session.rows(sql, {"since": iso(since), "ids": ids}) for ids in pieces)
         return {str(row[0]) for rows in asked for row in rows}
 
     def _youngest_us(self) -> int:
-        """When the oldest event of the window arrived. An old answer is right still: it only looks back further."""
+        """Return the arrival time of the window's oldest event.
+
+        An outdated value is correct: it only reaches further back.
+        """
         if self._since_us is None or self._appended > WINDOW_EVENTS // 4:
             window = f"SELECT ingested_at FROM {self._table} ORDER BY ingested_at DESC LIMIT {WINDOW_EVENTS}"  # noqa: S608 - our own name
             sql = f"SELECT toUnixTimestamp64Micro(min(ingested_at)) FROM ({window})"  # noqa: S608 - the same
@@ -235,7 +238,7 @@ class Window:
 
 
 def sendable(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """In pieces that a server takes as one value each: 128 KiB, in which a sign may be written as two."""
+    """Split texts into lists that fit one bound value of a server: 128 KiB, where escaping may double a character."""
     piece: list[str] = []
     size = 0
     for text in texts:
@@ -249,7 +252,7 @@ def sendable(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield piece
 
 
-# The columns that are fields of an event as they stand.
+# The columns that are fields of an event without change.
 _FIELDS: Final[Mapping[str, str]] = {
     "id": "id",
     "timestamp": "timestamp_us",
@@ -262,7 +265,7 @@ _FIELDS: Final[Mapping[str, str]] = {
 
 
 def _columns(events: Sequence[Event], received_us: int) -> dict[str, Sequence[object]]:
-    """In the order of `INSERTED`."""
+    """Return the events as columns in the order of `INSERTED`."""
     columns: dict[str, Sequence[object]] = {
         name: [getattr(event, field) for event in events] for name, field in _FIELDS.items()
     }
@@ -271,8 +274,8 @@ def _columns(events: Sequence[Event], received_us: int) -> dict[str, Sequence[ob
     return {name: columns[name] for name in INSERTED}
 
 
-# How the paths' columns are made of the text: a text is a text whatever it looks like, a dot in a key is part of it,
-# and of a key that is there twice the first counts, as where the text itself is read.
+# Settings for parsing JSON text into the paths' columns: texts stay texts, a dot in a key is part of the key, and the
+# first of duplicate keys counts, as in reads of the text itself.
 _AS_SENT: Final[Mapping[str, object]] = {
     "input_format_try_infer_dates": 0,
     "input_format_try_infer_datetimes": 0,
@@ -287,7 +290,7 @@ def _received(events: Sequence[Event], received_us: int) -> list[int]:
 
 
 def _token(stream: str, events: Sequence[Event]) -> str:
-    """The same events have the same token: sent again after a lost answer they are stored once."""
+    """Return a token that is equal for equal events: events sent again after a lost response are stored once."""
     ids = "\0".join(event.id for event in events)
     return hashlib.sha256(f"{stream}\0{ids}".encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -302,12 +305,12 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
 
 
 def _versioned(shape: Shape) -> Shape:
-    """The version counts what is known: it grows with every change, and is the same in every process."""
+    """Set the version to the number of known facts: it grows with every change, and is the same in every process."""
     known = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
     return shape if shape.version == known else msgspec.structs.replace(shape, version=known)
 
 
 def iso(micros: int) -> str:
-    """A time as ClickHouse reads it in a bound value: seconds since 1970 with a fraction."""
+    """Return a time as ClickHouse parses it in a bound value: seconds since 1970 with a fraction."""
     seconds, rest = divmod(micros, 1_000_000)
     return f"{seconds}.{rest:06d}"

@@ -1,4 +1,4 @@
-"""Where the events of a stream lie, and the statements that make it so: on one server, or on a cluster."""
+"""The tables of streams and shapes, and the statements that create them, on one server or on a cluster."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 from cordwood.engines.engine import STORED
 from cordwood.model.stream import Stream
 
-# Events are written under these names; `metadata` and `extras` are the text that was sent.
+# The columns that are inserted; `metadata` and `extras` are the JSON text that was sent.
 INSERTED: Final = {
     "id": "String",
     "timestamp": "DateTime64(6, 'UTC')",
@@ -21,8 +21,8 @@ INSERTED: Final = {
     "object_paths": "LowCardinality(String)",
 }
 
-# Beside each text its paths as columns, for reading one value without the rest. The text stays what is answered:
-# the JSON type keeps no nulls, no empty objects and no order, and takes a dot in a key for a path.
+# Each JSON text is also stored as a JSON column, to read one path without the rest. Answers use the text: the JSON type
+# loses nulls, empty objects and the order of keys, and takes a dot in a key for a nested path.
 OBJECT_PATHS: Final = "object_paths"
 PATHS: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
 _JSON: Final = "JSON(max_dynamic_paths = 256)"
@@ -40,17 +40,17 @@ _CODECS: Final = {
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """The statements of one database; with a cluster every table is a pair: the shard's own, and the one over all."""
+    """The statements of one database; in a cluster each table is a pair: the shard's local and the distributed one."""
 
     cluster: str = ""
     with_ttl: bool = True
 
     def local(self, table: str) -> str:
-        """The table that holds the rows on each server."""
+        """Return the name of the table that holds the rows on each server."""
         return quoted(f"{table} local" if self.cluster else table)
 
     def create_all(self, streams: Sequence[Stream]) -> Iterator[str]:
-        """Every statement that makes what the streams need; each may be run again."""
+        """Yield every statement that creates what the streams need; each is idempotent."""
         yield self._create(SHAPES, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
             yield self._over_all(SHAPES, "cityHash64(stream)")
@@ -90,7 +90,7 @@ class Tables(msgspec.Struct, frozen=True):
         return f"Replicated{engine}({place}, '{{replica}}')"
 
     def _keep_for(self, stream: Stream) -> str:
-        """A retention that has changed since the table was made; one that was taken back is a hundred years."""
+        """Return the statement that applies a changed retention; one that was removed becomes a hundred years."""
         kept = stream.retention_seconds
         ttl = _ttl(kept) if kept is not None else "TTL timestamp + toIntervalYear(100)"
         return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY {ttl}"
@@ -117,7 +117,7 @@ _PROJECT_SHAPE_COLUMNS: Final = (
 _PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
 
 
-# The second lets a query for the newest events leave out blocks that are older than those it has.
+# The second lets a query for the newest events skip blocks that are older than the events found so far.
 _INDEXES: Final = (
     "INDEX by_id id TYPE bloom_filter(0.01) GRANULARITY 1",
     "INDEX by_time timestamp TYPE minmax GRANULARITY 1",
@@ -146,7 +146,7 @@ def literal(text: str) -> str:
 
 
 def stored(stream: str) -> str:
-    """Reads a stream's events as they are stored."""
+    """Return the statement that reads a stream's stored events."""
     return (
         f"SELECT {', '.join(column.name for column in STORED)} FROM {quoted(stream)}"  # noqa: S608 - our own names
         " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"

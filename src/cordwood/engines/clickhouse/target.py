@@ -1,4 +1,4 @@
-"""ClickHouse's dialect as the compiler needs it: where streams lie, BigQuery's meaning in its words, and printing."""
+"""ClickHouse's dialect for the compiler: the tables of streams, lowering rules, and printing."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,8 @@ from cordwood.sql.target import StreamTable, table_of_its_name
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
 
-# How a query must be run to mean what it says. They stand in the query itself: it means the same on any connection.
+# Settings on which the meaning of a compiled query depends. They are part of its text, so that any connection applies
+# them.
 SETTINGS: Final = {
     "join_use_nulls": "1",
     "group_by_use_nulls": "1",
@@ -36,12 +37,12 @@ SETTINGS: Final = {
     "output_format_json_escape_forward_slashes": "0",
 }
 
-# Which functions of redaction a lowered tree calls: the mode's.
+# The meta key of the redaction functions that a lowered tree may call: those of its mode.
 _HIDING: Final = "hiding"
 
 
 class ClickHouseTarget:
-    """Pure: it knows names and rules, never a connection."""
+    """The compiler's target for ClickHouse: names and rules, without a connection."""
 
     name = "clickhouse"
 
@@ -84,7 +85,7 @@ class ClickHouseTarget:
 
 
 def _with_functions(tree: exp.Expr, known: Mapping[str, str]) -> exp.Expr:
-    """Define those of the functions that the tree calls in its WITH."""
+    """Define the functions that the tree calls in its WITH."""
     called = {call.function for _, call in found_operations(tree, RedactionCall)}
     made = [verbatim(function) for name, function in known.items() if name in called]
     if not made:
@@ -102,7 +103,7 @@ def as_it_must_be_run(sql: str) -> str:
 
 
 def _keep_names(tree: exp.Expr) -> None:
-    """Streams are called what they are called."""
+    """Keep the names of streams as they are when names are spelled for the engine."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
             keep_name(table.this)

@@ -1,16 +1,16 @@
-"""A query with sub-queries of its own begins with SELECT: after WITH, ClickHouse reads no bracket."""
+"""Make queries with a WITH begin with SELECT: ClickHouse accepts no parenthesis after WITH."""
 
 from typing import Final
 
 from sqlglot import exp
 
 _FIRST: Final = "_first"
-# What stands behind a bracketed query is said of the whole.
+# The clauses behind a parenthesized query, which apply to the whole query.
 _BEHIND: Final = ("order", "limit", "offset")
 
 
 def begin_with_select(tree: exp.Expr) -> exp.Expr:
-    """The lowered tree, the first bracket of every WITH's query read as a relation."""
+    """Return the lowered tree with the leading parenthesis after each WITH read as a relation."""
     holders = [with_.parent for with_ in tree.find_all(exp.With)]
     for holder in holders:
         first = _first(holder)
@@ -28,7 +28,7 @@ def _first(query: exp.Expr | None) -> exp.Expr | None:
 
 
 def as_relation(bracket: exp.Expr) -> exp.Select:
-    """The bracketed query read by another, of which is said what was said behind the bracket."""
+    """Return a SELECT over the parenthesized query, with the clauses that were behind the parenthesis."""
     inner = exp.Subquery(this=bracket.this, alias=exp.TableAlias(this=exp.to_identifier(_FIRST, quoted=True)))
     made = exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
     for key in ("with_", *_BEHIND):

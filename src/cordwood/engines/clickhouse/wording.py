@@ -1,6 +1,6 @@
-"""ClickHouse's sentences about a query in the words of the author: BigQuery's types and operators, no name of ours.
+"""Reword ClickHouse's messages about a query for its author: BigQuery's types and operators, without internal names.
 
-A sentence that is not in the table is not told: it may name our columns, our SQL, or what only ClickHouse knows.
+A message without a rewording is not shown: it may contain internal columns, generated SQL, or terms of ClickHouse.
 """
 
 import re
@@ -25,7 +25,7 @@ _TYPES: Final = {
     "Variant": "a value of an event",
     "Map": "JSON",
 }
-# BigQuery's operators and functions, by the function of ClickHouse that one is compiled to; others are not named.
+# BigQuery's operators and functions by the ClickHouse function that they are compiled to; others are not named.
 _OPERATORS: Final = {
     "plus": "+", "minus": "-", "multiply": "*", "divide": "/", "modulo": "MOD", "negate": "-",
     "greater": ">", "less": "<", "greaterOrEquals": ">=", "lessOrEquals": "<=", "equals": "=", "notEquals": "!=",
@@ -42,7 +42,7 @@ Reworder = Callable[[re.Match[str]], str]
 
 
 def type_name(text: str) -> str:
-    """The BigQuery type that the compiler writes as this type of ClickHouse."""
+    """Return the BigQuery type that is compiled to this type of ClickHouse."""
     text = text.strip().removeprefix("const ")
     wrapped = _WRAPPED.fullmatch(text)
     if wrapped:
@@ -54,7 +54,7 @@ def type_name(text: str) -> str:
     if base == "Tuple":
         return f"STRUCT<{', '.join(map(_field, parts))}>"
     if base == "DateTime64":
-        # A DateTime that names a zone is a moment; one that does not is a time on some wall.
+        # A DateTime with a time zone is a TIMESTAMP, one without is a DATETIME.
         return "TIMESTAMP" if "'" in inside else "DATETIME"
     if base.startswith("Decimal"):
         return "BIGNUMERIC" if base == "Decimal256" or parts[:1] == ["76"] else "NUMERIC"
@@ -69,7 +69,7 @@ def _field(text: str) -> str:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What commas divide, but for those within parentheses."""
+    """Split at commas outside parentheses."""
     depth = begin = 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")
@@ -158,7 +158,7 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
 
 
 def reworded(sentence: str) -> str | None:
-    """The sentence in the author's words; None for one that is not known."""
+    """Return the message in BigQuery's terms; None if it has no rewording."""
     for pattern, reworder in _SENTENCES:
         match = pattern.fullmatch(sentence)
         if match:
