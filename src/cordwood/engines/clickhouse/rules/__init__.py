@@ -1,4 +1,4 @@
-"""BigQuery's meaning in ClickHouse's words, one meaning a file."""
+"""The rules that translate BigQuery's operations into ClickHouse's SQL, one subject per module."""
 
 from typing import Final
 

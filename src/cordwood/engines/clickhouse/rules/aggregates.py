@@ -1,4 +1,4 @@
-"""Aggregates: NULL for nothing, their modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX), the approximate ones."""
+"""Aggregates: NULL for no rows; DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX; and approximate ones."""
 
 from typing import Final
 
@@ -19,7 +19,10 @@ from cordwood.sql.windowed import by_several
 
 
 def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
-    """The values gathered, and what makes an array of them in order: wrapped, or NULLs would be left out."""
+    """Return an aggregate that collects the values, the template of an ordered array over it, and the template's parts.
+
+    Values are collected inside tuples, because groupArray skips NULLs.
+    """
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
     keys = [one.this if isinstance(one, exp.Ordered) else one for one in ordered]
     row = f"tuple({holes(len(keys) + 1)})"
@@ -35,13 +38,13 @@ def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, li
 
 
 def listed(argument: Argument, *, skip_nulls: bool) -> exp.Expr:
-    """The values as an array."""
+    """Return the values of the group as an array."""
     called, template, parts = gathered(argument, skip_nulls=skip_nulls)
     return fragment(template, called, *parts)
 
 
 def _sorted(template: str, ordered: list[exp.Expr]) -> str:
-    """Keys one after the other, the last first: the engine's sort keeps what is equal in place."""
+    """Return the template sorted by each key, the last key first: ClickHouse's sort is stable."""
     for at, one in reversed(list(enumerate(ordered))):
         down = isinstance(one, exp.Ordered) and bool(one.args.get("desc"))
         nulls_first = one.args.get("nulls_first") if isinstance(one, exp.Ordered) else None
@@ -65,7 +68,7 @@ def _array_concat_agg(node: exp.Expr) -> exp.Expr:
     name = type_part(datatype)
     if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
         return wrapped(node, called, f"arrayFlatten({template})", *parts)
-    # The engine's own joins arrays within arrays as well.
+    # ClickHouse's arrayFlatten would also join arrays inside the elements.
     joined = f"arrayFold((_x, _y) -> arrayConcat(_x, _y), {template}, CAST([], {{{len(parts) + 1}}}))"
     return wrapped(node, called, joined, *parts, name)
 
@@ -81,7 +84,7 @@ def _string_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _simple(name: str, *, cast: str | None = None) -> Rule:
-    """An aggregate that the engine has under this name."""
+    """Return the rule of an aggregate that ClickHouse has under this name."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
@@ -92,12 +95,15 @@ def _simple(name: str, *, cast: str | None = None) -> Rule:
 
 
 def settled(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
-    """A cast cannot stand between an aggregate and its OVER: there the window's rule sets it."""
+    """Cast an aggregate's result; with a window, leave the cast to the window's rule.
+
+    A cast between an aggregate and its OVER is a syntax error.
+    """
     return wrapped(node, called, f"CAST({{0}}, {own_text(cast)})") if cast else called
 
 
 def wrapped(node: exp.Expr, called: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
-    """What is made of an aggregate's result, `{0}`: with an OVER around it, of that."""
+    """Apply a template to an aggregate's result `{0}`; if the aggregate has an OVER, apply it outside of that."""
     if has_window(node):
         called.meta["wrap"] = template, parts
         return called
@@ -112,7 +118,7 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
 
 
 def _sum(node: exp.Expr) -> exp.Expr:
-    """Of nothing NULL; of whole numbers one that fits, where the engine's own would wrap around."""
+    """Lower SUM: NULL for no rows; a sum of INT64 fails on overflow, where ClickHouse's own would wrap around."""
     argument = argument_of(node)
     kind = kind_of(node)
     suffix = "Distinct" if argument.distinct else ""
@@ -124,7 +130,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
     return settled(node, called, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None)
 
 
-# How a sum is marked that cannot overflow: the engine's own is then three times as fast.
+# The meta key of a sum that cannot overflow, for which ClickHouse's own sum is used: it is three times as fast.
 _SMALL: Final = "small"
 
 
@@ -134,7 +140,7 @@ def _note_small(node: exp.Expr) -> exp.Expr:
 
 
 def _is_small(node: exp.Expr | None) -> bool:
-    """Whether it is nothing but small constants, as in counting by `SUM(IF(…, 1, 0))`."""
+    """Return whether the value is made only of small constants, as in counting by `SUM(IF(…, 1, 0))`."""
     if isinstance(node, exp.Case):
         branches = [branch.args.get("true") for branch in node.args["ifs"]]
         return all(map(_is_small, [*branches, node.args.get("default")]))
@@ -156,7 +162,7 @@ def _avg(node: exp.Expr) -> exp.Expr:
     return by_several(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
-# The engine's own average of exact numbers is a double.
+# ClickHouse's own average of exact numbers is a double.
 _AVERAGES: Final = {
     Kind.NUMERIC: "CAST(round(CAST({0}, 'Nullable(Decimal(76, 18))') / nullIf({1}, 0), 9), 'Nullable(Decimal(38, 9))')",
     Kind.BIGNUMERIC: "({0} / nullIf({1}, 0))",
@@ -194,7 +200,7 @@ def _truth(name: str) -> Rule:
 
 
 def _extremum(name: str) -> Rule:
-    """NaN wins over every number; an event's values compare as numbers where all are."""
+    """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         value = argument_of(node).value
@@ -210,7 +216,7 @@ def _extremum(name: str) -> Rule:
 
 
 def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
-    """The largest of pairs: first whether it is NaN, then the number, turned round for the least."""
+    """Return the maximum of pairs of a NaN flag and the number, whose sign is reversed for MIN."""
     sign = "" if name == "max" else "-"
     called = fragment(
         f"maxOrNullIf(tuple(isNaN(assumeNotNull({{0}})), {sign}assumeNotNull({{0}})), isNotNull({{0}}))", value
@@ -238,7 +244,7 @@ def _any_value(node: exp.Expr) -> exp.Expr:
 
 
 def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """A value of the rows that have the extreme key, NULL only if all of them do."""
+    """Return a value from the rows with the extreme key; NULL only if all of those values are NULL."""
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return by_several("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
@@ -252,7 +258,7 @@ def _by(name: str) -> Rule:
 
 
 def _distinct_count(node: exp.Expr) -> exp.Expr:
-    """Exact: what is allowed to be approximate may be right."""
+    """Lower APPROX_COUNT_DISTINCT to an exact count."""
     value = argument_of(node).value
     value = read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
     return settled(node, fragment("uniqExact({0})", value), _COUNT)
@@ -263,7 +269,7 @@ def plain(value: exp.Expr) -> exp.Expr:
 
 
 def _nulls(node: exp.Expr) -> exp.Expr:
-    """What stands inside has already seen to it."""
+    """Remove the node: the rule of the aggregate inside has applied the modifier."""
     inner: exp.Expr = node.this
     return inherit(inner, node)
 
@@ -285,7 +291,10 @@ def _pair(name: str) -> Rule:
 
 
 def _spread(name: str) -> Rule:
-    """The engine's usual ones subtract sums of squares: of large values close to each other nothing is left."""
+    """Return the rule of a variance or deviation by the stable algorithm.
+
+    ClickHouse's default subtracts sums of squares, which loses all digits for large values close to each other.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
@@ -300,12 +309,12 @@ def _spread(name: str) -> Rule:
 
 
 def _of_two(called: exp.Expr, count: exp.Expr) -> exp.Expr:
-    """Of fewer than two there is none, where the engine says NaN or infinity."""
+    """Return NULL for fewer than two values, where ClickHouse returns NaN or infinity."""
     return by_several("if({0} < 2, NULL, {1})", count, called)
 
 
 def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
-    """Of one value that is no finite number NaN, where the engine says zero."""
+    """Return NaN for a single value that is not finite, where ClickHouse returns zero."""
     return by_several("({0} + 0 * {1})", called, one)
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic: division of any two numbers is a fraction, and by zero an error; NUMERIC keeps nine digits."""
+"""Arithmetic: `/` returns a fraction for any two numbers and fails for zero; NUMERIC keeps nine digits."""
 
 from sqlglot import exp
 
@@ -28,7 +28,7 @@ def _exact(node: exp.Expr, value: str) -> str:
 
 
 def _rounded(node: exp.Expr, value: str) -> str:
-    """The engine's own cast would cut the digits that a NUMERIC has not."""
+    """Return a cast that rounds to the digits of the type: ClickHouse's own cast truncates."""
     return _exact(node, value if kind_of(node) is Kind.BIGNUMERIC else f"round({value}, 9)")
 
 
@@ -39,7 +39,7 @@ def _division(node: exp.Expr) -> exp.Expr:
 
 def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     if kind_of(node) in EXACT:
-        # The engine keeps the dividend's digits: widened they are enough for the quotient's.
+        # ClickHouse's quotient has the scale of the dividend, so the dividend is widened.
         quotient = _rounded(
             node, "CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0)"
         )
@@ -78,7 +78,7 @@ def _whole_division(node: exp.Expr) -> exp.Expr:
 
 def _remainder(node: exp.Expr) -> exp.Expr:
     left, right = operands(node)
-    # The engine divides no smallest INT64 by -1, and of fractions it looks at the whole parts alone.
+    # ClickHouse fails for the smallest INT64 modulo -1, and truncates fractions to integers.
     remainder = "(@a % if(@b IN (0, -1), 1, @b))"
     if any(kind_of(side) in EXACT for side in (left, right)):
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
@@ -99,7 +99,7 @@ _INT64_MAX = "9223372036854775807"
 
 
 def checked(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    """INT64 beyond its range is an error; constants that are small need no look."""
+    """Return INT64 arithmetic that fails on overflow; small constants need no check."""
     if kind_of(node) is not Kind.INT64 or (any(is_small(side) for side in (left, right)) and sign != "*"):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
     if all(is_small(side) for side in (left, right)):
@@ -161,7 +161,7 @@ def _complement(node: exp.Expr) -> exp.Expr:
 
 
 def _checked(node: exp.Expr) -> exp.Expr:
-    """Infinite though nothing was that went into it."""
+    """Fail if the result is infinite although all operands are finite."""
     result, *leaves = node.expressions
     numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
     finite = "".join(f" AND isFinite({{{at}}})" for at in range(1, len(numbers) + 1))

@@ -1,4 +1,4 @@
-"""ARRAY functions and subscripts: an offset outside is an error unless it is a SAFE_ one."""
+"""ARRAY functions and subscripts: an offset out of bounds is an error except in a SAFE_ subscript."""
 
 from sqlglot import exp
 
@@ -28,7 +28,10 @@ def _subscript(node: exp.Expr) -> exp.Expr:
 
 
 def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int) -> exp.Expr:
-    """`first` is what turns the index into the engine's, which counts from one, and from the end below zero."""
+    """Return the element at an index; `first` converts the index to ClickHouse's, which counts from one.
+
+    ClickHouse counts negative indexes from the end, so they are checked as out of bounds.
+    """
     known = constant_int(index)
     place = str(known + first) if known is not None else f"@b + {first}" if first else "@b"
     wrong = f"({place} < 1 OR {place} > toInt64(length(@a)))"
@@ -74,7 +77,7 @@ def _concat(node: exp.Expr) -> exp.Expr:
 
 
 def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Arrays of whole numbers and of fractions have nothing in common to the engine."""
+    """Cast an array to the type of the whole: ClickHouse has no common type for arrays of integers and of fractions."""
     whole, own = datatype_of(node), datatype_of(part)
     name = type_part(whole)
     if name is None or not (own and own.element and whole and whole.element) or own.element.kind is whole.element.kind:
@@ -91,7 +94,7 @@ def _end(place: str) -> Rule:
 
 
 def _slice(node: exp.Expr) -> exp.Expr:
-    """Offsets from zero, both ends taken; below zero they count from the end."""
+    """Lower ARRAY_SLICE: offsets from zero with both ends included; negative ones count from the end."""
     start, end = node.args["start"], node.args.get("end")
     if end is None:
         unsupported(node, "ARRAY_SLICE with two arguments")
@@ -158,7 +161,7 @@ def _is_distinct(node: exp.Expr) -> exp.Expr:
 
 
 def _bucket(node: exp.Expr) -> exp.Expr:
-    """How many boundaries are at or below the value."""
+    """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     count = f"if({missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
     if are_in_order(node.expression):

@@ -12,15 +12,15 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import KINDS, internal_function
 
-# An event whose JSON is longer is taken apart at its top only, as on the other engine.
+# Only the top level of a longer JSON event is expanded, as in DuckDB's rules.
 MOST_CHARACTERS: Final = 16_384
-# Levels that are taken apart one in the other; more are taken apart in turns.
+# Levels that are expanded in nested calls; further levels are expanded iteratively.
 _MOST_NESTED: Final = 8
 _PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _attribute(node: exp.Expr) -> exp.Expr:
-    """A list is JSON, an object has no text of its own unless it is empty."""
+    """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
     value = node.expressions[0]
     kinds = value.meta_get(KINDS)
     if text_at_hand(value) is not None or (kinds is not None and not kinds & _PARTS):
@@ -38,7 +38,7 @@ def _text_of(value: exp.Expr, of_object: str) -> exp.Expr:
 
 
 def _level(entries: str) -> str:
-    """The entries with each object replaced by its own entries."""
+    """Return the entries with each object replaced by its own entries."""
     children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
     return f"arrayFlatten(arrayMap(e -> if(startsWith(e.2, '{{') AND e.2 != '{{}}', {children}, [e]), {entries}))"
 
@@ -52,7 +52,7 @@ def _levels(entries: str, levels: int) -> str:
 
 
 def _all(node: exp.Expr, each: str) -> exp.Expr:
-    """An array of something of each attribute: its key is `e.1`, and its value `e.2`."""
+    """Return an array with the expression `each` for each attribute, whose key is `e.1` and whose value is `e.2`."""
     metadata, extras, project, levels = node.expressions
     own = "arrayFilter(e -> e.2 != 'null', JSONExtractKeysAndValuesRaw(_x))"
     top = f"arrayConcat({own}, if(_p = '', [], [tuple('project', _p)]))"
@@ -86,7 +86,7 @@ def _values(node: exp.Expr) -> exp.Expr:
 
 
 def _json_text(node: exp.Expr) -> exp.Expr:
-    """An event's value is JSON."""
+    """Return an event's value as JSON text, which it already is."""
     return fragment("{0}", node.expressions[0])
 
 

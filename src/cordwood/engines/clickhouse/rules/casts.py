@@ -1,4 +1,4 @@
-"""CAST and SAFE_CAST: which texts are numbers and truths, how numbers and times are written, halves away from zero."""
+"""CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def _safe_cast(node: exp.Expr) -> exp.Expr:
 
 
 def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    """`node` tells whether a failure is NULL; `value` is what is cast."""
+    """Cast `value` to a type; `node` tells whether a failure is NULL."""
     own = kind_of(value)
     if isinstance(value, exp.Null):
         return null_of(to)
@@ -53,7 +53,7 @@ def _plain(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
 
 
 def _composite(value: exp.Expr, to: Datatype) -> exp.Expr:
-    """Fields are taken by their place; between types with names the engine goes by those."""
+    """Cast to an ARRAY or STRUCT by position; between named tuples ClickHouse would match fields by name."""
     name, nameless = type_part(to), type_part(to, has_names=False)
     if name is None or nameless is None:
         return value
@@ -62,7 +62,7 @@ def _composite(value: exp.Expr, to: Datatype) -> exp.Expr:
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Decimal, or hexadecimal after 0x; nothing else."""
+    """Cast a text to INT64: decimal, or hexadecimal after 0x."""
     decimal = "toInt64OrNull(replaceRegexpOne(trimBoth(@a), '^\\\\+', ''))"
     hexadecimal = (
         "if(match(trimBoth(@a), '^[+-]?0[xX][0-9a-fA-F]{1,16}$'), if(startsWith(trimBoth(@a), '-'), -1, 1) *"
@@ -73,7 +73,7 @@ def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _or_bad(node: exp.Expr, read: str, message: str) -> str:
-    """What is read of a text; where nothing can be, an error, or NULL where the author wrote SAFE."""
+    """Return the parsed value of a text; a text that cannot be parsed is an error, or NULL inside SAFE."""
     return read if is_safe(node) else guarded(node, f"@a IS NOT NULL AND ({read}) IS NULL", message, read)
 
 
@@ -89,7 +89,7 @@ def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_exact(kind: Kind) -> Caster:
-    """The engine's readers cut the digits that the type has not."""
+    """Return the caster from a text to NUMERIC or BIGNUMERIC with rounding: ClickHouse's own parsers truncate."""
     read = "toDecimal256OrNull(trimBoth(@a), 38)"
     if kind is Kind.NUMERIC:
         read = f"toDecimal128OrNull(toString(round({read}, 9)), 9)"
@@ -101,12 +101,12 @@ def _text_to_exact(kind: Kind) -> Caster:
 
 
 def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """By way of its digits: the engine's own cast is off by some of the last."""
+    """Cast a FLOAT64 to NUMERIC by way of its text: ClickHouse's direct cast is wrong in the last digits."""
     return _text_to_exact(Kind.NUMERIC)(node, fragment("toString({0})", value))
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """The engine rounds halves to even."""
+    """Cast a FLOAT64 to INT64, half away from zero; ClickHouse rounds half to even."""
     away = "(trunc(@a) + sign(@a) * (abs(@a - trunc(@a)) >= 0.5))"
     read = f"accurateCastOrNull({away}, 'Int64')"
     return once(
@@ -123,12 +123,15 @@ def _exact_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def float_text(value: exp.Expr) -> exp.Expr:
-    """The shortest digits that read back, with an exponent from 1e15 on, or from 1e17 where they are more than fifteen."""
+    """Return the shortest text that parses to the same number, with an exponent from 1e15 on.
+
+    The exponent begins at 1e17 if there are more than fifteen significant digits.
+    """
     told = "toString(@a + 0.)"
     plain = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
     long = f"(abs(@a) >= 1 AND abs(@a) < 1e17 AND match({told}, '^-?\\d{{15,}}[1-9]'))"
     with_exponent = f"replaceRegexpOne(replaceRegexpOne({told}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
-    # The engine writes no exponent between 1e-7 and 1e21.
+    # ClickHouse prints no exponent between 1e-7 and 1e21.
     point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
     great = f"concat({point(told, _GREAT)}, 'e+', toString(length({told}) - (@a < 0) - 1))"
     little = f"concat({point(told, _LITTLE)}, 'e-0', toString(length(extract({told}, '^-?0.(0+)')) + 1))"
@@ -151,7 +154,7 @@ def _to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _bool_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """A comparison is a number to the engine."""
+    """Cast a BOOL to a text; in ClickHouse, the type of a comparison is UInt8."""
     del node
     return fragment("toString(CAST({0}, 'Nullable(Bool)'))", value)
 
@@ -161,7 +164,7 @@ def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_bytes(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """A node of its own, which is not a text any more."""
+    """Return a new node, which does not inherit the type STRING."""
     return fragment("{0}", value)
 
 
@@ -185,7 +188,7 @@ def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _event_to(kind: Kind) -> Caster:
-    """By way of its text, so that what is no such value is an error as for any text."""
+    """Return the caster from an event's value by way of its text, so that an invalid value fails like any text."""
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         told = read_as(value, Kind.STRING)
@@ -213,7 +216,7 @@ _PLAIN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\d+):(\d+):(\d+(?:\.\d
 
 
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Of a literal: as `Y-M D H:M:S`, or as ISO 8601 has it."""
+    """Cast a literal text to INTERVAL: `Y-M D H:M:S`, or ISO 8601."""
     spelled = constant_text(value)
     counts = _interval_counts(spelled) if spelled is not None else None
     if counts is None:

@@ -1,4 +1,4 @@
-"""Texts as characters: their numbers, one by one, and capitals."""
+"""Functions of characters: code points, TRANSLATE and INITCAP."""
 
 from typing import Final
 
@@ -94,7 +94,7 @@ _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
 
 
 def _initcap(node: exp.Expr) -> exp.Expr:
-    """A letter is a capital after a delimiter and at the start, small elsewhere."""
+    """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
     given = node.args.get("expression")
     delimiters = given if given is not None else text_part(_DELIMITERS)
     letter = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"

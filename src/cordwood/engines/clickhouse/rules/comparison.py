@@ -1,4 +1,4 @@
-"""Comparisons: both sides are read as one type; NULL in a list is not known to be equal."""
+"""Comparisons: both sides are read as one type; NULL in a list makes the result of IN unknown."""
 
 from sqlglot import exp
 
@@ -13,7 +13,7 @@ from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
 
 def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
-    """As what values of these kinds are compared, where that is not what they are."""
+    """Return the type in which values of these types are compared; None if no conversion is needed."""
     known = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known:
         known.remove(Kind.VARIANT)
@@ -42,7 +42,7 @@ def _compared(node: exp.Expr) -> exp.Expr:
 
 
 def _length(interval: exp.Expr) -> exp.Expr:
-    """As intervals are compared: a month is 30 days, a day 24 hours."""
+    """Return the length of an interval for comparisons: a month has 30 days, a day 24 hours."""
     return once("((@a.1 * 30 + @a.2) * toInt128(86400000000) + @a.3)", interval)
 
 
@@ -52,13 +52,16 @@ def _are_structs(node: exp.Expr) -> bool:
 
 
 def _met(parts: list[exp.Expr]) -> list[exp.Expr]:
-    """The parts as what they are compared as."""
+    """Return the parts converted to the type in which they are compared."""
     kind = meeting_kind([kind_of(part) for part in parts])
     return [_meet(part, kind) for part in parts] if kind else parts
 
 
 def _same_fields(left: str, right: str, one: Datatype | None, other: Datatype | None) -> str:
-    """Field by field, for a field that is NULL leaves it open: the engine's own comparison does not."""
+    """Return the equality of structs field by field, unknown if a field is NULL.
+
+    ClickHouse's own comparison treats NULL as a value.
+    """
     if one is None or other is None or not (one.fields and other.fields):
         return f"({left} = {right})"
     pairs = zip(one.fields, other.fields, strict=False)
@@ -91,7 +94,7 @@ def _in(node: exp.Expr) -> exp.Expr:
 
 
 def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
-    """The engine's own IN takes constants alone."""
+    """Lower IN over a list; ClickHouse's own IN accepts only constants."""
     if all(constant(item) is not None for item in items) and constant(value) is None:
         return fragment(f"({{0}} IN ({holes(len(items), 1)}))", value, *items)
     own = datatype_of(value)
@@ -100,7 +103,7 @@ def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
 
 
 def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
-    """NULL when nothing is equal but an element, or the value, is NULL."""
+    """Return the test for an element of an array: NULL if no element is equal and an element or the value is NULL."""
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
@@ -118,7 +121,7 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
 
 
 def _struct_in_array(value: exp.Expr, array: exp.Expr, same: str) -> exp.Expr:
-    """Structs with a field that is NULL may be equal."""
+    """Return the test for a struct in an array: NULL if no element is equal and one may be, because of a NULL field."""
     found = f"arrayExists(_e -> ifNull({same}, false), {{1}})"
     maybe = f"arrayExists(_e -> isNull({same}), {{1}})"
     return fragment(
@@ -137,7 +140,7 @@ def _in_query(node: exp.Expr) -> exp.Expr:
 
 
 def _in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
-    """Three-valued: the engine's own IN knows two."""
+    """Lower IN over a query with three-valued logic; ClickHouse's own IN has two values."""
     found = fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query)
     return in_array(value, found)
 

@@ -1,4 +1,4 @@
-"""CASE, IF, COALESCE and NULLIF: branches take the type they have together; ERROR."""
+"""CASE, IF, COALESCE, NULLIF and ERROR: branches are converted to their common type."""
 
 from sqlglot import exp
 
@@ -16,7 +16,7 @@ _CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT)
 
 
 def branch(value: exp.Expr | None, whole: exp.Expr) -> exp.Expr:
-    """One of several values that have a type together."""
+    """Return one of several values converted to their common type."""
     datatype = datatype_of(whole)
     if value is None or isinstance(value, exp.Null):
         return null_of(datatype)
@@ -71,7 +71,10 @@ def _coalesce(node: exp.Expr) -> exp.Expr:
 
 
 def _in_turn(node: exp.Expr) -> exp.Expr:
-    """The engine works out all that COALESCE names, ERROR too: a CASE only what is asked for."""
+    """Rewrite COALESCE with ERROR as CASE.
+
+    ClickHouse evaluates all arguments of COALESCE, but only the chosen branch of CASE.
+    """
     *parts, last = node.this, *node.expressions
     if not parts or not any(str(call.this).upper() == "ERROR" for call in last.find_all(exp.Anonymous)):
         return node
@@ -88,7 +91,7 @@ def _nullif(node: exp.Expr) -> exp.Expr:
 
 
 def _error(node: exp.Expr) -> exp.Expr:
-    """The engine raises constants alone: of a sentence that is worked out it tells that there was one."""
+    """Lower ERROR; ClickHouse raises only constant messages, so a computed message is replaced by a general one."""
     if is_safe(node):
         return exp.Null()
     sentence = node.expressions[0]

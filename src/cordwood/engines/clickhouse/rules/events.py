@@ -1,4 +1,4 @@
-"""Events' values: paths into JSON text, repeated records as arrays."""
+"""Events' values: paths into JSON text, and repeated records as arrays."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ from cordwood.sql.typing import kind_of
 
 
 def _path(node: exp.Expr) -> exp.Expr:
-    """A JSON null is as good as missing."""
+    """Lower a path read; a JSON null counts as missing."""
     path, keys = arguments(list(path_steps(node)), first=1)
     if kind_of(node) is Kind.STRING:
         return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_value(node), *keys)
@@ -25,7 +25,7 @@ _ITEMS: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRa
 
 
 def _elements(node: exp.Expr) -> exp.Expr:
-    """An object repeats itself, an array its elements, anything else nothing."""
+    """Return the records in a value: an object as an array of one, an array's elements, else an empty array."""
     elements = operation_of(node, RecordElements)
     if elements is not None and elements.only_arrays:
         return fragment(_ITEMS, node.expressions[0])

@@ -75,7 +75,7 @@ def _one(node: exp.Expr, field: Field) -> exp.Expr:
 
 
 def _printf(node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr:
-    """The engine's printf takes no star: what is to be padded by one is padded after."""
+    """Format by ClickHouse's printf, which has no `*`: padding to such a width is applied afterwards."""
     if field.precision is not None:
         unsupported(node, "A precision in FORMAT that is no literal")
     if field.width is not None and field.spec.has_zeros:
@@ -98,7 +98,7 @@ def _whole(node: exp.Expr, field: Field) -> exp.Expr:
 
 
 def _digits(spec: Specifier, letter: str) -> str:
-    """Of @a, so many that a precision demands, in groups where they are to be."""
+    """Return the digits of the integer @a, as many as the precision demands, grouped if the specifier says so."""
     digits = "toString(abs(@a))" if letter == "d" else f"printf('%{letter}', @a)"
     if spec.has_all and letter == "o":
         digits = "printf('%#o', @a)"
@@ -119,7 +119,7 @@ _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
 def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """What stands before the digits of the number @a, zeros, the digits, blanks around all."""
+    """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
     spec = field.spec
     sign = f"if(@a < 0, '-', '{spec.plus}')"
     if spec.letter in HEXADECIMAL:
@@ -146,7 +146,7 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
 
 
 def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
-    """Halves are rounded away from zero, and all digits are told."""
+    """Format a NUMERIC with all its digits, rounded half away from zero."""
     spec = field.spec
     if field.precision is not None:
         unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
@@ -161,18 +161,18 @@ def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
     return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
 
 
-# The digits that the engine keeps after the point.
+# The number of digits that ClickHouse keeps after the point.
 _PLACES: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
 
 
 def _grouped(digits: str) -> str:
-    """Commas from the right into the digits before the point or the exponent."""
+    """Insert commas into the digits before the point or the exponent."""
     first = f"reverse(replaceRegexpAll(reverse(extract({digits}, '^[0-9]+')), '(...)', '\\\\1,'))"
     return f"concat(replaceRegexpOne({first}, '^,', ''), replaceRegexpOne({digits}, '^[0-9]+', ''))"
 
 
 def _padded(field: Field, value: exp.Expr) -> exp.Expr:
-    """The engine's printf counts the bytes of texts."""
+    """Pad a text to the width in characters; ClickHouse's printf counts bytes."""
     spec = field.spec
     if spec.letter in TEXTS and field.precision is not None:
         value = once("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)

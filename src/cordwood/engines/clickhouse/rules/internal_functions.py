@@ -1,4 +1,4 @@
-"""Functions that BigQuery has no word for, which are ClickHouse's own."""
+"""The internal functions that the compiler adds to BigQuery's, most of which ClickHouse has."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def _whole_number(node: exp.Expr) -> exp.Expr:
 
 
 def _quantile(template: str) -> Rule:
-    """A parameter of an aggregate is a literal."""
+    """Return the rule of a quantile; its level is a parameter of the aggregate and must be a literal."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         level = exp.Literal.number(repr(constant(node.expressions[1])))
@@ -40,7 +40,7 @@ def _finite(node: exp.Expr) -> exp.Expr:
 
 
 def _json_object(node: exp.Expr) -> exp.Expr:
-    """The members one by one: the engine has no object of mixed types."""
+    """Return a JSON object member by member, because ClickHouse has no function for values of different types."""
     pairs = [f"toJSONString({{{at}}}), ':', toJSONString({{{at + 1}}})" for at in range(0, len(node.expressions), 2)]
     members = ", ',', ".join(pairs)
     return fragment(f"concat('{{', {members}, '}}')" if pairs else "'{}'", *node.expressions)
@@ -52,7 +52,7 @@ def _key(node: exp.Expr) -> exp.Expr:
 
 
 def _json(name: str, *, default: str = "") -> Rule:
-    """The engine's own function of a JSON text and keys. A NULL text is as good as none."""
+    """Return the rule of a ClickHouse function of a JSON text and keys; a NULL text counts as an empty one."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions

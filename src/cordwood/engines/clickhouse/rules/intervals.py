@@ -1,4 +1,4 @@
-"""INTERVAL values: months, days and microseconds; sums and differences of times."""
+"""INTERVAL values as months, days and microseconds; sums and differences of times."""
 
 from typing import Final
 
@@ -47,7 +47,7 @@ def _make_interval(node: exp.Expr) -> exp.Expr:
 
 
 def _sum(node: exp.Expr) -> exp.Expr:
-    """`+` and `-` where one side is a time or an interval."""
+    """Lower `+` and `-` if one side is a time or an interval."""
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(node.this), kind_of(node.expression))
     if Kind.INTERVAL in kinds:

@@ -1,4 +1,4 @@
-"""TO_JSON and TO_JSON_STRING: every type as BigQuery writes it, built from the type."""
+"""TO_JSON and TO_JSON_STRING: each type as BigQuery prints it, derived from its data type."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ DOCUMENT: Final = {
     Kind.BIGNUMERIC: "toString(@a)",
 }
 
-# TO_JSON_STRING's: a number that JavaScript cannot hold is a text. In a document it stays a number.
+# For TO_JSON_STRING, which prints a number that JavaScript cannot represent as a text; in a document it stays a number.
 _QUOTED: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
 _TEXTS: Final = {
     **DOCUMENT,
@@ -47,7 +47,7 @@ _TIMES: Final = {Kind.TIMESTAMP: "%FT%T", Kind.DATETIME: "%FT%T", Kind.TIME: "%T
 
 
 def json_text(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str] = _TEXTS) -> exp.Expr:
-    """JSON as text, never NULL: a missing value is `null`."""
+    """Return the JSON text of a value; never NULL: a missing value is `null`."""
     if isinstance(node, exp.Null):
         return fragment("'null'")
     return _present(node, datatype, scalars, depth=0)
@@ -84,7 +84,7 @@ def _array(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dept
 
 
 def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
-    """A field stands under its own name, also where two fields share it or have none."""
+    """Print a struct field by field under the author's names, which may be empty or duplicate."""
     name = f"_s{depth}"
     parts: list[exp.Expr] = []
     pieces: list[str] = []
@@ -112,7 +112,7 @@ def _to_json(node: exp.Expr) -> exp.Expr:
     return made
 
 
-# What has lines within, where it is written for people.
+# The types whose JSON has several lines when it is indented.
 _NESTED: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
 MEANING = Meaning(nodes={exp.JSONFormat: _to_json})

@@ -1,4 +1,4 @@
-"""JSON functions: paths, scalars or parts, typed readings of JSON, and making it. JSON is text."""
+"""JSON functions over JSON text: paths, scalars and subdocuments, conversions of JSON values, and constructors."""
 
 from itertools import count
 from typing import Final
@@ -19,7 +19,7 @@ from cordwood.sql.typing import datatype_of, kind_of
 
 
 def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
-    """The path as the engine's functions take it, its keys in holes: places count from one."""
+    """Return the path as arguments of ClickHouse's functions, with keys as holes; array positions count from one."""
     keys = [step for step in steps if isinstance(step, str)]
     at = count(first)
     said = "".join(f", {{{next(at)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
@@ -27,13 +27,13 @@ def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
 
 
 def _document(value: exp.Expr) -> exp.Expr:
-    """Text that is no JSON has no parts: it reads as NULL."""
+    """Return a value as a JSON document; a text that is not JSON is NULL."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT):
         return value
     return once("if(isValidJSON(@a), @a, NULL)", value)
 
 
-# A text that was cut off is read as far as it goes: the ends that a document of objects may lack.
+# A truncated text is completed, if the closing braces of one or two objects are missing.
 _WHOLE: Final = (
     "multiIf(isValidJSON(@a), @a, NOT startsWith(@a, '{'), NULL, isValidJSON(concat(@a, '}')), concat(@a, '}'),"
     " isValidJSON(concat(@a, '}}')), concat(@a, '}}'), NULL)"
@@ -41,7 +41,7 @@ _WHOLE: Final = (
 
 
 def _readable(value: exp.Expr, path: str) -> exp.Expr:
-    """The document that a path leads into; also a text whose closing braces are missing."""
+    """Return the document that a path is applied to; a text may lack its closing braces."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
         return _document(value)
     return once(_WHOLE, value)
@@ -52,7 +52,7 @@ def _path(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 
 def _query(node: exp.Expr) -> exp.Expr:
-    """JSON_QUERY and JSON_EXTRACT: the part as JSON; from text, text, and a JSON null is no part."""
+    """Lower JSON_QUERY and JSON_EXTRACT: the part as JSON, or as text if the document is text; a JSON null is NULL."""
     found = _path(node)
     if found is None:
         return exp.Null()
@@ -65,12 +65,12 @@ _SCALAR: Final = "JSONType({0}{1}) NOT IN ('Object', 'Array', 'Null')"
 
 
 def scalar_text(value: str, path: str) -> str:
-    """Template text: a scalar's text; of objects, arrays and null there is none."""
+    """Return template text for a scalar's text; NULL for objects, arrays and null."""
     return f"if({_SCALAR.format(value, path)}, JSONExtract({value}{path}, 'Nullable(String)'), NULL)"
 
 
 def _value(node: exp.Expr) -> exp.Expr:
-    """JSON_VALUE and JSON_EXTRACT_SCALAR."""
+    """Lower JSON_VALUE and JSON_EXTRACT_SCALAR."""
     found = _path(node)
     if found is None:
         return exp.Null()
@@ -79,7 +79,7 @@ def _value(node: exp.Expr) -> exp.Expr:
 
 
 def _list(node: exp.Expr) -> exp.Expr:
-    """JSON_QUERY_ARRAY: the elements as JSON."""
+    """Lower JSON_QUERY_ARRAY: the elements as JSON."""
     found = _path(node)
     if found is None:
         return exp.Null()
@@ -89,7 +89,7 @@ def _list(node: exp.Expr) -> exp.Expr:
 
 
 def _value_list(node: exp.Expr) -> exp.Expr:
-    """JSON_VALUE_ARRAY: the elements' texts; nothing when one of them is no scalar."""
+    """Lower JSON_VALUE_ARRAY: the elements' texts; an empty array if one of them is not a scalar."""
     found = _path(node)
     if found is None:
         return exp.Null()
@@ -104,7 +104,7 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
-    """What stands in the query is read here: the engine's reader is laxer."""
+    """Lower PARSE_JSON; a literal is parsed at compile time, because ClickHouse's parser is less strict."""
     spelled, rounds = constant_text(node.this), rounds_wide(node, unsaid="exact")
     if spelled is None:
         return once(
@@ -128,7 +128,7 @@ _NUMBERS: Final = "('Int64', 'UInt64', 'Double')"
 
 
 def _strictly(kinds: str, read: str, name: str) -> Rule:
-    """INT64(json) and its like: the JSON value must be of that kind."""
+    """Return the rule of INT64(json) and similar functions: the JSON value must have that type."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         wrong = f"(isNotNull(@a) AND JSONType(@a) NOT IN {kinds})"
@@ -157,7 +157,7 @@ def _whole_number(node: exp.Expr) -> exp.Expr:
 
 
 def _string(node: exp.Expr) -> exp.Expr:
-    """STRING(json); of a TIMESTAMP it is that moment's text."""
+    """Lower STRING(json), and STRING(timestamp), which prints the time."""
     value = _argument(node)
     if kind_of(value) in MOMENTS:
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
@@ -172,7 +172,7 @@ _TEXT_FLOAT: Final = f"toFloat64OrNull({_TEXT})"
 
 
 def _lax(body: str) -> Rule:
-    """LAX_…: read what can be read, NULL for the rest."""
+    """Return the rule of a LAX_ function: convert what is convertible; NULL for the rest."""
     return lambda node: once(f"if(isNull(@a), NULL, {body})", _document(_argument(node)))
 
 
@@ -206,7 +206,7 @@ def _array(node: exp.Expr) -> exp.Expr:
 
 
 def _object(node: exp.Expr) -> exp.Expr:
-    """Pairs of key and value; of a key that is given twice the first counts."""
+    """Lower JSON_OBJECT; of a key that occurs twice the first value counts."""
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'")
@@ -233,7 +233,7 @@ def _texts(values: exp.Expr) -> exp.Expr:
 
 
 def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
-    """An object of an array of keys and one of values, which are JSON as text."""
+    """Return an object from an array of keys and an array of values as JSON texts."""
     first = "arrayFilter(_i -> indexOf(@a, @a[_i]) = _i, arrayEnumerate(@a))"
     pair = "concat(toJSONString(assumeNotNull(@a[_i])), ':', assumeNotNull(@b[_i]))"
     made = f"concat('{{', arrayStringConcat(arrayMap(_i -> {pair}, {first}), ','), '}}')"

@@ -1,4 +1,4 @@
-"""Literals: INT64 where the engine would take the narrowest type, texts and bytes by their escapes."""
+"""Literals: INT64 where ClickHouse would choose the narrowest type; texts and bytes with their escapes decoded."""
 
 from typing import Final
 
@@ -26,7 +26,7 @@ def _whole(node: exp.Expr) -> exp.Expr:
     return fragment(f"toInt64({constant(node)})") if _sets_type(node) else exp.Literal.number(str(constant(node)))
 
 
-# Here a whole number is a place or a count that must be written bare.
+# Inside these an integer is a position or a count, which must be a plain literal.
 _BARE: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
@@ -41,7 +41,7 @@ def _sets_type(node: exp.Expr) -> bool:
 
 
 def _bytes(node: exp.Expr) -> exp.Expr:
-    """Sqlglot hands the bytes over as text, escapes undone."""
+    """Lower a bytes literal, which sqlglot returns as text with its escapes decoded."""
     spelled = str(node.this)
     raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
     lowered = fragment("{0}", data_part(raw))

@@ -18,7 +18,8 @@ def _from_string(node: exp.Expr) -> exp.Expr:
         return null_of(BYTES)
     four, six = "IPv4StringToNumOrNull(@a)", "IPv6StringToNumOrNull(@a)"
     wrong = f"(isNotNull(@a) AND isNull({four}) AND isNull({six}))"
-    # As text, a number of fixed length loses its last zeros.
+    # The bytes are made from hexadecimal digits, because a FixedString loses trailing zeros when it is converted to
+    # text.
     body = f"unhex(if(isNotNull({four}), leftPad(hex({four}), 8, '0'), hex({six})))"
     return once(guarded(node, wrong, "Invalid IP address", body), as_text(node.expressions[0]))
 
@@ -36,7 +37,7 @@ def _to_string(node: exp.Expr) -> exp.Expr:
 
 
 def _byte(bits: str) -> str:
-    """A byte whose first bits are set, as many as are told, from none to eight."""
+    """Return a byte whose highest bits are set, as many as `bits` says, limited to the range from 0 to 8."""
     return f"bitAnd(bitShiftLeft(toUInt16(255), toUInt8(8 - greatest(least({bits}, 8), 0))), 255)"
 
 
@@ -73,7 +74,7 @@ _BARE: Final = r"^\s*(?:[a-zA-Z0-9._~%!$&'()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+
 
 
 def _host(node: exp.Expr) -> exp.Expr:
-    """The host as it is written, without a user, a port or brackets that close nothing."""
+    """Lower NET.HOST: the host as written, without user and port, and without unmatched brackets."""
     body = "coalesce(nullIf(extract(@a, {0}), ''), nullIf(extract(@a, {1}), ''))"
     return once(body, as_text(node.expressions[0]), texts=[text_part(_URL), text_part(_BARE)])
 

@@ -1,4 +1,4 @@
-"""Functions of numbers: outside their domain they fail, where the engine would say NaN or infinity."""
+"""Functions of numbers: outside their domain they fail, where ClickHouse would return NaN or infinity."""
 
 from sqlglot import exp
 
@@ -18,7 +18,7 @@ def _float(node: exp.Expr) -> exp.Expr:
 
 
 def _number(node: exp.Expr) -> exp.Expr:
-    """An event's value as a number, anything else as it is."""
+    """Return an event's value as a number; other values unchanged."""
     return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
 
 
@@ -28,7 +28,7 @@ def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
 
 
 def _finite(template: str, name: str) -> Rule:
-    """Finite arguments give a finite result, or none at all."""
+    """Return the rule of a function that fails if finite arguments give a result that is not finite."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         wrong = f"(isFinite(@a) AND NOT isFinite({template}))"
@@ -58,7 +58,7 @@ def _power(node: exp.Expr) -> exp.Expr:
 
 
 def _logarithm(node: exp.Expr) -> exp.Expr:
-    """Sqlglot puts the base first."""
+    """Lower LOG, whose base sqlglot puts first."""
     other = node.args.get("expression")
     base, value = (node.this, other) if other is not None else (None, node.this)
     message = "Argument of LOG is out of its domain"
@@ -71,7 +71,7 @@ def _logarithm(node: exp.Expr) -> exp.Expr:
 
 
 def _round(node: exp.Expr) -> exp.Expr:
-    """Halves away from zero, where the engine's floats go to even; a whole number becomes a FLOAT64."""
+    """Lower ROUND, half away from zero, where ClickHouse rounds floats half to even; an INT64 becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
         return _exact(node, fragment("roundBankers({0}, {1})", value, _small(digits)))
@@ -83,7 +83,7 @@ def _round(node: exp.Expr) -> exp.Expr:
     value = _float(value)
     if is_null(digits):
         return null_of(datatype_of(node))
-    # A half lies on the float grid only where the scaled number is near one.
+    # Above 2^52 a float has no fraction, so there is nothing to round.
     if digits is None:
         return once("if(abs(@a) < 4503599627370496., sign(@a) * floor(abs(@a) + 0.5), @a)", value)
     scale = "exp10(greatest(@b, -308))"
@@ -102,7 +102,7 @@ def _truncate(node: exp.Expr) -> exp.Expr:
         return _exact(node, fragment("trunc({0})", value))
     if kind_of(value) in EXACT:
         return _exact(node, fragment("trunc({0}, {1})", value, _small(digits)))
-    # Scaling a number beyond its own digits would change it.
+    # Scaling a number beyond its own precision would change it.
     return once("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
 
 
@@ -136,7 +136,10 @@ def _infinite(node: exp.Expr) -> exp.Expr:
 
 
 def _extreme(name: str) -> Rule:
-    """NULL when any part is, which the engine's own leaves out; NaN when any part is."""
+    """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, else NaN if any is NaN.
+
+    ClickHouse's own functions skip NULL.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node)
@@ -167,7 +170,7 @@ def _reciprocal(template: str) -> Rule:
 
 
 def _parsed(digits: int) -> Rule:
-    """PARSE_NUMERIC: spaces and commas count for nothing, a sign may stand behind."""
+    """Return the rule of PARSE_NUMERIC: spaces and commas are ignored, and the sign may be at the end."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         reader = "toDecimal128OrNull" if digits == 9 else "toDecimal256OrNull"

@@ -1,4 +1,4 @@
-"""EXISTS over the elements of arrays: asked of each row's own arrays, which the engine cannot do in a sub-query."""
+"""EXISTS over the elements of a row's own arrays, as array functions: ClickHouse's sub-queries cannot express it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,7 +11,7 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, typed_as
 
-# Array, the name of one element, the condition.
+# The internal operation of an array, the name of an element, and the condition.
 EXISTS_IN: Final = "$exists_in"
 
 _CLAUSES: Final = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
@@ -30,7 +30,7 @@ def _exists(node: exp.Expr) -> exp.Expr:
 
 
 def _chain(select: exp.Expr) -> list[exp.Expr]:
-    """The unnests a query reads, one inside the other, where that is all it reads."""
+    """Return the nested UNNESTs of a query that reads nothing else; else an empty list."""
     if not isinstance(select, exp.Select) or any(map(select.args.get, _CLAUSES)):
         return []
     joins = select.args.get("joins") or []
@@ -57,7 +57,7 @@ def _of_each(unnest: exp.Expr, asked: exp.Expr, name: str) -> exp.Expr:
 
 
 def _rename(asked: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None) -> None:
-    """The element, and a struct's fields, by the name they have in the condition."""
+    """Replace references to the element and to a struct's fields in the condition by the lambda's variable."""
     places: Mapping[str, int] = {label: at for at, (label, _) in enumerate(element.fields if element else (), 1)}
     for column in list(asked.find_all(exp.Column)):
         if column.table != relation:

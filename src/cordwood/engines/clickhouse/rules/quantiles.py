@@ -1,4 +1,4 @@
-"""Quantiles, percentiles and the most frequent: exact, where they may be approximate."""
+"""Quantiles, percentiles and most frequent values, computed exactly, which BigQuery's definition allows."""
 
 from typing import Final
 
@@ -21,24 +21,24 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
     argument.value = value
     called, listing, rest = gathered(argument, skip_nulls=argument.ignore_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {listing})"
-    # The least value that is not below so much of all of them.
+    # The smallest value whose rank is not below the given share of all values.
     place = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     pick = f"arrayMap(_q -> {in_order}[{place}], range({count + 1}))"
     result = wrapped(node, called, f"if(empty({listing}), [], {pick})", *rest)
-    # Of nothing there are no quantiles, and none at any place.
+    # Without rows the result is NULL, and so is each of its elements.
     result.meta[MAY_BE_NONE] = True
     return result
 
 
 def _top_count(node: exp.Expr) -> exp.Expr:
-    """Values with their counts, the most frequent first; NULL is a value too."""
+    """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = plain(argument_of(node).value)
     return _top("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
 
 
 def _top_sum(node: exp.Expr) -> exp.Expr:
-    """Sums are made in arrays: the engine's own drops those that are zero."""
+    """Lower APPROX_TOP_SUM by sums over arrays: ClickHouse's sumMap drops sums of zero."""
     weight = node.expression
     weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
     bad = "APPROX_TOP_SUM takes no weight that is negative or NaN"
@@ -62,14 +62,14 @@ def _top(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
 
 
 def _shaped(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
-    """The first so many pairs, as the structs they are told to be."""
+    """Return the first pairs up to the limit, cast to the type of the result."""
     shaped = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
     name = type_part(datatype_of(node))
     return fragment(f"CAST({shaped}, {{{len(parts)}}})", *parts, name) if name else fragment(shaped, *parts)
 
 
 def _percentile(name: str) -> Rule:
-    """The engine's exact quantiles know no NULL; of nothing they say NaN."""
+    """Return the rule of a percentile; ClickHouse's exact quantiles accept no NULL, and return NaN for no rows."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = argument_of(node)
@@ -84,7 +84,10 @@ def _percentile(name: str) -> Rule:
 
 
 def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
-    """The first value whose share, so many of all, is not below: a product of the two would round past it."""
+    """Return the first value whose share of all values is not below the given one.
+
+    The product of share and count is corrected, because it may be rounded past an integer.
+    """
     called, listing, parts = gathered(argument, skip_nulls=True)
     share = f"{{{len(parts) + 1}}}"
     place = f"arrayMap(_n -> _n + (_n / length(_l) < {share}), [toInt64(floor(length(_l) * {share}))])[1]"
@@ -93,13 +96,13 @@ def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
 
 
 def _bare(node: exp.Expr) -> exp.Expr:
-    """A parameter of an aggregate is a literal."""
+    """Return the level as a literal, because it is a parameter of the aggregate."""
     value = constant(node)
     value = node.meta_get(_SHARE) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
 
 
-# The value of a share that is written as NUMERIC '0.5'.
+# The meta key of the value of a share that is written as NUMERIC '0.5'.
 _SHARE: Final = "share"
 
 

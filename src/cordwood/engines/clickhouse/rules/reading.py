@@ -1,4 +1,4 @@
-"""A value read as the type that its place demands: texts as times, whole numbers as floats, event values as any."""
+"""Implicit conversions to the type that a context requires: texts to times, INT64 to FLOAT64, events' values to any."""
 
 import re
 from typing import Final
@@ -22,7 +22,7 @@ def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def clock(node: exp.Expr) -> exp.Expr:
-    """Any time as a wall clock in UTC."""
+    """Return any time as its wall clock in UTC."""
     own = kind_of(node)
     if own in (Kind.TIMESTAMP, Kind.DATE):
         return naive(node)
@@ -41,16 +41,16 @@ def _try_cast(kind: Kind) -> Reader:
 
 
 def event_text_of(value: str) -> str:
-    """Template text: an event's value, which is JSON text, as the text it means; NULL is NULL."""
+    """Return template text that decodes an event's value, which is JSON text, to the text that it represents."""
     return f"JSONExtract({value}, 'Nullable(String)')"
 
 
-# Where the text of an event's value stands, when that is at hand.
+# The meta key of the text from which an event's value was made, if it is available.
 _TEXT: Final = "event_text"
 
 
 def with_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
-    """An event's value that was made of its text: whoever reads it as text takes that."""
+    """Attach its text to an event's value that was made from it, for readers that need the text."""
     value.meta[_TEXT] = copied(text)
     return value
 
@@ -61,16 +61,16 @@ def text_at_hand(node: exp.Expr) -> exp.Expr | None:
 
 
 def event_text(node: exp.Expr) -> exp.Expr:
-    """An event's value as the text it means."""
+    """Return an event's value as the text that it represents."""
     return text_at_hand(node) or fragment(event_text_of("{0}"), node)
 
 
-# A zone's name at the end of a text; the engine itself reads offsets.
+# A time zone's name at the end of a text; ClickHouse itself parses offsets only.
 _ZONED: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
-    """A text as a time, by BigQuery's own spelling of one; `node` tells whether a failure is NULL."""
+    """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
     if is_doubtful(value, kind):
         texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + is_none(value, kind))]
         return once(_looked_at(node, kind), value, texts=texts)
@@ -84,7 +84,10 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _looked_at(node: exp.Expr, kind: Kind) -> str:
-    """The template over a pattern and a message. What lies below a NULL is read, too: the reader must not be the one that fails."""
+    """Return the template that parses a column of texts, over a pattern and a message.
+
+    It uses the parser that returns NULL, because ClickHouse also evaluates the values below a NULL.
+    """
     read = _PARSED[kind].replace("#", "OrNull")
     is_one = "match(@a, {0})"
     if is_safe(node):
@@ -92,7 +95,7 @@ def _looked_at(node: exp.Expr, kind: Kind) -> str:
     return guarded_with(node, f"(NOT {is_one} OR (@a IS NOT NULL AND {read} IS NULL))", "{1}", read)
 
 
-# The letters T and Z may be small. Of a date no more than its own ten characters is looked at, at most an hour too many.
+# T and Z may be in lower case. Only the first ten characters of a text are parsed as a date.
 _PARSED: Final = {
     Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
     Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",

@@ -1,4 +1,4 @@
-"""Texts of events with what is personal hidden in them: the functions that stand before the statement."""
+"""Redaction of events' texts by the functions that the statement defines in its WITH."""
 
 from sqlglot import exp
 
@@ -25,9 +25,9 @@ def _event(node: exp.Expr) -> exp.Expr:
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
-    """Whatever the text is, the name of its field says what it is, and so are the texts of an array there.
+    """Redact a value whose field name marks it as secret: hide any text, and the texts of an array, as a whole.
 
-    A record is looked through like any.
+    Records are redacted like other values.
     """
     looked = f"{REDACT_EVENT}_{mode_of(node)}"
     element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({looked}(CAST(_e, 'Nullable(String)')), 'null'))"

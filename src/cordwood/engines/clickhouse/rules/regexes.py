@@ -1,4 +1,4 @@
-"""Regular expressions: RE2 in both, but no match is NULL, and places are counted in characters."""
+"""Regular expressions: RE2 in both dialects, but no match is NULL, and positions count characters."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
 
 
 def _refuse(node: exp.Expr) -> bool:
-    """What cannot be asked is an error; True where the author wants NULL of it."""
+    """Raise for an unsupported or invalid pattern; return True if SAFE makes the result NULL instead."""
     if kind_of(node.this) is Kind.BYTES:
         unsupported(node, "A regular expression over BYTES")
     spelled = constant_text(node.expression)
@@ -39,14 +39,14 @@ def _refuse(node: exp.Expr) -> bool:
 
 
 def _refuse_empty(node: exp.Expr) -> None:
-    """The engine finds other empty matches than RE2 does, or none."""
+    """Refuse patterns with empty matches, which ClickHouse finds differently from RE2, or not at all."""
     spelled = constant_text(node.expression)
     if may_be_empty("." if spelled is None else spelled):
         unsupported(node, f"A pattern of {name_of(node)} that may match the empty text")
 
 
 def _pattern(node: exp.Expr) -> exp.Expr:
-    """The engine's dot takes line ends too, unless it is told not to."""
+    """Return the pattern with `(?-s)`: in ClickHouse a dot matches line ends by default."""
     spelled = constant_text(node)
     if spelled is None:
         return fragment("concat('(?-s)', {0})", node)
@@ -61,16 +61,17 @@ def _matches(node: exp.Expr) -> exp.Expr:
     return fragment("match({0}, {1})", as_text(node.this), _pattern(node.expression))
 
 
-# The engine finds all matches of a constant pattern alone. Of any other it marks them: no text has these marks of its own.
+# ClickHouse finds all matches of constant patterns only. For others, matches are marked by replacement and the marks
+# extracted; these characters are removed from the text before.
 _OPEN, _CLOSE = "\x01", "\x02"
 _MARKED: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
-# How often a pattern captures that is not known beforehand: its brackets, but for escaped ones and those in classes.
+# The number of capturing groups of a pattern at run time: its parentheses without escapes and character classes.
 _BARE: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
 _GROUPS: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
 
 
 def _groups_of(pattern: exp.Expr, name: str) -> str:
-    """A number, or how to come by it."""
+    """Return the number of capturing groups, or template text that computes it."""
     spelled = constant_text(pattern)
     if spelled is not None:
         return str(count_groups(spelled))
@@ -78,21 +79,21 @@ def _groups_of(pattern: exp.Expr, name: str) -> str:
 
 
 def _all(value: str, pattern: str, shown: str) -> str:
-    """Every match of a pattern of any kind, or the group of it that is shown."""
+    """Return template text for every match of any pattern, or for the group `shown` of each match."""
     bare = f"replaceRegexpAll(assumeNotNull({value}), '[{_OPEN}{_CLOSE}]', '')"
     marked = f"replaceRegexpAll({bare}, assumeNotNull({pattern}), '{_OPEN}\\\\{shown}{_CLOSE}')"
     return f"extractAll({marked}, '{_MARKED}')"
 
 
 def _whole(pattern: exp.Expr, value: str, name: str) -> str:
-    """Every match: an array of texts."""
+    """Return template text for every match as an array of texts."""
     if constant_text(pattern) is None:
         return _all(value, name, "0")
     return f"arrayMap(_g -> _g[1], extractAllGroupsVertical({value}, concat('(', {name}, ')')))"
 
 
 def _found(pattern: exp.Expr, value: str, name: str) -> str:
-    """Every match, or its first group where there is one."""
+    """Return template text for every match, or for the first group if there is one."""
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _groups_of(pattern, name)
@@ -104,7 +105,7 @@ _ONE_GROUP: Final = "A regular expression that extracts has at most one group."
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    """Without a match NULL."""
+    """Lower REGEXP_EXTRACT: NULL without a match."""
     if _refuse(node):
         return null_of(STRING)
     value, pattern = as_text(node.this), _pattern(node.expression)
@@ -115,7 +116,7 @@ def _extract(node: exp.Expr) -> exp.Expr:
 
 
 def _or_none(node: exp.Expr, group: str) -> str:
-    """NULL of a group that took no part, which the engine has as empty."""
+    """Return NULL for a group that did not take part in the match, which is an empty text in ClickHouse."""
     spelled = constant_text(node.expression)
     if spelled is None or not group_is_optional(spelled):
         return group
@@ -129,7 +130,7 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
     _refuse_empty(node)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
-        return null_of(STRING)  # the text begins before the place from which it is looked at
+        return null_of(STRING)  # `^` matches only at the beginning of the text, which is before the position
     found = _found(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
     nth = _or_none(node, f"{found}[assumeNotNull(greatest(@d, 1))]")
     missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
@@ -158,7 +159,7 @@ def _replace(node: exp.Expr) -> exp.Expr:
 
 
 def _place(node: exp.Expr) -> exp.Expr:
-    """REGEXP_INSTR: the text is parted by its matches, and the lengths of the parts before one are added up."""
+    """Lower REGEXP_INSTR: add up the lengths of the text before the match."""
     if _refuse(node):
         return null_of(INT64)
     value, pattern = as_text(node.this), _pattern(node.expression)

@@ -1,4 +1,4 @@
-"""UNNEST in FROM, values of projections, arrays of queries: what SELECT itself means."""
+"""Relations: UNNEST and joins in FROM, result columns, arrays of queries, and set operations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _relation(node: exp.Expr) -> exp.Expr:
 
 
 def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
-    """A struct's fields are columns of their own: the template of these, and their names in its holes from `first` on."""
+    """Return the template of a struct's fields as columns, and their names for its holes from `first` on."""
     fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
     labelled = [(at, label) for at, (label, _) in enumerate(fields, 1) if label]
     said = (f", tupleElement({name}, {at}) AS {{{hole}}}" for hole, (at, _) in enumerate(labelled, first))
@@ -55,7 +55,7 @@ def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[
 
 
 def _names(node: exp.Expr) -> tuple[str, str]:
-    """The relation's name and its column's."""
+    """Return the relation's name and the name of its column."""
     alias = node.args.get("alias")
     names = [column.name for column in alias.columns] if alias else []
     relation = alias.name if alias and alias.name else (names[0] if names else "")
@@ -68,7 +68,7 @@ def _element(array: exp.Expr) -> Datatype | None:
 
 
 def _join(node: exp.Expr) -> exp.Expr:
-    """The elements of an array of each row are an ARRAY JOIN; of one that is of no row, a relation like any."""
+    """Lower a join with UNNEST: to ARRAY JOIN if the array depends on the row, else to a relation."""
     unnest = node.this
     if not isinstance(unnest, exp.Unnest):
         return node
@@ -78,12 +78,12 @@ def _join(node: exp.Expr) -> exp.Expr:
     return _array_join(node, unnest)
 
 
-# Two columns of the sides of a join, where its condition has no key: written as a key that is equal for all rows.
+# An internal operation over a column of each side of a join: a key that is equal for all rows.
 _ANY_KEY: Final = "$any_key"
 
 
 def _with_key(node: exp.Expr) -> exp.Expr:
-    """Give an outer join a key that always holds where its condition has none: the engine joins by keys alone."""
+    """Give an outer join without an equality a key that always holds: ClickHouse requires a key."""
     condition = node.args.get("on")
     if condition is None or not node.args.get("side"):
         return node
@@ -99,7 +99,7 @@ def _with_key(node: exp.Expr) -> exp.Expr:
 
 
 def _is_key(part: exp.Expr, own: set[str]) -> bool:
-    """Whether it says that a value of the one side is equal to a value of the other."""
+    """Return whether the condition equates a value of one side with a value of the other."""
     if not isinstance(part, exp.EQ):
         return False
     sides = [{column.table in own for column in side.find_all(exp.Column)} for side in (part.left, part.right)]
@@ -115,7 +115,10 @@ def _reads_a_row(array: exp.Expr) -> bool:
 
 
 def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
-    """Its names hold the relation's as a part; elements that the join leaves out go before it."""
+    """Return the ARRAY JOIN of the elements for which the condition holds.
+
+    Its column names contain the relation's name.
+    """
     relation, name = _names(unnest)
     offset = unnest.args.get("offset")
     place = offset.name if isinstance(offset, exp.Identifier) else ""
@@ -132,7 +135,7 @@ _PLACES: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), array
 
 
 def _kept(array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]) -> tuple[exp.Expr, exp.Expr]:
-    """The elements for which the join's condition holds, and their places."""
+    """Return the elements for which the join's condition holds, and their positions."""
     places = fragment(_PLACES, copied(array))
     if condition is None or isinstance(condition, exp.Boolean):
         return array, places
@@ -144,7 +147,7 @@ def _kept(array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, st
 
 
 def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str) -> list[exp.Expr]:
-    """A struct's fields, each as a column of the relation."""
+    """Return a struct's fields as columns of the relation."""
     element = _element(unnested)
     columns = []
     for at, (label, _) in enumerate(element.fields if element else (), 1):
@@ -155,7 +158,7 @@ def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str
 
 
 def _told(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
-    """The condition of one element, `_e`, at one place, `_o`."""
+    """Return the condition for one element `_e` at the position `_o`."""
     told = copied(condition)
     for column in list(told.find_all(exp.Column)):
         if column.table == relation and column.name in (name, offset):
@@ -168,7 +171,7 @@ def _joined(array: exp.Expr, relation: str, name: str) -> exp.Expr:
 
 
 def _alias(node: exp.Expr) -> exp.Expr:
-    """A column of an answer has its type's own form, also where the engine's would be wider or a bare NULL."""
+    """Cast a result column to its type, if ClickHouse's would be wider or it is NULL without a type."""
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
         node.set("this", _formed(node.this, datatype, becomes=bool(node.meta_get("becomes"))))
@@ -193,7 +196,7 @@ def _converted(value: exp.Expr, datatype: Datatype) -> exp.Expr:
 
 
 def _select(node: exp.Expr) -> exp.Expr:
-    """SELECT AS STRUCT: each row is one value."""
+    """Lower SELECT; in SELECT AS STRUCT each row becomes one value."""
     kind = str(node.args.get("kind") or "").upper()
     _unite_zeros(node)
     _tell_apart(node.expressions)
@@ -206,14 +209,14 @@ def _select(node: exp.Expr) -> exp.Expr:
 
 
 def _unite_zeros(select: exp.Expr) -> None:
-    """Make the zero below nothing the zero where rows are grouped by it: they are one value."""
+    """Convert -0.0 to 0.0 where rows are grouped by it, because they are equal values."""
     for value in _grouped_by_value(select):
         if kind_of(value) is Kind.FLOAT64:
             swap(value, typed_as(fragment("({0} + 0.)", copied(value)), FLOAT64))
 
 
 def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
-    """The selected values of DISTINCT, and the columns that GROUP BY names by their places and that stand only there."""
+    """Return the values of a DISTINCT, and the columns that GROUP BY refers to by ordinal only."""
     if select.args.get("distinct"):
         return [item.unalias() for item in select.expressions]
     group = select.args.get("group")
@@ -225,7 +228,10 @@ def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
 
 
 def _tell_apart(items: list[exp.Expr]) -> None:
-    """The engine takes one name for one value; which columns an answer has is known by their places."""
+    """Make duplicate column names unique: in ClickHouse one name is one value.
+
+    An answer's columns are found by position.
+    """
     taken: set[str] = set()
     for at, item in enumerate(items):
         if not isinstance(item, exp.Alias):
@@ -246,13 +252,13 @@ def _as_struct(node: exp.Expr) -> exp.Expr:
 
 
 def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
-    """The items as one value of that type; where the type is not known, of whatever they are."""
+    """Return the items as a tuple of that type; without a cast if the type is not completely known."""
     name, made = type_part(datatype), f"tuple({holes(len(items))})"
     return fragment(f"CAST({made}, {{{len(items)}}})", *items, name) if name else fragment(made, *items)
 
 
 def _is_plain(query: exp.Expr) -> bool:
-    """One column of rows as they come: nothing counted, cut or grouped."""
+    """Return whether the query selects one column without aggregates, grouping, limit or DISTINCT."""
     told = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
     if len(query.expressions) != 1 or any(query.args.get(key) for key in told):
         return False
@@ -263,7 +269,7 @@ def _is_plain(query: exp.Expr) -> bool:
 
 
 def gather(query: exp.Expr) -> exp.Expr:
-    """The query with its one column gathered into an array."""
+    """Return the query with its one column aggregated to an array."""
     value = query.expressions[0]
     argument = Argument(value.this if isinstance(value, exp.Alias) else value, order=query.args.get("order"))
     query.set("order", None)
@@ -279,7 +285,7 @@ def is_gatherable(query: exp.Expr) -> bool:
 
 
 def _branches(node: exp.Expr) -> exp.Expr:
-    """Columns of both sides take the type they have together: the engine would make a variant of two."""
+    """Cast the columns of both branches to their common type: ClickHouse would make a Variant of two types."""
     sides = [_projections(node.this), _projections(node.expression)]
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
@@ -301,7 +307,7 @@ def _projections(query: exp.Expr) -> list[exp.Expr]:
 
 
 def _recursion(node: exp.Expr) -> exp.Expr:
-    """Refuse a CTE that reads itself and drops rows that it has already: the engine repeats by UNION ALL alone."""
+    """Refuse a recursive UNION DISTINCT: ClickHouse supports only UNION ALL in recursion."""
     for cte in node.expressions if node.args.get("recursive") else ():
         body = cte.this.unnest()
         reads = any(table.name.lower() == cte.alias.lower() for table in body.find_all(exp.Table))
@@ -311,13 +317,16 @@ def _recursion(node: exp.Expr) -> exp.Expr:
 
 
 def _cte(node: exp.Expr) -> exp.Expr:
-    """The engine reads a CTE anew wherever it stands, and has no word for it."""
+    """Remove MATERIALIZED from a CTE: ClickHouse evaluates it at each reference and has no keyword for it."""
     node.set("materialized", None)
     return node
 
 
 def _with_names(node: exp.Expr) -> exp.Expr:
-    """Joins in brackets become queries, whose columns hold their relation's name as a part; sorted events are told apart."""
+    """Rewrite parenthesized joins as sub-queries, and expand sort keys of events' values.
+
+    The sub-queries' column names contain the name of their relation.
+    """
     name_apart(node)
     mark_count(node)
     for bracket in list(_brackets(node)):
@@ -353,7 +362,7 @@ def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
 
 
 def _columns_of(relations: set[str], read: list[exp.Column]) -> list[exp.Expr]:
-    """What is read of the relations, each column under a name that holds its relation's."""
+    """Return the columns that are read of the relations, each under a name that contains its relation's."""
     found = {(column.table, column.name): column for column in read if column.table in relations}
     return [exp.Alias(this=copied(column), alias=_quoted(f"{table}.{name}")) for (table, name), column in found.items()]
 
@@ -363,12 +372,12 @@ def _quoted(name: str) -> exp.Identifier:
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """A name that is nobody's: brackets of other relations have others."""
+    """Return a name that differs from those of other parenthesized joins."""
     return f"{name}_{'_'.join(sorted(taken))}"
 
 
 def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
-    """An event's values sort as numbers where they are, then as texts."""
+    """Return the sort keys of an events' value: as a number, then as a text."""
     value = key.this
     place = constant_int(value)
     if place is not None and 0 < place <= len(select.expressions):
@@ -383,7 +392,7 @@ def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
     return texts
 
 
-# An event's value read as the kind that the second part names.
+# The internal operation that reads an event's value as the type that its second argument names.
 EVENT_AS: Final = "$event_as"
 
 

@@ -12,7 +12,7 @@ def _mark(node: exp.Expr) -> exp.Expr:
 
 
 def _safe(node: exp.Expr) -> exp.Expr:
-    """Each rule says for itself what fails: the engine has no general way to try."""
+    """Remove the node: each rule handles its own failures, because ClickHouse has no general TRY."""
     inner: exp.Expr = node.this
     return inherit(inner, node)
 

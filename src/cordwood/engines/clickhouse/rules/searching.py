@@ -1,4 +1,4 @@
-"""CONTAINS_SUBSTR: a text is looked for in values of any type, and in their parts."""
+"""CONTAINS_SUBSTR: search for a text in values of any type and in their parts."""
 
 from sqlglot import exp
 
@@ -20,7 +20,7 @@ def _contains(node: exp.Expr) -> exp.Expr:
 
 
 def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: int) -> exp.Expr:
-    """NULL where no part has it and one is not known."""
+    """Return the test whether a part of the value contains the text; NULL if none does and one of them is NULL."""
     name = f"_p{depth}"
     if datatype is None or datatype == STRING:
         return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, wanted)

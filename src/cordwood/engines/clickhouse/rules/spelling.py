@@ -1,4 +1,4 @@
-"""Values spelled out: as people read them (%t of FORMAT), and as the literals that BigQuery reads them from (%T)."""
+"""Values as text for FORMAT: %t as CAST prints them, and %T as BigQuery's literals."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ from cordwood.sql.typing import datatype_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
 
 _MARKS: Final = ('"', "''", "`")
-# Pairs of digits. After a byte that is not printable, a digit would be read as part of it, and is said by its number, too.
+# Pairs of hexadecimal digits. Digits after an unprintable byte would extend its escape, so they are escaped with it.
 _PAIRS: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
 
 def _bytes(*marks: str) -> str:
-    """What is said of bytes: `marks` and backslashes with a backslash before them."""
+    """Return SQL that escapes bytes: `marks` and backslashes get a backslash in front."""
     marked = ", ".join(f"hex('{mark}')" for mark in (r"\\", *marks))
     said = (
         r"multiIf(_h = '09', '\\t', _h = '0A', '\\n', _h = '0D', '\\r',"
@@ -29,7 +29,7 @@ def _bytes(*marks: str) -> str:
 
 
 def _letters(text: str) -> str:
-    """What is said of a text, its quotes aside."""
+    """Return SQL that escapes a text, except for its quotes."""
     said = text
     for letter, code in ((r"\\", 92), ("n", 10), ("r", 13), ("t", 9)):
         said = rf"replaceAll({said}, char({code}), '\\{letter}')"
@@ -39,7 +39,7 @@ def _letters(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In double quotes, unless the text has such and no single ones."""
+    """Return the text in double quotes, or in single quotes if it contains only double ones."""
     said = _letters(text)
     return _either(text, f"concat('''', {said}, '''')", rf"""concat('"', replaceAll({said}, '"', '\\"'), '"')""")
 
@@ -53,7 +53,7 @@ _LITERALS: Final = {
     Kind.STRING: _quoted("@a"),
     Kind.JSON: f"concat('JSON ', {_quoted('@a')})",
 }
-# What has no literal of its own is cast to be one.
+# Values without a literal form are printed as casts.
 _FLOAT: Final = "if(@a IN ('nan', 'inf', '-inf'), concat('CAST(\"', @a, '\" AS FLOAT64)'), @a)"
 _NAMED: Final = {
     Kind.INTERVAL: "concat('INTERVAL \"', {0}, '\" YEAR TO SECOND')",
@@ -62,12 +62,12 @@ _NAMED: Final = {
 
 
 def readable(value: exp.Expr) -> exp.Expr:
-    """As CAST writes it; arrays and structs in brackets."""
+    """Return a value as CAST prints it, with arrays and structs in brackets."""
     return _readable(value, datatype_of(value), depth=0)
 
 
 def literal_of(value: exp.Expr) -> exp.Expr:
-    """As a literal of the same type."""
+    """Return a value as a literal of the same type."""
     return _literal(value, datatype_of(value), depth=0)
 
 
@@ -93,12 +93,12 @@ def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr
 
 
 def _of_some(template: str, value: exp.Expr) -> exp.Expr:
-    """Arrays of what may be NULL cannot be: the text is made of a value that is there, or not told."""
+    """Apply a template to a value that is not NULL, because ClickHouse has no arrays that may be NULL."""
     return once(f"if(isNull(@a), NULL, {template.replace('@a', 'assumeNotNull(@a)')})", value)
 
 
 def _pointed(told: exp.Expr, datatype: Datatype | None) -> exp.Expr:
-    """A whole FLOAT64 shows that it is none of the whole numbers."""
+    """Append `.0` to an integral FLOAT64, to distinguish it from an INT64."""
     if datatype is None or datatype.kind is not Kind.FLOAT64:
         return told
     return once("if(match(@a, '^-?[0-9]+$'), concat(@a, '.0'), @a)", told)

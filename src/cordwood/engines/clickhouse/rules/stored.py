@@ -1,4 +1,4 @@
-"""Paths of events that have columns of their own: how they are read there, and made an event's value again."""
+"""Paths of events that are stored as subcolumns: reading them, and converting them to events' values."""
 
 from enum import StrEnum
 from typing import Final
@@ -17,10 +17,10 @@ from cordwood.sql.typing import inherit, kind_of
 
 
 class Manner(StrEnum):
-    """What is carried from where a path lies to where it is read.
+    """How a path's value is passed from its subcolumn to its reader.
 
-    A text as it is; a number or a truth as its text, which is its JSON too; what may be either, as JSON; whether
-    an object is there.
+    TEXT: a text as it is. PLAIN: a number or boolean as its text, which is also its JSON. JSON: either, as JSON.
+    RECORD: whether there is an object.
     """
 
     TEXT = "text"
@@ -30,20 +30,20 @@ class Manner(StrEnum):
 
 
 class Stored(Operation, frozen=True):
-    """A path of an event beside the table that has it, read from the table's column, the operand."""
+    """A read of a path from a subcolumn of the table's column, which is the operand."""
 
     manner: Manner
     steps: tuple[str, ...]
 
 
 class EventOf(Operation, frozen=True):
-    """What was carried from a stored path, the operand, as the event's value that it is."""
+    """The event's value of a stored path; the operand is the value that was passed."""
 
     manner: Manner
 
 
 def stored(table: str, column: str, steps: tuple[str, ...], manner: Manner) -> exp.Expr:
-    """The path beside the table itself."""
+    """Return the read of a path at the table that stores it."""
     name = OBJECT_PATHS if manner is Manner.RECORD else PATHS[column]
     read = exp.column(name, table, quoted=True)
     path = steps if manner is not Manner.RECORD or column == "extras" else (column, *steps)
@@ -51,7 +51,7 @@ def stored(table: str, column: str, steps: tuple[str, ...], manner: Manner) -> e
 
 
 def event_of(carrier: exp.Expr, manner: Manner, origin: exp.Expr) -> exp.Expr:
-    """What the origin was: the same value, of the same type."""
+    """Return the value that replaces the origin, with the same type."""
     return inherit(operation(EventOf(manner), carrier), origin)
 
 
@@ -88,7 +88,7 @@ def _event_of(node: exp.Expr) -> exp.Expr:
 
 
 def group_by_texts(select: exp.Expr) -> None:
-    """Group by the texts that events' values were made of: then the query may read the one and the other."""
+    """Group by the texts from which events' values were made, so that the query may read both."""
     group = select.args.get("group")
     for key in list(grouping_keys(group)) if group is not None else ():
         text = text_at_hand(selected(select, key))

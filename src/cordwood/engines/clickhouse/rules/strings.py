@@ -1,4 +1,4 @@
-"""Text functions: by code point, counted from one, negative positions from the end, NULL in is NULL out."""
+"""Text functions: positions are code points counted from one, negative ones from the end; NULL arguments give NULL."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
-# What BigQuery's TRIM takes off when it is not told: Unicode's white space.
+# Unicode's white space, which BigQuery's TRIM removes by default.
 _WHITE: Final = r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"
 
 
@@ -29,7 +29,7 @@ def is_bytes(node: exp.Expr) -> bool:
 
 
 def _name(node: exp.Expr, name: str) -> str:
-    """The engine's function: by bytes, or by code points."""
+    """Return the name of ClickHouse's function for bytes or for code points."""
     return name if is_bytes(node) else f"{name}UTF8"
 
 
@@ -50,7 +50,7 @@ def _substring(node: exp.Expr) -> exp.Expr:
         begin = "@b"
     if length is None:
         return once(f"{cut}(@a, {begin})", value, start)
-    # The greatest of nothing and something is something.
+    # ClickHouse's greatest skips NULL.
     body = f"if(isNull(@c), NULL, {cut}(@a, {begin}, greatest(@c, 0)))"
     known = constant_int(length)
     if known is not None and known >= 0:
@@ -62,7 +62,7 @@ def _substring(node: exp.Expr) -> exp.Expr:
 def _end(side: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value, count = as_text(node.this), node.expression
-        # The greatest of nothing and something is something.
+        # ClickHouse's greatest skips NULL.
         body = f"if(isNull(@b), NULL, {_name(value, side)}(@a, greatest(@b, 0)))"
         message = f"Second argument in {side.upper()}() cannot be negative"
         return once(guarded(node, "@b < 0", message, body) if (constant_int(count) or -1) < 0 else body, value, count)
@@ -121,7 +121,7 @@ def _replace(node: exp.Expr) -> exp.Expr:
 
 
 def _concat(node: exp.Expr) -> exp.Expr:
-    """NULL when any part is."""
+    """Lower CONCAT, which is NULL if any part is."""
     parts = [as_joinable(part) for part in node.expressions]
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
@@ -143,7 +143,7 @@ def _joined(node: exp.Expr) -> exp.Expr:
 
 
 def _split(node: exp.Expr) -> exp.Expr:
-    """An empty text has one empty part; an empty delimiter parts every character."""
+    """Lower SPLIT: an empty text has one empty part; an empty delimiter splits into characters."""
     value, delimiter = as_text(node.this), node.expression
     known = constant_text(delimiter)
     if known is None:
@@ -164,7 +164,7 @@ def _position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """INSTR: all places at which the part begins, the wanted one from the front or, below zero, from the back."""
+    """Lower INSTR: list all positions of the part, and choose from the front or, if negative, from the back."""
     start = node.args.get("position") or fragment("toInt64(1)")
     count = node.args.get("occurrence") or fragment("toInt64(1)")
     length, cut = _name(value, "length"), _name(value, "substring")
@@ -223,7 +223,7 @@ def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     limit = node.args.get("max_dist")
     name, length = ("editDistance", "length") if is_bytes(value) else ("editDistanceUTF8", "lengthUTF8")
-    # Of nothing and a text the engine counts the text's bytes.
+    # If one text is empty, ClickHouse counts the bytes of the other.
     distance = f"toInt64(if(@a = '' OR @b = '', {length}(@a) + {length}(@b), {name}(@a, @b)))"
     if limit is None:
         return once(distance, value, other)
@@ -237,7 +237,10 @@ def _lenient_text(node: exp.Expr) -> exp.Expr:
 
 
 def _soundex(node: exp.Expr) -> exp.Expr:
-    """The engine's own takes an H between two consonants for a vowel, and gives noughts for no letters."""
+    """Refuse SOUNDEX, which differs in ClickHouse.
+
+    It treats an H between consonants as a vowel, and returns zeros for a text without letters.
+    """
     return unsupported(node, "SOUNDEX")
 
 
@@ -248,9 +251,9 @@ def _collate(node: exp.Expr) -> exp.Expr:
 
 
 def _like(node: exp.Expr) -> exp.Expr:
-    """A backslash takes the meaning from `%`, `_` and itself, as the engine has it too.
+    """Lower LIKE; a backslash escapes `%`, `_` and itself, as in ClickHouse.
 
-    NOT LIKE ANY is that one of them does not match, NOT LIKE ALL that none does.
+    NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches.
     """
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
@@ -262,7 +265,7 @@ def _like(node: exp.Expr) -> exp.Expr:
 
 
 def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
-    """`LIKE ANY (…)`: three-valued, as OR (or AND) over the patterns."""
+    """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
     items = _patterns(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (

@@ -1,4 +1,4 @@
-"""STRUCT values: named tuples; fields without a name are named by their place."""
+"""STRUCT values as named tuples; fields without a name are named by position."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import struct_of
 from cordwood.sql.typing.scopes import field_of
 
-# How a query is marked that counts or sums: its rows are not gathered within it.
+# The meta key of a query with aggregates, whose rows cannot be aggregated to an array in the query itself.
 _AGGREGATES: Final = "aggregates"
 
 
@@ -26,7 +26,7 @@ def _struct(node: exp.Expr) -> exp.Expr:
 
 
 def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    """A tuple of that type; where a field's type is not known, of whatever its values are."""
+    """Return a tuple of that type; without a cast if a field's type is not known."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [null_of(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
     return tuple_of(datatype, values)
@@ -57,15 +57,15 @@ def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
-    """Gathered in the query itself where it can be, so that it may read the row outside."""
+    """Aggregate the rows in the query itself if possible, so that it may refer to the outer row."""
     if is_gatherable(query) and not query.meta_get(_AGGREGATES):
         return fragment("({0})", gather(query))
-    # The engine's own aggregate leaves NULLs out, unless they are wrapped.
+    # groupArray skips NULLs unless they are inside tuples.
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
 def _before(node: exp.Expr) -> exp.Expr:
-    """Note what is not told any more when the parts are lowered."""
+    """Record facts about the items before they are lowered, because lowering loses them."""
     datatype = datatype_of(node)
     for item in node.expressions:
         if isinstance(item, exp.Query):
@@ -76,7 +76,7 @@ def _before(node: exp.Expr) -> exp.Expr:
 
 
 def _take_types(item: exp.Expr, element: Datatype | None) -> None:
-    """Give a field that is NULL the type that it has in the other elements: the engine makes no array of NULL."""
+    """Give a NULL field the type that it has in the other elements: ClickHouse needs a type for the array."""
     own, values = datatype_of(item), field_values(item) if isinstance(item, exp.Struct) else item.expressions
     if own is None or element is None or not len(own.fields) == len(element.fields) == len(values):
         return
@@ -85,7 +85,7 @@ def _take_types(item: exp.Expr, element: Datatype | None) -> None:
 
 
 def _field(node: exp.Expr) -> exp.Expr:
-    """A field of a STRUCT; of JSON it is the value under that key; of an array, that of every element."""
+    """Lower access to a field: of a STRUCT, of JSON the value under that key, of an array that of every element."""
     if not isinstance(node.expression, exp.Identifier):
         return node
     if kind_of(node.this) is Kind.ARRAY:
@@ -97,7 +97,7 @@ def _field(node: exp.Expr) -> exp.Expr:
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
-    """The field of every element, arrays among them joined."""
+    """Return the field of every element; fields that are arrays are concatenated."""
     base = datatype_of(node.this)
     element = base.element if base else None
     name = node.expression.name
@@ -107,7 +107,7 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _place(datatype: Datatype | None, name: str) -> exp.Expr:
-    """The field's place, so that case does not count; its name where places are not known."""
+    """Return the field's position, because names are case-insensitive; its name if positions are not known."""
     names = [label.lower() for label, _ in datatype.fields] if datatype else []
     return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
 

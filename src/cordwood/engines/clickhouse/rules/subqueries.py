@@ -1,4 +1,4 @@
-"""Queries in brackets: what they read of the query around, what they count of nothing, and what stands behind them."""
+"""Sub-queries: ambiguous table names, counts that are zero without rows, and clauses behind a parenthesis."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,14 +9,14 @@ from cordwood.engines.clickhouse.with_wrapping import as_relation
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 
-# What asks a query for its rows, not for its value.
+# The parents of a query that use its rows and not its value.
 _OF_ROWS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
 _COUNTS_NONE: Final = "counts_none"
 _CHANGES_ROWS: Final = ("group", "having", "qualify", "limit", "offset")
 
 
 def name_apart(select: exp.Expr) -> None:
-    """The engine takes `t.a` for a column of an inner query that reads `t`, by whatever name it does."""
+    """Rename relations that an inner query shadows: ClickHouse resolves `t.a` to an inner table t of any alias."""
     within = {
         table.name
         for table in select.find_all(exp.Table)
@@ -47,7 +47,7 @@ def _rename(select: exp.Expr, name: str, other: str) -> None:
 
 
 def mark_count(select: exp.Expr) -> None:
-    """A count that reads the row outside is NULL to the engine where it finds nothing."""
+    """Mark a correlated COUNT, which ClickHouse returns as NULL if it finds nothing."""
     items = select.expressions
     counted = len(items) == 1 and isinstance(items[0].unalias(), (exp.Count, exp.CountIf))
     if counted and isinstance(select.parent, exp.Subquery) and not any(map(select.args.get, _CHANGES_ROWS)):

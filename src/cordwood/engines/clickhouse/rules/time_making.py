@@ -1,4 +1,4 @@
-"""Times made: of texts, of parts, of other times, of counts since 1970; of now; and series of them."""
+"""Construction of times: from texts, parts, other times and epochs; the current time; buckets and generated arrays."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ from cordwood.sql.typing import inherit, kind_of
 
 
 def _timestamp(node: exp.Expr) -> exp.Expr:
-    """TIMESTAMP(x[, zone]): a text or a wall clock, in the zone when it names none of its own."""
+    """Lower TIMESTAMP(x[, zone]): the zone applies to a text without a zone and to a wall clock."""
     value, zone = node.this, node.args.get("zone")
     if kind_of(value) is Kind.STRING:
         if zone is None:
@@ -34,7 +34,7 @@ def _timestamp(node: exp.Expr) -> exp.Expr:
 
 
 def _datetime(node: exp.Expr) -> exp.Expr:
-    """DATETIME(date, time), or a moment's wall clock in a zone."""
+    """Lower DATETIME(date, time), and the wall clock of a TIMESTAMP in a zone."""
     value, other = node.this, node.args.get("expression")
     if kind_of(value) is Kind.STRING and other is None:
         return text_to_time(node, value, Kind.DATETIME)
@@ -107,7 +107,7 @@ def _to_epoch(size: int) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = read_as(node.this, Kind.TIMESTAMP)
         micros = "toUnixTimestamp64Micro({0})"
-        # Whole units before the moment, also before 1970.
+        # Rounds down, also before 1970.
         return fragment(micros if size == 1 else f"intDiv({micros} - positiveModulo({micros}, {size}), {size})", value)
 
     return rule
@@ -136,7 +136,7 @@ def _current(kind: Kind) -> Rule:
 
 
 def _bucket(node: exp.Expr) -> exp.Expr:
-    """Times cut to a grid of any width, laid from an origin."""
+    """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
     kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
     value, width, *rest = node.expressions
     origin = clock(read_as(rest[0], kind)) if rest else fragment("toDateTime64('1950-01-01 00:00:00', 6)")
@@ -156,7 +156,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
 
 
 def _series(kind: Kind) -> Rule:
-    """Times from one to another by an interval, either way."""
+    """Return the rule of an array of times from start to end by an interval, forward or backward."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         start, end = (read_as(node.args[key], kind) for key in ("start", "end"))
@@ -173,7 +173,7 @@ def _series(kind: Kind) -> Rule:
     return rule
 
 
-# Months are taken for their shortest: a step too many is filtered out.
+# Months count as the shortest one: a step too many is filtered out.
 _STEP: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
 _MICROS: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
 _STEPS: Final = (

@@ -1,4 +1,4 @@
-"""PARSE_TIMESTAMP and its like: a regular expression whose groups are put together."""
+"""PARSE_TIMESTAMP and similar functions: a regular expression whose groups are assembled to a time."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -43,7 +43,7 @@ class _Words:
         return f"toInt64(toDecimal64(substring({text}, 1, 9), 6) * 1000000)"
 
     def time_of_day(self, parts: Sequence[str]) -> str:
-        """Microseconds since midnight."""
+        """Return the microseconds since midnight."""
         return f"toInt64({' + '.join(parts) or '0'})"
 
 
@@ -51,10 +51,10 @@ _BOUNDS: Final = {**BOUNDS, "V": (1, 53)}
 
 
 def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
-    """The groups are an array; empty when the text does not match, NULL then or an error."""
+    """Return the parsed time; the array of groups is empty if the text does not match, which is an error or NULL."""
     value = read_as(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
-    # The first group is the whole.
+    # The first group is the whole match.
     groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last.items()}, _Words())
     moment, wrong = _moment(groups, kind), " OR ".join(["empty(_p)", *_wrongs(groups)])
     if is_safe(node):
@@ -70,7 +70,7 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
 
 
 def _wrongs(groups: Groups) -> list[str]:
-    """What makes numbers no time: each out of its range, or a day the month does not have."""
+    """Return conditions for an invalid time: a number out of its range, or a day that the month does not have."""
     found = groups.found
     bounds = ((groups.number(key), *_BOUNDS[key]) for key in _BOUNDS if key in found)
     wrongs = [f"{number} NOT BETWEEN {low} AND {high}" for number, low, high in bounds]
@@ -82,7 +82,7 @@ def _wrongs(groups: Groups) -> list[str]:
 
 
 def _moment(groups: Groups, kind: Kind) -> str:
-    """Template over the groups `_p`: the wall clock, or with a zone or an epoch the TIMESTAMP itself."""
+    """Return the template over the groups `_p`: a wall clock, or with a zone or an epoch the TIMESTAMP itself."""
     if "s" in groups.found:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
         return f"fromUnixTimestamp64Micro({groups.number('s')} * 1000000{zone})"
@@ -105,5 +105,5 @@ def _zoned(wall: str, groups: Groups) -> str:
     return f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({wall}) - {shift}, 'UTC')"
 
 
-# The engine knows zones by name alone where the name is the same for all rows.
+# Without %Z: ClickHouse supports a zone by name only if it is the same for all rows.
 MEANING = parsing(_assembled, without=frozenset({"Z"}))

@@ -1,4 +1,4 @@
-"""Times as text: FORMAT_TIMESTAMP and its like, element by element, and CAST(… AS STRING)."""
+"""Times as text: FORMAT_TIMESTAMP and similar functions, element by element, and CAST(… AS STRING)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -25,7 +25,7 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning, unsupported
 from cordwood.sql.typing import kind_of
 
-# @a is the wall clock that is written, @b the same moment's in UTC.
+# @a is the wall clock to print, @b the same time in UTC.
 _MICROS: Final = "toUnixTimestamp64Micro(@a)"
 _OFFSET: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
 _SIGNED: Final = f"if({_OFFSET} < 0, '-', '+')"
@@ -39,7 +39,7 @@ def _padded(number: str, digits: int, fill: str = "0") -> str:
 _HOURS: Final = _padded(f"intDiv(abs({_OFFSET}), 60)", 2)
 _MINUTES: Final = _padded(f"abs({_OFFSET}) % 60", 2)
 
-# What the engine's formatDateTime says as BigQuery does, and under which letter.
+# The elements that ClickHouse's formatDateTime prints as BigQuery does, with ClickHouse's letters.
 _SAME: Final = {
     **{letter: letter for letter in "YmdHSjyabpIuwVGFTRD"},
     "A": "W",
@@ -90,7 +90,7 @@ def _format(node: exp.Expr) -> exp.Expr:
 
 
 def _unwrap(node: exp.Expr) -> exp.Expr:
-    """Sqlglot tells the kind of time that is written by a wrapper, which is lowered before."""
+    """Record the type of time to print before sqlglot's wrapper node, which tells it, is lowered."""
     kind = WRITTEN_AS.get(type(node.this))
     if kind is not None:
         own = kind_of(node.this.this)
@@ -101,7 +101,7 @@ def _unwrap(node: exp.Expr) -> exp.Expr:
 
 
 def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
-    """The value as that kind of time in the format's words."""
+    """Format the value as that type of time."""
     if kind is Kind.TIME:
         utc = local = cast(read_as(value, Kind.TIME), Kind.DATETIME)
     elif kind is Kind.TIMESTAMP:
@@ -135,7 +135,7 @@ def _fraction(digits: int) -> Said | str:
 
 
 def _joined(pieces: Iterable[Said | str]) -> tuple[str, list[exp.Expr]]:
-    """The template of a wall clock @a, and the formats in its holes."""
+    """Return the template over a wall clock @a, and the format texts for its holes."""
     whole, shapes = merged(pieces, lambda at: f"formatDateTime(@a, {{{at}}})")
     return (whole[0] if len(whole) == 1 else f"concat({', '.join(whole)})"), shapes
 
@@ -147,7 +147,7 @@ SUBSECOND: Final = (
 
 
 def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """As CAST writes it: a fraction of three or six digits, or none; a TIMESTAMP with its zone."""
+    """Return a time as CAST prints it: three or six fractional digits, or none; a TIMESTAMP with its offset."""
     kind = kind_of(value)
     if kind is Kind.DATE:
         return fragment("toString({0})", value)
@@ -163,7 +163,7 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
-    """CAST(time AS STRING FORMAT …)."""
+    """Lower CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
     pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
     local = cast(value, Kind.DATETIME) if kind is Kind.TIME else clock(value)

@@ -1,4 +1,4 @@
-"""Times: adding to them, cutting them, counting between them, taking their parts."""
+"""Arithmetic with times: adding, truncating, differences, and EXTRACT."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}
 
 
 def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
-    """An INTERVAL of so many units: months, days and microseconds."""
+    """Return an INTERVAL of a number of units, as months, days and microseconds."""
     if unit in MONTHS:
         template = f"tuple({{0}} * {MONTHS[unit]}, toInt64(0), toInt64(0))"
     elif unit in DAYS:
@@ -43,7 +43,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 
 
 def as_count(count: exp.Expr) -> exp.Expr:
-    """Sqlglot hands the number of an INTERVAL over as text."""
+    """Return the count of an INTERVAL as a number; sqlglot returns it as text."""
     value = constant(count)
     if value is None:
         return fragment("toInt64({0})", read_as(count, Kind.INT64))
@@ -80,13 +80,13 @@ def _shifted(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
 
 
 def _turned(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
-    """Clocks go round."""
+    """Shift a TIME, modulo 24 hours."""
     micros = f"positiveModulo(toUnixTimestamp64Micro(CAST(@a, 'Nullable(DateTime64(6))')) {change}, 86400000000)"
     return once(f"CAST(fromUnixTimestamp64Micro(toInt64({micros})), 'Nullable(Time64(6))')", value, count)
 
 
 def moved(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Expr:
-    """A time plus or minus an INTERVAL."""
+    """Return a time plus or minus an INTERVAL."""
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
         return _turned(value, f"{sign} @b.3", interval)
@@ -95,7 +95,7 @@ def moved(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Exp
 
 
 def cut(unit: str, node: exp.Expr, name: str = "@a") -> str:
-    """Template that cuts the wall clock to the unit."""
+    """Return the template that truncates the wall clock to the unit."""
     begin = week_start(unit)
     day = f"toDate32({name})"
     if begin is not None:
@@ -135,7 +135,10 @@ def _truncate(node: exp.Expr) -> exp.Expr:
 
 
 def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
-    """By what the clocks of the zone show beyond the unit: so an hour that they show twice is cut twice."""
+    """Subtract what the zone's wall clock shows beyond the unit.
+
+    So an hour that occurs twice is truncated to itself.
+    """
     beyond = f"positiveModulo(toUnixTimestamp64Micro({{1}}), {size})"
     cut_off = f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {beyond}, 'UTC')"
     return fragment(cut_off, value, wall_in(copied(value), zone))
@@ -154,7 +157,7 @@ def _last_day(node: exp.Expr) -> exp.Expr:
     elif unit == "ISOYEAR":
         ending = f"addDays({cut(unit, node, f'addDays({cut(unit, node)}, 374)')}, -1)"
     elif unit in MONTHS:
-        # By way of the last month: the engine's calendar ends with 9999.
+        # By way of the last month, because ClickHouse's calendar ends with 9999.
         ending = f"toLastDayOfMonth(addMonths(toDate32({cut(unit, node)}), {MONTHS[unit] - 1}))"
     else:
         unsupported(node, f"The unit {unit}")
@@ -162,7 +165,7 @@ def _last_day(node: exp.Expr) -> exp.Expr:
 
 
 def _timestamp_difference(node: exp.Expr) -> exp.Expr:
-    """Whole units that fit between two moments."""
+    """Lower TIMESTAMP_DIFF: the number of whole units between two times."""
     size = MICROSECONDS.get(unit_of(node.args.get("unit")))
     if size is None:
         return _boundaries(node)
@@ -172,12 +175,12 @@ def _timestamp_difference(node: exp.Expr) -> exp.Expr:
 
 
 def _difference(node: exp.Expr) -> exp.Expr:
-    """By the type of what is counted between, whatever the function's name says."""
+    """Lower a difference by the types of its arguments, independent of the function's name."""
     return _timestamp_difference(node) if are_moments(node) else _boundaries(node)
 
 
 def _boundaries(node: exp.Expr) -> exp.Expr:
-    """Boundaries of the unit that lie between two wall clocks."""
+    """Return the number of unit boundaries between two wall clocks."""
     unit = unit_of(node.args.get("unit"))
     later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
     if unit in MICROSECONDS:

@@ -1,4 +1,4 @@
-"""Window functions: results cast outside of OVER, NULLs respected unless the author says otherwise."""
+"""Window functions: casts outside of OVER, and NULLs respected by default."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ def _window(node: exp.Expr) -> exp.Expr:
     if wrap is None:
         return spread(node)
     template, parts = wrap
-    # A copy: what stands in the tree cannot stand in its own replacement.
+    # A copy, because a node cannot be part of its own replacement.
     return fragment(template, copied(node), *parts)
 
 
@@ -32,7 +32,7 @@ def _value(name: str) -> Rule:
         rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         holes = "".join(f", {{{at}}}" for at in range(1, len(rest) + 1))
         if name == "nth_value" and argument.ignore_nulls:
-            # Its own knows no such word; arrays are gathered without NULLs.
+            # nth_value has no IGNORE NULLS; groupArray skips NULLs.
             return wrapped(node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *rest)
         argument.value, rest = _alike(node, argument.value, rest)
         if name in ("lag", "lead", "nth_value"):
@@ -43,7 +43,7 @@ def _value(name: str) -> Rule:
 
 
 def _alike(node: exp.Expr, value: exp.Expr, rest: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
-    """The value and its default, if any, as the type that they have in common."""
+    """Return the value and its default, if any, converted to their common type."""
     kind = kind_of(node)
     if len(rest) < 2 or kind is None or kind_of(rest[1]) is kind_of(value):
         return value, rest
@@ -51,7 +51,7 @@ def _alike(node: exp.Expr, value: exp.Expr, rest: list[exp.Expr]) -> tuple[exp.E
 
 
 def _nullable(value: exp.Expr) -> str:
-    """Beyond the frame there is NULL, where a type has one."""
+    """Return the value as nullable, because it is NULL beyond the frame, unless its type has no NULL."""
     return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
 
 
@@ -63,12 +63,12 @@ def _rank(name: str) -> Rule:
     return rule
 
 
-# Nobody is as far away as this.
+# A distance beyond the rows of any partition.
 _BEYOND: Final = 1_000_000_000
 
 
 def _frame(node: exp.Expr) -> exp.Expr:
-    """A frame that ends before it begins is empty; the engine refuses it."""
+    """Make a frame empty that ends before it begins; ClickHouse rejects it."""
     side = node.args.get("start_side")
     start, end = (_distance(node.args.get(key)) for key in ("start", "end"))
     if start is None or end is None or side != node.args.get("end_side"):
@@ -82,7 +82,7 @@ def _frame(node: exp.Expr) -> exp.Expr:
 
 
 def _distance(bound: object) -> int | None:
-    """UNBOUNDED and CURRENT ROW are words, not nodes."""
+    """Return the literal offset of a frame's bound; UNBOUNDED and CURRENT ROW are texts, not nodes."""
     return constant_int(bound) if isinstance(bound, exp.Expr) else None
 
 

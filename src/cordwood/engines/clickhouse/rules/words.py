@@ -1,4 +1,4 @@
-"""The turns of phrase that the rules share: failing, ClickHouse's names of types, writing a part once."""
+"""Building blocks that the rules share: failing, ClickHouse's names of types, evaluating a part once."""
 
 import re
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from cordwood.sql.constants import CONSTANT
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, own_text, parts_of, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 
-# An array that stands for NULL where it is empty: no place in it is out of bounds.
+# The meta key of an array that stands for NULL if it is empty: no position in it is out of bounds.
 MAY_BE_NONE: Final = "may_be_none"
 
-# How an array is marked that is written for NULL, of which the engine has none.
+# The meta key of an array that is emitted for NULL, which ClickHouse's arrays do not have.
 IS_NONE: Final = "is_none"
 
-# A TIMESTAMP has its zone in its type, a DATETIME has none: so they can be told apart in an answer.
+# A TIMESTAMP has a time zone in its type and a DATETIME has none, which distinguishes them in an answer.
 NAMES: Final = {
     Kind.STRING: "String",
     Kind.BYTES: "String",
@@ -40,7 +40,7 @@ _NEVER_NULL: Final = (Kind.ARRAY, Kind.INTERVAL)
 
 
 def type_part(datatype: Datatype | None, *, has_names: bool = True) -> exp.Expr | None:
-    """ClickHouse's name of a type whose values may be NULL, as CAST takes it; None when a part of it is not known."""
+    """Return ClickHouse's name of a nullable type as CAST takes it; None if it is not completely known."""
     told = _type_text(datatype, has_names=has_names)
     return text_part(told) if told else None
 
@@ -58,10 +58,10 @@ def _type_text(datatype: Datatype | None, *, has_names: bool) -> str | None:
 
 
 def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
-    """The text of a type: no template, and so no hole is looked for in it.
+    """Return the name of a struct's type as text, not as a template, because it may contain braces.
 
-    Fields are found by their places. Its client reads a type from its text again, and few names well: with any other,
-    no field has one there.
+    Fields are read by position. The client parses types from their texts and supports only plain names: if a struct has
+    any other, its fields get no names there.
     """
     parts = [_type_text(field, has_names=has_names) for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
@@ -79,16 +79,17 @@ def _plain_names(datatype: Datatype) -> list[str] | None:
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-# Of Unicode's private use.
+# A character of Unicode's private use.
 _SIGN: Final = "\ue0ff"
-# Parts that ClickHouse finds in columns of some types by itself.
+# The names of subcolumns that ClickHouse derives from columns of some types.
 _OF_COLUMNS: Final = re.compile(r"null|size[0-9]+")
 
 
 def spelled(name: str) -> str:
-    """Return what something of this name is called in ClickHouse: no two names become one.
+    """Return ClickHouse's spelling of a name; different names stay different.
 
-    It has no empty names, and takes some for parts of columns: these have one sign, where any other has two.
+    ClickHouse has no empty names, and resolves some names to subcolumns: these get one sign in front, while a sign
+    inside any other name is doubled.
     """
     if name == "" or _OF_COLUMNS.fullmatch(name):
         return _SIGN + name
@@ -96,12 +97,12 @@ def spelled(name: str) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """Write a name as ClickHouse reads it, in a statement and in the text of a type."""
+    """Quote a name for ClickHouse, in a statement and in the text of a type."""
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\\0") + '"'
 
 
 def cast(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """The engine's own cast, which fails for what does not fit and keeps NULL."""
+    """Return ClickHouse's own cast, which fails for values that do not fit and keeps NULL."""
     return fragment(f"CAST({{0}}, {own_text(f'Nullable({NAMES[kind]})')})", node)
 
 
@@ -117,27 +118,27 @@ def null_of(datatype: Datatype | None) -> exp.Expr:
 
 
 def fail(node: exp.Expr, message: str) -> str:
-    """Template text that raises a value error when it is worked out, or is NULL where the author wrote SAFE."""
+    """Return template text that raises a value error when it is evaluated, or NULL inside SAFE."""
     return "NULL" if is_safe(node) else f"throwIf(true, {own_text(RAISED + message)})"
 
 
 def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
-    """Template text of a value that cannot be where something is wrong; where that is not known, nothing is.
+    """Return template text of a value that fails if the condition `wrong` is true; an unknown condition does not fail.
 
-    The message is one of ours. The engine's `throwIf` looks at what lies below a NULL, too.
+    The message must be a constant of cordwood. ClickHouse's `throwIf` also evaluates the values below a NULL.
     """
     return guarded_with(node, wrong, own_text(RAISED + message), value)
 
 
 def guarded_with(node: exp.Expr, wrong: str, message: str, value: str) -> str:
-    """The same of a message that is template text: the hole of a text that begins with `RAISED`."""
+    """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
     if is_safe(node):
         return f"if({wrong}, NULL, {value})"
     return f"if(throwIf(ifNull({wrong}, false), {message}) = 1, NULL, {value})"
 
 
 def is_simple(node: exp.Expr) -> bool:
-    """Whether writing it twice costs nothing."""
+    """Return whether evaluating the node twice costs nothing."""
     if is_fragment(node):
         return node.meta_get(CONSTANT) is not None or all(isinstance(part, exp.Literal) for part in parts_of(node))
     return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean, exp.Dot)) or (
@@ -146,9 +147,9 @@ def is_simple(node: exp.Expr) -> bool:
 
 
 def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """A template that says its parts more than once, as `@a`, `@b`…: those that cost are worked out once.
+    """Fill a template that refers to its parts as `@a`, `@b`…, such that expensive parts are evaluated only once.
 
-    `texts` are constants, written where they are said: as `{0}`, `{1}`…
+    `texts` are constants, inserted as `{0}`, `{1}`…
     """
     costly = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
     template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
@@ -166,15 +167,15 @@ _PART: Final = re.compile("@([a-z])")
 
 
 def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
-    """Whether it may be written where it is said: it costs nothing, or is said once."""
+    """Return whether the part may be inserted in place: it is cheap, or is used once."""
     return is_simple(part) or template.count("@" + chr(97 + at)) < 2
 
 
 def naive(node: exp.Expr) -> exp.Expr:
-    """A TIMESTAMP as its UTC wall clock."""
+    """Return a TIMESTAMP as its UTC wall clock."""
     return cast(node, Kind.DATETIME)
 
 
 def instant(node: exp.Expr) -> exp.Expr:
-    """A UTC wall clock as the TIMESTAMP it is."""
+    """Return the TIMESTAMP of a UTC wall clock."""
     return cast(node, Kind.TIMESTAMP)

@@ -1,4 +1,4 @@
-"""Time zones: a moment's wall clock in a zone and back, zones being names or offsets."""
+"""Time zones, given by name or offset: the wall clock of a time in a zone, and back."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from cordwood.sql.lowering import unsupported
 
 
 def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """What clocks in the zone show at the moment."""
+    """Return the wall clock in the zone at the given time."""
     if zone is None or is_utc(zone):
         return naive(moment)
     offset = offset_minutes(zone)
@@ -25,7 +25,7 @@ def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def moment_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """The moment at which clocks in the zone show this: the first, where they are set back and show it again."""
+    """Return the time at which the zone shows the wall clock; the first one if clocks are set back."""
     if zone is None or is_utc(zone):
         return instant(wall)
     offset = offset_minutes(zone)
@@ -39,7 +39,7 @@ def _offset_at(micros: str) -> str:
     return f"toInt64(timeZoneOffset(fromUnixTimestamp64Micro({micros}, @b))) * 1000000"
 
 
-# By the offset of the day before where that holds still at the moment, or where clocks are set on and never show it.
+# Use the offset of the day before if it still holds at that time, or if clocks are set forward and skip the wall clock.
 _BEFORE: Final = _offset_at("@a - 86400000000")
 _AFTER: Final = _offset_at("@a + 86400000000")
 _HOLDS_BEFORE: Final = f"{_offset_at(f'@a - {_BEFORE}')} = {_BEFORE}"
@@ -50,7 +50,7 @@ _FIRST_MOMENT: Final = (
 
 
 def _the_same_for_all(zone: exp.Expr) -> exp.Expr:
-    """The engine has the zone in a value's type, and leaves one that is a column unread."""
+    """Return the zone; refuse a column, because ClickHouse stores the zone in the type of a value."""
     if zone.find(exp.Column) is not None:
         unsupported(zone, "A time zone that is a column")
     return copied(zone)
