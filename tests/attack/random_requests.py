@@ -144,9 +144,10 @@ def request(seed: str, keys: tuple[str, ...]) -> Asked:
     return Asked(method, path, _query(dice), tuple(headers.items()), pieces)
 
 
-# What may be left out of an address, and what stands for a name or two.
+# What may be left out of an address, what stands for one or more names, and each of these.
 _CHOICE: Final = re.compile(rb"\(\?:[^()]*\)\?")
-_HOLE: Final = re.compile(rb"\([^()]+\)")
+_HOLE: Final = re.compile(rb"\(([^()]+)\)")
+_NAME: Final = re.compile(rb"\[\^/\]\+")
 
 
 def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
@@ -156,7 +157,7 @@ def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
         methods = EXACT[path].methods
     else:
         named, route = dice.choice((*NAMED, *NAMED[:1] * 4))
-        path = _HOLE.sub(lambda hole: _names(dice, 1 + hole[0].count(b"]+/[")), _CHOICE.sub(b"", named.pattern))
+        path = _HOLE.sub(lambda hole: _NAME.sub(lambda _: _name(dice), hole[1]), _CHOICE.sub(b"", named.pattern))
         methods = route.methods
     luck = dice.random()
     if luck < 0.04:
@@ -166,8 +167,8 @@ def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
     return quote_from_bytes(path).encode() if luck < 0.1 else path, methods
 
 
-def _names(dice: random.Random, count: int) -> bytes:
-    return b"/".join(dice.choice(NAMES if dice.random() < 0.5 else NAMES[:4]) for _ in range(count))
+def _name(dice: random.Random) -> bytes:
+    return dice.choice(NAMES if dice.random() < 0.5 else NAMES[:4])
 
 
 def _query(dice: random.Random) -> bytes:

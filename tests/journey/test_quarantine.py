@@ -89,7 +89,7 @@ def test_an_item_is_replayed_once_and_what_is_still_wrong_is_refused(ask: Ask) -
     item_id = str(listed(ask)["{"]["id"])
     replayed = ask("quarantine", "replay", "--all")
     assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 duplicates, 1 refused\n")
-    assert "set aside again: The item is not an object." in replayed.stderr
+    assert "would be quarantined again: The item is not an object." in replayed.stderr
     again = ask("quarantine", "replay", item_id)
     assert (again.returncode, again.stdout) == (0, "0 stored, 1 duplicates, 0 refused\n")
     sql = "select id, timestamp from postgres_logs"

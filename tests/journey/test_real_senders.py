@@ -153,7 +153,7 @@ def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
     program = need("rsyslogd", "rsyslog")
     need("curl", "curl")
     ship = tmp_path / "ship.sh"
-    ship.write_text(fence("rsyslog gives one line"))
+    ship.write_text(fence("rsyslog writes one line"))
     ship.chmod(0o755)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))

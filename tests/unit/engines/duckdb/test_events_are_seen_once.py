@@ -14,6 +14,7 @@ from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
+from tests.unit.engines.duckdb.threads import in_another_thread
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_a_query_that_has_begun_sees_what_was_there_then(storage: Storage, sessi
     store, cursor = storage.store_of("s"), session.cursor()
     storage.append([batch(*events(0, 600))])
     with storage.shown(["s"]) as shown:
-        storage.append([batch(*events(600, 5))])
+        in_another_thread(lambda: storage.append([batch(*events(600, 5))]))
         seal_all(store, cursor)
         assert shown.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
     assert seen(storage) == names(605)
