@@ -10,7 +10,7 @@ from typing import TypeVar
 from cordwood.engines.engine import Engine
 from cordwood.engines.halt import Halt
 from cordwood.engines.run import OutdatedError
-from cordwood.errors import Busy, Fault, OutOfTime, QueryKilled
+from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QueryKilled
 from cordwood.observe.observation import EngineAsked
 from cordwood.observe.observer import Observer
 from cordwood.serve.active_queries import ActiveQueries
@@ -118,11 +118,11 @@ class QueryExecutor:
                 return running.result()
         except Fault:
             await _stopped(running, stop, slot)
-            _raise_if_killed(running)
+            _raise_if_ended(running, (QueryKilled, EngineUnreachable))
             raise
         finally:
             await _stopped(running, stop, slot)
-        _raise_if_killed(running)
+        _raise_if_ended(running, (QueryKilled,))
         raise DemotedError
 
     async def _until_done(
@@ -194,9 +194,9 @@ async def _stopped(running: "asyncio.Future[T]", stop: Halt, slot: AdmissionSlot
         await asyncio.wait({running})
 
 
-def _raise_if_killed(running: "asyncio.Future[T]") -> None:
-    """Raise QueryKilled if the run ended with the engine's process, because that error takes precedence."""
-    if running.done() and not running.cancelled() and isinstance(running.exception(), QueryKilled):
+def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
+    """Raise the fault of a run that ended with the engine's process, because it takes precedence over a time limit."""
+    if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()
 
 

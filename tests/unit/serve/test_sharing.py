@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cordwood.errors import Busy, OutOfTime
+from cordwood.errors import Busy, EngineUnreachable, OutOfTime
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.observe.observation import Queued
@@ -105,6 +105,21 @@ def test_queries_that_do_not_stop_give_up_their_places(monkeypatch: pytest.Monke
         assert [whole(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
 
     run(test, Kitchen(ServeLimits(concurrent_queries=4)))
+
+
+def test_a_query_whose_engine_was_replaced_is_not_told_that_it_took_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.query_executor.GRACE_SECONDS", 0.0)
+
+    def replaced(_: int) -> list[list[Row]]:
+        time.sleep(0.5)
+        raise EngineUnreachable("The engine's process ended and is being replaced.")
+
+    async def test(kitchen: Kitchen) -> None:
+        kitchen.engine.rows = replaced
+        with pytest.raises(EngineUnreachable):
+            await kitchen.answers.answer(text_of("caller"))
+
+    run(test, Kitchen(ServeLimits(query_seconds=0.1)))
 
 
 def test_an_answer_that_was_lent_too_long_ago_is_stopped_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ class Host:
         """Stop a call without waiting, so that it can be called on the event loop."""
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
-            self._give_up(call, Cancelled("The query was stopped: nobody waits for its answer."))
+            self._give_up(call, _stopped(call))
         self.wake.set()
 
     def _give_up(self, call: Call, fault: Fault) -> None:
@@ -154,6 +154,8 @@ class Host:
             return
         if kind == Kind.DONE:
             call.succeed(rest)
+        elif call.cancelled_at is not None and call.times_sent > 1:
+            call.fail(_stopped(call))
         else:
             call.fail_as_told(rest)
         if call.is_alone:
@@ -219,11 +221,16 @@ def _fate(call: Call, killed: Killed) -> Fault | None:
     if call.stopped_as is not None and call not in killed.suspects:
         return call.stopped_as
     if call.cancelled_at is not None:
-        return Cancelled("The query was stopped: nobody waits for its answer.")
+        return _stopped(call)
     most = _MOST_SENT_QUERY if call.is_query else _MOST_SENT
     if call.kind == Kind.HOLD or (call.is_query and call.delivered) or call.times_sent >= most:
         return _away()
     return None
+
+
+def _stopped(call: Call) -> Fault:
+    """Return the fault of a cancelled call: a query that began more than once had no full time to run."""
+    return _away() if call.times_sent > 1 else Cancelled("The query was stopped: nobody waits for its answer.")
 
 
 def _away() -> EngineUnreachable:
