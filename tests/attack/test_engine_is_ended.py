@@ -23,7 +23,16 @@ ATTACKS = (
     "select sum(length(regexp_replace(repeat(event_message, 180), '(a?){1000}b', 'x'))) as n from postgres_logs",
     f"select count(*) as n {PAIRS} and array_length(regexp_extract_all(a.event_message, b.event_message)) = 7",
 )
-ENDED = {"limit.killed", "limit.quarantined-query", "limit.time", "limit.memory", "query.value", "limit.plan"}
+ENDED = {
+    "limit.killed",
+    "limit.quarantined-query",
+    "limit.time",
+    "limit.memory",
+    "query.value",
+    "limit.plan",
+    # Stopped at its time limit after it was sent again to another process.
+    "engine.unreachable",
+}
 
 
 class Reader(threading.Thread):
