@@ -123,4 +123,4 @@ def test_metrics_count_what_is_noted() -> None:
     ):
         assert line in text.splitlines()
     assert text.endswith("\n")
-    assert "quarantined" not in text
+    assert 'outcome="quarantined"' not in text
