@@ -21,6 +21,14 @@ def arguments(t: Expressions, call: Call, least: int, most: int | None = None) -
     return call.arguments
 
 
+def arguments_before_zone(t: Expressions, call: Call, count: int) -> tuple[exp.Expr, ...]:
+    """Return so many arguments; a time zone may follow them, which must be UTC."""
+    found = arguments(t, call, count, count + 1)
+    if len(found) > count:
+        check_zone(t, found[count])
+    return found[:count]
+
+
 def check_zone(t: Expressions, node: exp.Expr) -> None:
     """Refuse a time zone other than UTC."""
     if t.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):

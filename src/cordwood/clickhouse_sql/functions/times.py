@@ -10,7 +10,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import cast_to
 from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.functions.arguments import arguments, check_zone
+from cordwood.clickhouse_sql.functions.arguments import arguments, arguments_before_zone, check_zone
 from cordwood.clickhouse_sql.moments import as_moment, bucketed, interval_of, monday, moved, unit_of
 from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
 
@@ -23,9 +23,7 @@ def _like(type_: Type, value: Value) -> Type:
 
 def _start_of(unit: str, amount: int = 1) -> _Function:
     def function(t: Expressions, call: Call) -> Value:
-        node, *rest = arguments(t, call, 1, 2)
-        if rest:
-            check_zone(t, rest[0])
+        (node,) = arguments_before_zone(t, call, 1)
         return bucketed(t, call.node, t.plain(node), unit, amount)
 
     return function
@@ -43,9 +41,7 @@ def _start_of_week(t: Expressions, call: Call) -> Value:
 
 
 def _start_of_interval(t: Expressions, call: Call) -> Value:
-    node, interval, *rest = arguments(t, call, 2, 3)
-    if rest:
-        check_zone(t, rest[0])
+    node, interval = arguments_before_zone(t, call, 2)
     step = t.value(interval)
     if step.type != INTERVAL or not isinstance(step.constant, int) or step.constant < 1:
         raise t.refused(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
@@ -53,17 +49,15 @@ def _start_of_interval(t: Expressions, call: Call) -> Value:
 
 
 def _date_trunc(t: Expressions, call: Call) -> Value:
-    unit, node, *rest = arguments(t, call, 2, 3)
-    if rest:
-        check_zone(t, rest[0])
+    unit, node = arguments_before_zone(t, call, 2)
     return bucketed(t, call.node, t.plain(node), unit_of(t, unit, t.constant_text(unit, "A unit of time")))
 
 
-def _unix(template: str) -> _Function:
+def _of_moment(template: str) -> _Function:
+    """Return a function that fills the template with a time and has a whole number as its result."""
+
     def function(t: Expressions, call: Call) -> Value:
-        node, *rest = arguments(t, call, 1, 2)
-        if rest:
-            check_zone(t, rest[0])
+        (node,) = arguments_before_zone(t, call, 1)
         moment = as_moment(t, call.node, t.plain(node))
         return Value(t.fill(call.node, template, moment=moment.node), _like(INT, moment))
 
@@ -72,9 +66,7 @@ def _unix(template: str) -> _Function:
 
 def _from_unix(template: str, type_: Type) -> _Function:
     def function(t: Expressions, call: Call) -> Value:
-        node, *rest = arguments(t, call, 1, 2)
-        if rest:
-            check_zone(t, rest[0])
+        (node,) = arguments_before_zone(t, call, 1)
         number = t.number(node)
         if number.type.name != "Int64":
             raise t.refused(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
@@ -117,24 +109,18 @@ def _decimals_of(t: Expressions, rest: list[exp.Expr], *, has_decimals: bool) ->
 
 
 def _to_datetime(t: Expressions, call: Call) -> Value:
-    node, *rest = arguments(t, call, 1, 2)
-    if rest:
-        check_zone(t, rest[0])
+    (node,) = arguments_before_zone(t, call, 1)
     return _typed(t, call, node, DATETIME)
 
 
 def _to_datetime64(t: Expressions, call: Call) -> Value:
-    node, scale, *rest = arguments(t, call, 2, 3)
-    if rest:
-        check_zone(t, rest[0])
+    node, scale = arguments_before_zone(t, call, 2)
     digits = int(t.constant_number(scale, "The number of decimals"))
     return _typed(t, call, node, Type("DateTime", scale=max(0, min(digits, 6))))
 
 
 def _to_date(t: Expressions, call: Call) -> Value:
-    node, *rest = arguments(t, call, 1, 2)
-    if rest:
-        check_zone(t, rest[0])
+    (node,) = arguments_before_zone(t, call, 1)
     return _typed(t, call, node, DATE)
 
 
@@ -155,14 +141,7 @@ def _now(template: str, type_: Type) -> _Function:
 
 
 def _part(name: str) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        node, *rest = arguments(t, call, 1, 2)
-        if rest:
-            check_zone(t, rest[0])
-        moment = as_moment(t, call.node, t.plain(node))
-        return Value(t.fill(call.node, f"extract({name} from @moment)", moment=moment.node), _like(INT, moment))
-
-    return function
+    return _of_moment(f"extract({name} from @moment)")
 
 
 def _iso_week(t: Expressions, call: Call) -> Value:
@@ -172,16 +151,7 @@ def _iso_week(t: Expressions, call: Call) -> Value:
 
 def _digits(pattern: str) -> _Function:
     """Return a function that writes a time's parts as the digits of one number, such as toYYYYMM."""
-
-    def function(t: Expressions, call: Call) -> Value:
-        node, *rest = arguments(t, call, 1, 2)
-        if rest:
-            check_zone(t, rest[0])
-        moment = as_moment(t, call.node, t.plain(node))
-        template = f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)"
-        return Value(t.fill(call.node, template, moment=moment.node), _like(INT, moment))
-
-    return function
+    return _of_moment(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 
 def _day_of_week(t: Expressions, call: Call) -> Value:
@@ -265,9 +235,7 @@ _MOST_OWN_ELEMENTS: Final = 4
 
 
 def _format(t: Expressions, call: Call) -> Value:
-    node, pattern, *rest = arguments(t, call, 2, 3)
-    if rest:
-        check_zone(t, rest[0])
+    node, pattern = arguments_before_zone(t, call, 2)
     moment = as_moment(t, call.node, t.plain(node))
     pieces: list[str] = [""]
     own: list[str] = []
@@ -319,10 +287,10 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "tomonday": _start_of("week"),
     "tostartofinterval": _start_of_interval,
     "date_trunc": _date_trunc,
-    "tounixtimestamp": _unix("unix_seconds(@moment)"),
-    "tounixtimestamp64milli": _unix("unix_millis(@moment)"),
-    "tounixtimestamp64micro": _unix("unix_micros(@moment)"),
-    "tounixtimestamp64nano": _unix("unix_micros(@moment) * 1000"),
+    "tounixtimestamp": _of_moment("unix_seconds(@moment)"),
+    "tounixtimestamp64milli": _of_moment("unix_millis(@moment)"),
+    "tounixtimestamp64micro": _of_moment("unix_micros(@moment)"),
+    "tounixtimestamp64nano": _of_moment("unix_micros(@moment) * 1000"),
     "fromunixtimestamp": _from_unix("timestamp_seconds(@number)", DATETIME),
     "fromunixtimestamp64milli": _from_unix("timestamp_millis(@number)", Type("DateTime", scale=3)),
     "fromunixtimestamp64micro": _from_unix("timestamp_micros(@number)", DATETIME64),
