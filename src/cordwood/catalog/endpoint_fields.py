@@ -7,10 +7,11 @@ import msgspec
 
 from cordwood.catalog.field_values import (
     Fields,
-    Reader,
+    Settings,
+    applied,
     check_known,
+    field_of_setting,
     flag,
-    in_order,
     number,
     plain,
     refuse_not_offered,
@@ -20,13 +21,28 @@ from cordwood.catalog.field_values import (
 )
 from cordwood.catalog.toml_writing import assignments, table_header
 from cordwood.errors import NOT_COMPILED, BadDefinition
+from cordwood.model.endpoint import Dialect
 from cordwood.sql.ad_hoc import parameter_names
 from cordwood.sql.budget import compiling
 
-# JSON field: (setting of the file, function that validates and converts the value).
-_FIELDS: Final[Mapping[str, tuple[str, Reader]]] = {
+# Logflare's names of dialects.
+LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
+
+
+def _dialect(field: str, value: object) -> str | None:
+    """Convert a language to a dialect; None selects BigQuery's, which is the default of the file."""
+    named = {language: dialect for dialect, language in LANGUAGES.items()}
+    if value is not None and (not isinstance(value, str) or value not in named):
+        hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
+        raise BadDefinition(field, "is invalid", hint=hint)
+    dialect = Dialect.BIGQUERY if value is None else named[value]
+    return None if dialect is Dialect.BIGQUERY else dialect.value
+
+
+_FIELDS: Final[Settings] = {
     "name": ("name", required_text),
     "description": ("description", text),
+    "language": ("dialect", _dialect),
     "max_limit": ("max_rows", number),
     "cache_duration_seconds": ("cache", seconds),
     "proactive_requerying_seconds": ("warm", seconds),
@@ -37,7 +53,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Reader]]] = {
     "enable_auth": ("auth", flag),
     "zone": ("zone", text),
 }
-_OTHERS: Final = ("token", "query", "language", "parameters")
+_OTHERS: Final = ("token", "query", "parameters")
 # Read-only fields of answers, and fields of Logflare without a meaning here.
 _IGNORED: Final = (
     "id",
@@ -50,8 +66,6 @@ _IGNORED: Final = (
     "updated_at",
 )
 _NOT_OFFERED: Final = {"backend_id": "There is one engine: leave it out."}
-# The setting of the file for each language of the API: BigQuery's dialect is the default.
-_LANGUAGES: Final = {"bq_sql": None, "ch_sql": "clickhouse"}
 # These have another meaning in the path of a URL.
 _RESERVED_NAMES: Final = (".", "..", "query", "name")
 
@@ -85,44 +99,19 @@ def new_endpoint(fields: Fields) -> EndpointDraft:
     return changed_endpoint(EndpointDraft({}, ""), fields)
 
 
-def _set_dialect(settings: dict[str, object], language: object) -> None:
-    if language is None:
-        return
-    if not isinstance(language, str) or language not in _LANGUAGES:
-        hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
-        raise BadDefinition("language", "is invalid", hint=hint)
-    dialect = _LANGUAGES[language]
-    if dialect is None:
-        settings.pop("dialect", None)
-    else:
-        settings["dialect"] = dialect
-
-
 def changed_endpoint(before: EndpointDraft, fields: Fields) -> EndpointDraft:
     """Apply fields to a definition; fields that are not sent are unchanged."""
     check_known(fields, (*_FIELDS, *_OTHERS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
-    settings = dict(before.settings)
-    _set_dialect(settings, fields.get("language"))
-    for name, (setting, read) in _FIELDS.items():
-        if name not in fields:
-            continue
-        value = read(name, fields[name])
-        settings.pop(setting, None)
-        if value is not None:
-            settings[setting] = value
+    settings = applied(before.settings, fields, _FIELDS)
     _check_name(settings.get("name"))
     query = required_text("query", fields["query"]) if "query" in fields else before.query
-    ordered = in_order(settings, ("name", "id", *(setting for setting, _ in _FIELDS.values())))
-    return EndpointDraft(_with_parameters(ordered, fields, query), query)
+    return EndpointDraft(_with_parameters(settings, fields, query), query)
 
 
 def field_of(path: tuple[str | int, ...]) -> str:
     """Return the JSON field for the path of a setting."""
-    setting = path[0] if path else "query"
-    return next(
-        (name for name, (of, _) in _FIELDS.items() if of == setting), "token" if setting == "id" else str(setting)
-    )
+    return field_of_setting(path[0] if path else "query", _FIELDS)
 
 
 def _check_name(name: object) -> None:

@@ -7,6 +7,8 @@ from cordwood.errors import BadDefinition, did_you_mean
 
 Fields = Mapping[str, object]
 Reader = Callable[[str, object], object]
+# JSON field: (setting, function that validates and converts the value).
+Settings = Mapping[str, tuple[str, Reader]]
 
 _MOST_NUMBER: Final = 2**53
 _DEEPEST: Final = 6
@@ -25,6 +27,25 @@ def refuse_not_offered(fields: Fields, hints: Mapping[str, str]) -> None:
     for name, hint in hints.items():
         if fields.get(name) not in (None, False, "", 0, [], {}):
             raise BadDefinition(name, "is not offered", hint=hint)
+
+
+def applied(before: Mapping[str, object], fields: Fields, settings: Settings) -> dict[str, object]:
+    """Return the table with the settings of the fields that are sent; an empty value removes its setting."""
+    table = dict(before)
+    for name, (setting, read) in settings.items():
+        if name not in fields:
+            continue
+        value = read(name, fields[name])
+        table.pop(setting, None)
+        if value is not None:
+            table[setting] = value
+    return in_order(table, ("name", "id", *(setting for setting, _ in settings.values())))
+
+
+def field_of_setting(setting: object, settings: Settings) -> str:
+    """Return the JSON field of a setting."""
+    named = {of: name for name, (of, _) in settings.items()} | {"id": "token"}
+    return named.get(str(setting), str(setting))
 
 
 def text(field: str, value: object) -> str | None:

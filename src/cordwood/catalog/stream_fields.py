@@ -8,10 +8,11 @@ import msgspec
 
 from cordwood.catalog.field_values import (
     Fields,
-    Reader,
+    Settings,
+    applied,
     check_known,
     duration,
-    in_order,
+    field_of_setting,
     plain,
     refuse_not_offered,
     required_text,
@@ -39,8 +40,7 @@ def _plain(field: str, value: object) -> object:
     return plain(field, value) if value else None
 
 
-# JSON field: (setting of the table, function that validates and converts the value).
-_FIELDS: Final[Mapping[str, tuple[str, Reader]]] = {
+_FIELDS: Final[Settings] = {
     "name": ("name", required_text),
     "description": ("description", text),
     "retention_days": ("retention", _days),
@@ -81,23 +81,12 @@ def changed_stream(before: Mapping[str, object], fields: Fields) -> Mapping[str,
     """Apply fields to a table; fields that are not sent are unchanged."""
     check_known(fields, tuple(_FIELDS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
-    table = dict(before)
-    for name, (setting, read) in _FIELDS.items():
-        if name not in fields:
-            continue
-        value = read(name, fields[name])
-        table.pop(setting, None)
-        if value is not None:
-            table[setting] = value
-    return in_order(table, ("name", "id", *(setting for setting, _ in _FIELDS.values())))
+    return applied(before, fields, _FIELDS)
 
 
 def field_of(path: tuple[str | int, ...]) -> str:
     """Return the JSON field for the path of a setting in the streams file."""
-    setting = path[2] if len(path) > 2 else "name"
-    return next(
-        (name for name, (of, _) in _FIELDS.items() if of == setting), "token" if setting == "id" else str(setting)
-    )
+    return field_of_setting(path[2] if len(path) > 2 else "name", _FIELDS)
 
 
 def fields_of(stream: Stream) -> dict[str, object]:

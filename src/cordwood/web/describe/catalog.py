@@ -6,11 +6,12 @@ from typing import Any
 
 from cordwood.access import may_query
 from cordwood.catalog.catalog import Definitions
+from cordwood.catalog.endpoint_fields import LANGUAGES
 from cordwood.catalog.ids import numeric_id
 from cordwood.catalog.stream_fields import fields_of, stream_revision
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault
-from cordwood.model.endpoint import Dialect, Endpoint
+from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
@@ -24,9 +25,6 @@ from cordwood.web.describe.schemas import flat_schema, stream_schema
 from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import no_store_json
-
-# Logflare's names of dialects.
-_LANGUAGES = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 
 
 async def api_document(request: Request, services: Services) -> Response:
@@ -126,7 +124,7 @@ def told_endpoint(one: Endpoint, origin: str | None) -> dict[str, Any]:
         "name": one.name,
         "description": one.description,
         "query": one.sql,
-        "language": _LANGUAGES[one.dialect],
+        "language": LANGUAGES[one.dialect],
         "sandboxable": one.sandbox,
         "cache_duration_seconds": _plain(one.cache_seconds),
         "proactive_requerying_seconds": _plain(one.warm_seconds),
