@@ -40,12 +40,6 @@ def compile_clickhouse(
     return msgspec.structs.replace(statement, facts=facts)
 
 
-def explain_clickhouse(program: Program, text: str, shapes: Shapes) -> str:
-    """Return the query in BigQuery's dialect; names of functions that BigQuery does not have begin with a $."""
-    with compiling():
-        return translate(program, text, Records(shapes)).sql("bigquery", pretty=True)
-
-
 def translate(program: Program, text: str, records: Records) -> exp.Expr:
     """Return the equivalent tree over the endpoint's sub-queries."""
 

@@ -115,10 +115,6 @@ def has_no_room(said: str) -> bool:
     return _NO_ROOM.search(said) is not None
 
 
-def is_interrupt(problem: duckdb.Error) -> bool:
-    return isinstance(problem, duckdb.InterruptException)
-
-
 def out_of_disk() -> OutOfDisk:
     return OutOfDisk(
         "The disk is full: nothing more can be stored.",

@@ -163,10 +163,6 @@ def _cast(node: exp.Expr) -> Datatype | None:
     return spelled(node.args.get("to"))
 
 
-def _nvl(node: exp.Expr) -> Datatype | None:
-    return common(_operands(node))
-
-
 def _text_or_bytes(node: exp.Expr) -> Datatype | None:
     datatype = _argument(node)
     return BYTES if datatype == BYTES else STRING
