@@ -5,16 +5,12 @@ EVENTS=2000000 makes the store larger.
 """
 
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 from urllib.parse import urlencode
 
-import msgspec
-
 from bench.events import END, PROJECTS
-from bench.redaction import TURNS, load, processor_ms
-from cordwood.app.in_process import Inside, opened
-from cordwood.settings.settings import Serve, Settings
+from bench.redaction import least, loaded
+from cordwood.app.in_process import Inside
 
 _PROJECT = PROJECTS[3]
 _EDGE = "FROM logs WHERE source = 'edge_logs'"
@@ -85,26 +81,12 @@ _ENDPOINTS = ("logs.all", "logs.all.otel")
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(serve=msgspec.structs.replace(Serve(), data_dir=str(Path(folder) / "data")))
-        with opened(settings) as components:
-            load(components)
-            print(f"until {END}\n{'':<34}  BigQuery ms  ClickHouse ms  times")
-            for name, *texts in QUESTIONS:
-                one, other = _least(components, texts)
-                print(f"{name:<34} {one:12.2f} {other:14.2f} {other / one:6.2f}", flush=True)
+    with loaded() as components:
+        print(f"until {END}\n{'':<34}  BigQuery ms  ClickHouse ms  times")
+        for name, *texts in QUESTIONS:
+            one, other = least([partial(_ask, components, *asked) for asked in zip(_ENDPOINTS, texts, strict=True)])
+            print(f"{name:<34} {one:12.2f} {other:14.2f} {other / one:6.2f}", flush=True)
     return 0
-
-
-def _least(components: Inside, texts: list[str]) -> list[float]:
-    taken: list[list[float]] = [[], []]
-    for turn in range(TURNS + 1):
-        for times, endpoint, sql in zip(taken, _ENDPOINTS, texts, strict=True):
-            began = processor_ms()
-            _ask(components, endpoint, sql)
-            if turn:
-                times.append(processor_ms() - began)
-    return [min(times) for times in taken]
 
 
 def _ask(components: Inside, endpoint: str, sql: str) -> None:

@@ -7,15 +7,12 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import event_text, text_at_hand
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.shape import ValueKind
+from cordwood.sql.attribute_levels import MOST_CHARACTERS, expanded
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import KINDS, internal_function
 
-# Only the top level of a longer JSON event is expanded, as in DuckDB's rules.
-MOST_CHARACTERS: Final = 16_384
-# Levels that are expanded in nested calls; further levels are expanded iteratively.
-_MOST_NESTED: Final = 8
 _PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
@@ -43,12 +40,7 @@ def _level(entries: str) -> str:
     return f"arrayFlatten(arrayMap(e -> if(startsWith(e.2, '{{') AND e.2 != '{{}}', {children}, [e]), {entries}))"
 
 
-def _levels(entries: str, levels: int) -> str:
-    if levels > _MOST_NESTED:
-        return f"arrayFold((acc, _i) -> {_level('acc')}, range({levels}), {entries})"
-    for _ in range(levels):
-        entries = _level(entries)
-    return entries
+_REPEATED: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
 def _all(node: exp.Expr, each: str) -> exp.Expr:
@@ -61,7 +53,7 @@ def _all(node: exp.Expr, each: str) -> exp.Expr:
     lifted = f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar}))"
     both = f"arrayMap(_top -> arrayConcat(_top, {lifted}), [{top}])[1]"
     is_small = f"length(_m) + length(_x) <= {MOST_CHARACTERS}"
-    apart = f"if({is_small}, {_levels('_b', constant_int(levels) or 0)}, _b)"
+    apart = f"if({is_small}, {expanded('_b', constant_int(levels) or 0, _level, _REPEATED)}, _b)"
     shown = f"arrayMap(e -> {each}, arrayFilter(e -> e.2 != 'null', {apart}))"
     made = f"arrayMap(_b -> {shown}, [{both}])[1]"
     quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"

@@ -6,15 +6,11 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.words import once, variant_text
 from cordwood.model.shape import ValueKind
+from cordwood.sql.attribute_levels import MOST_CHARACTERS, expanded
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import KINDS, internal_function
-
-# Only the top level of a longer JSON event is expanded, which bounds the memory of one vector.
-MOST_CHARACTERS: Final = 16_384
-# Levels that are expanded in nested calls, which hold every level in memory; further levels are expanded iteratively.
-_MOST_NESTED: Final = 8
 
 _WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _KIND: Final = "left(variant_typeof(@a), 5)"
@@ -54,12 +50,7 @@ def _level(entries: str) -> str:
     return f"flatten(list_transform({entries}, lambda e: {inner}))"
 
 
-def _levels(entries: str, levels: int) -> str:
-    if levels > _MOST_NESTED:
-        return f"list_reduce(range({levels}), lambda acc, _i: {_level('acc')}, {entries})"
-    for _ in range(levels):
-        entries = _level(entries)
-    return entries
+_REPEATED: Final = "list_reduce(range({levels}), lambda acc, _i: {level}, {entries})"
 
 
 def _all(node: exp.Expr, each: str) -> exp.Expr:
@@ -77,7 +68,7 @@ def _all(node: exp.Expr, each: str) -> exp.Expr:
     )
     both = f"list_transform([struct_pack(top := {top}, m := _j.m)], lambda _t: list_concat(_t.top, {lifted}))[1]"
     is_small = f"strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0) <= {MOST_CHARACTERS}"
-    apart = f"CASE WHEN {is_small} THEN {_levels('_b', constant_int(levels) or 0)} ELSE _b END"
+    apart = f"CASE WHEN {is_small} THEN {expanded('_b', constant_int(levels) or 0, _level, _REPEATED)} ELSE _b END"
     shown = f"list_transform(list_filter({apart}, lambda e: e.v <> 'null'), lambda e: {each})"
     made = f"list_transform([{both}], lambda _b: {shown})[1]"
     documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
