@@ -13,7 +13,7 @@ from tests.journey.conftest import Service, Start
 
 ATTACKERS = 3
 THREADS_OF_EACH = 6
-SECONDS = 6
+SECONDS = 8
 MOST_SECONDS = 2.0
 # Runs for seconds, in small vectors, and stops when it is told to.
 CROSS_JOIN = (
