@@ -89,7 +89,7 @@ DETAILS: Final = (
     "SELECT replaceRegexpAll('abc123', '(\\\\d)', '<\\\\1>') AS a",
     "SELECT round(1234.567, -2) AS a, round(1250, -2) AS b, round(-15, -1) AS c",
     "SELECT round(1234.567, -2) AS a, round(2.5) AS b, round(3.5) AS c, round(-2.5) AS d, round(2.675, 2) AS e",
-    "SELECT s FROM (SELECT source AS s FROM logs LIMIT 3) AS t WHERE t.s != '' LIMIT 1",
+    "SELECT s FROM (SELECT source AS s FROM logs ORDER BY timestamp, id LIMIT 3) AS t WHERE t.s != '' ORDER BY s LIMIT 1",
     "SELECT source IN ('edge_logs', NULL) AS a FROM logs WHERE source = 'edge_logs' LIMIT 1",
     "SELECT source, count() FROM logs GROUP BY source ORDER BY 2 DESC, 1",
     "SELECT source, count() FROM logs GROUP BY source ORDER BY count() DESC, source LIMIT 2",
