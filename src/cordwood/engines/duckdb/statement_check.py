@@ -19,6 +19,8 @@ Path = tuple[str, ...]
 
 _SERIALIZE: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
 _DECODER: Final = msgspec.json.Decoder(tree.Serialized)
+# The type of the error, in DuckDB's spelling, of a text that could not be parsed for want of memory.
+_OUT_OF_MEMORY: Final = "out of memory"
 
 # DuckDB's names are case-insensitive for ASCII letters only.
 _FOLDED: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
@@ -55,6 +57,8 @@ class StatementCheck:
         if found.error:
             # A text that is not SQL fails here with the engine's own message, as it would when it is run.
             cursor.extract_statements(text)
+            if found.error_type == _OUT_OF_MEMORY:
+                raise duckdb.OutOfMemoryException(found.error_message)
             raise BreachError(f"no SELECT: {found.error_message}")
         if len(found.statements) != 1:
             raise BreachError(f"{len(found.statements)} statements")

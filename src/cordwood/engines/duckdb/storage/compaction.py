@@ -118,6 +118,15 @@ class Compactor:
         return self._at_once(self._index_newest_block, store.tables)
 
     def _at_once(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
+        """Run the change in one transaction; again, with VARIANT values written whole, if it exceeds the memory limit."""
+        try:
+            return self._in_transaction(change, tables)
+        except duckdb.OutOfMemoryException:
+            if not self._session.stop_shredding(self._cursor):
+                raise
+            return self._in_transaction(change, tables)
+
+    def _in_transaction(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
         """Run the change in one transaction, which is rolled back if nothing changed."""
         cursor = self._cursor
         with self.turn:
@@ -173,6 +182,7 @@ class Compactor:
             if not is_paused and not self._tried(self.compact_all, "Events could not be laid in order yet"):
                 failed = time.monotonic()
             self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet")
+            self._tried(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
 
     def _tried(self, work: Callable[[], None], failed: str) -> bool:
         try:

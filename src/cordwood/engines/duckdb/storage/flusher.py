@@ -130,7 +130,9 @@ class Flusher:
             with self._session.gate.shared(FileAccess.FLUSH):
                 store.flush(chunk, cursor)
         except (duckdb.Error, OutOfOrderError) as problem:
-            if isinstance(problem, duckdb.Error) and is_about_a_value(problem):
+            if isinstance(problem, duckdb.OutOfMemoryException):
+                self._session.stop_shredding(cursor)
+            elif isinstance(problem, duckdb.Error) and is_about_a_value(problem):
                 chunk.mend(cursor)
             self._tell_now_and_then(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
             store.give_back(chunk)

@@ -1,6 +1,7 @@
 """The DuckDB instance of the process: open the file, bound its memory, lock down its settings."""
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,11 @@ _TRIES, _TRY_SECONDS = 40, 0.05
 _LOCKED_SECONDS = 5.0
 # The pause after a failed checkpoint, during which all access waits until the file is reopened.
 _AFTER_FAILURE_SECONDS = 30.0
+# Row groups with at least so many rows are shredded: each field of their VARIANT values becomes a column.
+_SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
+# How long VARIANT values are written whole after shredding them has exceeded the memory limit.
+_WHOLE_SECONDS = 300.0
+_MEMORY_EXCEEDED = re.compile(r"failed to allocate|could not allocate|out of memory", re.IGNORECASE)
 
 
 class Session:
@@ -54,6 +60,8 @@ class Session:
         self._failed = -_AFTER_FAILURE_SECONDS
         # Whether the last checkpoint failed because the disk was full.
         self._wants_room = False
+        # Until when VARIANT values are written whole; None while they are shredded.
+        self._whole_until: float | None = None
         self.gate = FileGate()
         self.memory_bytes = self._most_bytes = memory_bytes
         self._spill = folder / "spill"
@@ -75,10 +83,32 @@ class Session:
         with self.gate.shared(FileAccess.QUERY), closing(self.cursor()) as cursor:
             yield cursor
 
+    def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Write VARIANT values whole for a while, which needs far less memory; return False if they are already.
+
+        A row group is shredded into a column for each of its events' fields. Events with thousands of different fields
+        would otherwise never be flushed, and the log would fill up behind them.
+        """
+        was_shredding = self._whole_until is None
+        self._whole_until = time.monotonic() + _WHOLE_SECONDS
+        if was_shredding:
+            self._set_shredded_rows(cursor, _NO_SHREDDING)
+        return was_shredding
+
+    def shred_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Shred again when VARIANT values have been written whole for long enough."""
+        if self._whole_until is not None and time.monotonic() > self._whole_until:
+            self._whole_until = None
+            self._set_shredded_rows(cursor, _SHREDDED_ROWS)
+
+    def _set_shredded_rows(self, cursor: duckdb.DuckDBPyConnection, rows: int) -> None:
+        cursor.execute("SET GLOBAL variant_minimum_shredding_size = $value", {"value": rows})
+
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Checkpoint DuckDB's own log; return False if other transactions write or a backup holds the files.
 
-        A checkpoint that fails for want of memory or disk loses nothing: what it could not write stays in the log.
+        A checkpoint that fails for want of memory or disk loses nothing: what it could not write stays in the log. One
+        that exceeds the memory limit is tried again with VARIANT values written whole.
         """
         try:
             with self._still:
@@ -94,6 +124,8 @@ class Session:
             with self.gate.exclusive(URGENT, throughout=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
+            if self.is_open and _MEMORY_EXCEEDED.search(str(problem)) and self.stop_shredding(cursor):
+                return self.checkpoint(cursor)
             raise
         self._failed = -_AFTER_FAILURE_SECONDS
         return True
@@ -257,7 +289,7 @@ class Session:
             "temp_directory": str(self._spill),
             "max_temp_directory_size": _SPILL_BYTES,
             "wal_autocheckpoint": _NEVER,
-            "variant_minimum_shredding_size": 1024,
+            "variant_minimum_shredding_size": _SHREDDED_ROWS,
             # `late_materialization.py` decides when late materialization pays.
             "late_materialization_max_rows": 0,
             "TimeZone": "UTC",
@@ -266,8 +298,8 @@ class Session:
             # The database file may be reopened; no other file of the machine is accessible.
             "allowed_paths": [str(self._file)],
             "enable_external_access": False,
-            # `release_blocks` needs it; no permitted statement can change a setting.
-            "allowed_configs": ["memory_limit"],
+            # `release_blocks` and `stop_shredding` need them; no permitted statement can change a setting.
+            "allowed_configs": ["memory_limit", "variant_minimum_shredding_size"],
             "lock_configuration": True,
         }
         self._root.execute("CREATE SCHEMA memory.memtable; CREATE SCHEMA memory.parts; CREATE SCHEMA memory.recent")

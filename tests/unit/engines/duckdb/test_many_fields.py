@@ -1,0 +1,112 @@
+"""Events with thousands of different fields are flushed and compacted within little memory, as any others."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.storage import session
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.isolation import Isolation
+from cordwood.model.event import Batch, Event
+from cordwood.observe.observer import note_nothing
+from tests.contract.engine_asking import NOW_US, rows, stream
+from tests.waiting import until
+
+# What a service with --memory 512MB leaves to DuckDB.
+MEMORY = 200 * 10**6
+FIELDS_OF_ONE = 300
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
+    monkeypatch.setattr(Compactor, "start", lambda *_: None)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
+    engine.prepare([stream("s")])
+    yield engine
+    engine.close()
+
+
+def send(engine: DuckDBEngine, first: int, count: int, *, many: int) -> None:
+    """Send ordinary events of one project, and so many of another with fields that no other event has."""
+    ordinary = [Event(f"e{n}", NOW_US, "m", "good", '{"a":{"b":1}}') for n in range(first, first + count - many)]
+    fields = [{f"f{first + n}_{field}": field for field in range(FIELDS_OF_ONE)} for n in range(many)]
+    odd = [Event(f"o{first + n}", NOW_US, "m", "evil", json.dumps(one)) for n, one in enumerate(fields)]
+    engine.append([Batch("s", [*odd, *ordinary], NOW_US)])
+
+
+def shredded_rows(engine: DuckDBEngine) -> int:
+    with engine._session.cursor() as cursor:
+        ((found,),) = cursor.execute("SELECT current_setting('variant_minimum_shredding_size')").fetchall()
+    return int(found)
+
+
+def test_they_are_flushed_and_written_into_the_file(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(engine, 0, ROW_GROUP_ROWS + 5_000, many=20)
+    store = engine._storage.store_of("s")
+    until(lambda: store.flushed_to >= ROW_GROUP_ROWS, 60)
+    assert shredded_rows(engine) == -1
+    with engine._session.cursor() as cursor:
+        assert engine._session.checkpoint(cursor)
+        monkeypatch.setattr(session, "_WHOLE_SECONDS", 0.0)
+        engine._session.shred_when_due(cursor)
+        assert shredded_rows(engine) == -1
+        engine._session.stop_shredding(cursor)
+        engine._session.shred_when_due(cursor)
+        assert shredded_rows(engine) == session._SHREDDED_ROWS
+    found = "select count(*) as n, countif(json_value(metadata, '$.a.b') = '1') as good from s"
+    assert rows(engine, found) == [(ROW_GROUP_ROWS + 5_000, ROW_GROUP_ROWS + 4_980)]
+
+
+def test_a_checkpoint_of_parts_of_a_row_group_succeeds_too(engine: DuckDBEngine) -> None:
+    store = engine._storage.store_of("s")
+    for first in range(0, ROW_GROUP_ROWS, 2_000):
+        send(engine, first, 2_000, many=2)
+        chunk = store.take_chunk(whole_groups_only=False)
+        with engine._session.cursor() as cursor:
+            if chunk is not None:
+                store.flush(chunk, cursor)
+    with engine._session.cursor() as cursor:
+        assert engine._session.checkpoint(cursor)
+    assert shredded_rows(engine) == -1
+    batches = -(-ROW_GROUP_ROWS // 2_000)
+    assert rows(engine, "select count(*) as n from s where project = 'good'") == [(batches * 1_998,)]
+
+
+def test_a_change_of_the_file_is_made_again_without_shredding(engine: DuckDBEngine) -> None:
+    compactor, tries = engine._storage._compactor, list[int]()
+
+    def change(_: StreamTables) -> bool:
+        tries.append(shredded_rows(engine))
+        if len(tries) == 1:
+            raise duckdb.OutOfMemoryException("could not allocate block")
+        return False
+
+    assert not compactor._at_once(change, engine._storage.store_of("s").tables)
+    assert tries == [session._SHREDDED_ROWS, -1]
+
+
+def test_a_text_that_memory_did_not_suffice_to_parse_is_no_breach() -> None:
+    class Cursor:
+        """Answers as DuckDB did while other queries held all memory."""
+
+        def extract_statements(self, _: str) -> list[object]:
+            return [object()]
+
+        def execute(self, *_: object) -> "Cursor":
+            return self
+
+        def fetchall(self) -> list[tuple[str]]:
+            said = "failed to allocate data of size 8.0 KiB (209.5 MiB/209.5 MiB used)"
+            return [(json.dumps({"error": True, "error_type": "out of memory", "error_message": said}),)]
+
+    check = StatementCheck(Isolation("duckdb", note_nothing))
+    with pytest.raises(duckdb.OutOfMemoryException):
+        check.check(Cursor(), "SELECT 1", ["s"])  # type: ignore[arg-type] # what the check calls of a cursor
