@@ -22,6 +22,7 @@ from cordwood.errors import (
     BadDefinition,
     BadEndpointFile,
     BadStreamFile,
+    BrokenFiles,
     ChangedMeanwhile,
     Fault,
     InUse,
@@ -31,6 +32,7 @@ from cordwood.errors import (
 )
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
+from cordwood.sql.included import may_name
 
 MOST_ENDPOINTS: Final = 200
 MOST_STREAMS: Final = 500
@@ -152,12 +154,17 @@ class EndpointDefinitions:
                 raise TooManyDefinitions(
                     f"The data folder keeps at most {MOST_ENDPOINTS} endpoints.", hint="Delete some."
                 )
-        found = with_managed(contents, msgspec.structs.replace(contents.layers.managed, endpoints=tuple(managed)))
+        layer = msgspec.structs.replace(contents.layers.managed, endpoints=tuple(managed))
         try:
-            for one in (one for one in found.endpoints if new is not None and one.id == new.id):
+            found = with_managed(contents, layer)
+        except BrokenFiles as broken:
+            raise _of_endpoints(broken.faults[0], new, text, contents) from broken
+        revisions = {one.name: one.revision for one in contents.endpoints}
+        for one in (one for one in found.endpoints if one.revision != revisions.get(one.name)):
+            try:
                 self._check(one, found.streams)
-        except BadEndpointFile as fault:
-            raise _of_endpoint(fault, text or "") from fault
+            except BadEndpointFile as fault:
+                raise _of_endpoints(fault, new, text, contents) from fault
         return found
 
     def prepare(self, contents: Contents) -> None:
@@ -223,6 +230,10 @@ class StreamDefinitions:
         if new is not None:
             _require_free(new, [one for one in contents.streams if old is None or one.name != old.name], "stream")
             self._require_shipped_project(contents, new)
+            reader = contents.reader_of(new.name) if old is None else None
+            if reader is not None:
+                hint = f"It is the name of an endpoint that {reader.name} reads."
+                raise BadDefinition("name", "has already been taken", hint=hint)
         file, written = str(self._files.streams_file), streams_toml(self._tables_with(old, new, text))
         if len(written.encode()) > MOST_STREAMS_BYTES:
             raise TooManyDefinitions(f"The streams of the data folder take more than {MOST_STREAMS_BYTES // 1024} KiB.")
@@ -266,7 +277,7 @@ class StreamDefinitions:
         """Raise InUse if an endpoint reads a stream that is removed."""
         names = {one.name for one in after.streams}
         gone = [one.name for one in before.streams if one.name not in names]
-        for endpoint in (one for one in after.endpoints if any(_may_read(one, name) for name in gone)):
+        for endpoint in (one for one in after.endpoints if any(may_name(one, name) for name in gone)):
             try:
                 self._check(endpoint, after.streams)
             except Fault as fault:
@@ -318,12 +329,6 @@ def _table_text(table: Mapping[str, object]) -> str:
     return "[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table))
 
 
-def _may_read(endpoint: Endpoint, stream: str) -> bool:
-    """Return False only if the query cannot name the stream: parts may be quoted separately and contain escapes."""
-    text = endpoint.sql.casefold()
-    return "\\" in text or all(part in text for part in stream.casefold().split("."))
-
-
 def _of_endpoint(fault: BadEndpointFile, text: str) -> BadDefinition:
     """Convert a fault of the file to one of the JSON field, with a place in the query."""
     if fault.path:
@@ -331,6 +336,18 @@ def _of_endpoint(fault: BadEndpointFile, text: str) -> BadDefinition:
     line = fault.span.line - text[: text.find("*/") + 3].count("\n") if fault.span else 0
     span = Span(line, fault.span.column) if fault.span and line > 0 else None
     return BadDefinition("query", fault.message, message=fault.message, hint=fault.hint, span=span)
+
+
+def _of_endpoints(fault: Fault, new: Endpoint | None, text: str | None, contents: Contents) -> Fault:
+    """Return the fault of the changed endpoint's field; InUse if the fault is in an endpoint that reads it."""
+    file = fault.span.file if fault.span else None
+    if isinstance(fault, BadEndpointFile) and new is not None and text is not None and file == new.file:
+        return _of_endpoint(fault, text)
+    reader = next((f"The endpoint {one.name}" for one in contents.endpoints if one.file == file), "Another endpoint")
+    return InUse(
+        f"{reader} reads this one, and cannot be served with the change: {fault.message}",
+        hint="Change or delete that endpoint first.",
+    )
 
 
 def _of_stream(fault: BadStreamFile) -> BadDefinition:

@@ -236,6 +236,9 @@ class Management:
                 return there
             text = self._files.streams_text()
             made = read_stream_file(str(self._files.streams_file), text)
+            reader = self._catalog.contents.reader_of(name)
+            if reader is not None:
+                raise self._unknown(name, f"It is the name of an endpoint that {reader.name} reads")
             if len(made) >= self._most_new_streams:
                 raise self._unknown(name, f"No more streams are made: there are {len(made)} (ingest.new_streams)")
             try:

@@ -65,6 +65,10 @@ class Contents(msgspec.Struct, frozen=True):
     streams: tuple[Stream, ...]
     layers: Layers = Layers()
 
+    def reader_of(self, name: str) -> Endpoint | None:
+        """Return an endpoint that reads the endpoint of this name, which a stream of the name would replace."""
+        return next((one for one in self.endpoints if any(other.name == name for other in one.included)), None)
+
 
 class Catalog(Protocol):
     def endpoint(self, name_or_id: str) -> Endpoint | None:

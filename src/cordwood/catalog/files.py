@@ -16,6 +16,7 @@ from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span
 from cordwood.model.endpoint import Dialect, Endpoint, StreamPlace
 from cordwood.model.stream import Stream
+from cordwood.sql.included import with_included
 
 # Compiles an endpoint against the streams; raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
@@ -76,7 +77,7 @@ def read_contents(sources: Sources, check: Check) -> Contents:
 
 
 def with_managed(contents: Contents, managed: Layer) -> Contents:
-    """Replace the managed layer; raise BadStreamFile or BrokenFiles if names or ids are not unique."""
+    """Replace the managed layer; raise BadStreamFile or BrokenFiles if it does not fit the others."""
     faults: list[Fault] = []
     replaced = _merged(msgspec.structs.replace(contents.layers, managed=managed), faults)
     if faults:
@@ -86,7 +87,8 @@ def with_managed(contents: Contents, managed: Layer) -> Contents:
 
 def _merged(layers: Layers, faults: list[Fault]) -> Contents:
     streams = _merged_streams(layers)
-    endpoints = [_over(streams, endpoint) for endpoint in _merged_endpoints(layers, faults)]
+    merged = [_over(streams, endpoint) for endpoint in _merged_endpoints(layers, faults)]
+    endpoints = with_included(merged, {stream.name for stream in streams}, faults)
     return Contents(tuple(sorted(endpoints, key=lambda one: one.name)), streams, layers)
 
 

@@ -27,7 +27,8 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     `body_line` is the line of the file on which `sql` begins. `zone` is the time zone of LQL's relative dates, such as
     `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of callers' queries. `streams` are those of
-    the catalogue, for a sub-query that stands for every stream that no other sub-query reads.
+    the catalogue, for a sub-query that stands for every stream that no other sub-query reads. `included` are the
+    endpoints that the query reads by name; `parameters` and `revision` cover theirs, too.
     """
 
     name: str
@@ -49,3 +50,4 @@ class Endpoint(msgspec.Struct, frozen=True):
     parameters: tuple[Parameter, ...] = ()
     dialect: Dialect = Dialect.BIGQUERY
     streams: tuple[StreamPlace, ...] = ()
+    included: "tuple[Endpoint, ...]" = ()

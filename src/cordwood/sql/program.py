@@ -30,7 +30,7 @@ class Program(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
     For an endpoint in another dialect, `own_text` is its own query, and `sources` are the streams of its table, by the
-    names that callers see.
+    names that callers see. `included` has the programs of the endpoints that the query reads, by name.
     """
 
     endpoint: Endpoint
@@ -41,6 +41,7 @@ class Program(msgspec.Struct, frozen=True):
     parameters: Mapping[str, Parameter]
     own_text: str | None = None
     sources: Mapping[str, Source] = msgspec.field(default_factory=dict)
+    included: "Mapping[str, Program]" = msgspec.field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,7 +53,8 @@ def parse_endpoint(endpoint: Endpoint) -> Program:
     for parameter in endpoint.parameters:
         if parameter.name.lower() == NOW:
             raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
-    return program_of(endpoint, admit(parse(endpoint.sql)).tree)
+    included = {one.name: parse_endpoint(one) for one in endpoint.included}
+    return msgspec.structs.replace(program_of(endpoint, admit(parse(endpoint.sql)).tree), included=included)
 
 
 def program_of(endpoint: Endpoint, tree: exp.Expr) -> Program:
@@ -63,7 +65,7 @@ def program_of(endpoint: Endpoint, tree: exp.Expr) -> Program:
 def with_places(program: Program) -> Program:
     """Return the same program with positions in its trees: slower to compile, used to report errors."""
     made = _program(program.endpoint, program.tree, places=True)
-    return msgspec.structs.replace(made, own_text=program.own_text, sources=program.sources)
+    return msgspec.structs.replace(made, own_text=program.own_text, sources=program.sources, included=program.included)
 
 
 def _forget_places(tree: exp.Expr) -> None:

@@ -12,7 +12,7 @@ from cordwood.sql.program import Program
 from cordwood.sql.records import Records
 from cordwood.sql.resolve.ordering import settle_orders
 from cordwood.sql.resolve.queries import read_cte, resolve_query
-from cordwood.sql.resolve.tables import as_table
+from cordwood.sql.resolve.tables import as_table, told_apart
 from cordwood.sql.resolve.work import Cte, Names, Work
 from cordwood.sql.stages import Admitted, Lowered, Resolved
 from cordwood.sql.target import StreamTable, Target, table_of_its_name
@@ -26,6 +26,7 @@ class _SubQueries(msgspec.Struct):
     read: dict[str, exp.Expr] = msgspec.field(default_factory=dict)
     known: dict[str, Cte] = msgspec.field(default_factory=dict)
     under_way: list[str] = msgspec.field(default_factory=list)
+    endpoints: dict[str, Cte] = msgspec.field(default_factory=dict)
 
     def demand(self, name: str) -> Cte | None:
         lower = name.lower()
@@ -42,6 +43,24 @@ class _SubQueries(msgspec.Struct):
         self.read[cte.name] = copy
         self.known[lower] = cte
         return cte
+
+    def demand_endpoint(self, name: str) -> Cte | None:
+        """Resolve an endpoint that the query reads, in a scope of its own, to a sub-query before all that read it."""
+        if name in self.endpoints:
+            return self.endpoints[name]
+        included = self.program.included.get(name)
+        if included is None:
+            return None
+        inner, saved = _owner_within(self.owner, included)
+        tree = copied(included.final)
+        is_value = as_table(tree)
+        outputs = told_apart(tree, resolve_query(inner, tree, Names(), None))
+        _prepend(tree, saved)
+        unique = self.owner.unique(name)
+        alias = exp.TableAlias(this=exp.to_identifier(unique, quoted=True))
+        self.read[unique] = exp.CTE(this=tree, alias=alias)
+        self.endpoints[name] = Cte(unique, outputs, is_value=is_value)
+        return self.endpoints[name]
 
     def names(self) -> tuple[str, ...]:
         """Return the names of those that were referenced, in the order of the endpoint."""
@@ -98,18 +117,37 @@ def _owner(program: Program, target: Target, shapes: Mapping[str, Shape]) -> tup
         may_read_streams=True,
         offered=program.names,
     )
+    return owner, _attached(owner, program)
+
+
+def _owner_within(owner: Work, program: Program) -> tuple[Work, _SubQueries]:
+    """Return the state that resolves an included endpoint: its own text, names and parameters, and shared columns."""
+    inner = msgspec.structs.replace(
+        owner, text=program.endpoint.sql, parameters=program.parameters, offered=program.names
+    )
+    return inner, _attached(inner, program)
+
+
+def _attached(owner: Work, program: Program) -> _SubQueries:
     saved = _SubQueries(program, owner)
     owner.demand = saved.demand
-    return owner, saved
+    owner.demand_endpoint = saved.demand_endpoint
+    return saved
+
+
+def _prepend(tree: exp.Expr, saved: _SubQueries) -> None:
+    """Add the resolved sub-queries of the endpoint before those of the query."""
+    if not saved.read:
+        return
+    own = tree.args.get("with_")
+    ctes = [*saved.read.values(), *(own.expressions if own is not None else [])]
+    recursive = saved.program.is_recursive or bool(own is not None and own.args.get("recursive"))
+    tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
 
 
 def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
     """Return the resolved query, with the sub-queries that it references before those of its own."""
-    if saved.read:
-        own = tree.args.get("with_")
-        ctes = [*saved.read.values(), *(own.expressions if own is not None else [])]
-        recursive = saved.program.is_recursive or bool(own is not None and own.args.get("recursive"))
-        tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
+    _prepend(tree, saved)
     settle_orders(tree)
     return Resolved(
         tree,

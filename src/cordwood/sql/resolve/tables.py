@@ -3,7 +3,7 @@
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QueryRefused, closest
+from cordwood.errors import QueryFault, QueryRefused, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import typed
@@ -28,7 +28,13 @@ def read_table(work: Work, names: Names, scope: Scope, table: exp.Expr) -> None:
     if cte is not None:
         _read_cte(scope, table, cte)
         return
-    if not work.may_read_streams or not _is_stream(work, written):
+    if not work.may_read_streams:
+        raise outside(work, names, table, written)
+    endpoint = _included(work, table, written)
+    if endpoint is not None:
+        _read_endpoint(scope, table, endpoint, written)
+        return
+    if not _is_stream(work, written):
         raise outside(work, names, table, written)
     if table.args.get("pivots"):
         raise work.refuse(
@@ -67,6 +73,26 @@ def _named(work: Work, names: Names, table: exp.Expr, written: str) -> Cte | Non
     if table.args.get("db") is not None:
         return None
     return names.ctes.get(written.lower()) or work.demand(written.lower())
+
+
+def _included(work: Work, table: exp.Expr, written: str) -> Cte | None:
+    """Resolve an endpoint that is read by name; its errors get the position of that name."""
+    try:
+        return work.demand_endpoint(written)
+    except QueryFault as fault:
+        raise type(fault)(f"The endpoint {written}: {fault.message}", hint=fault.hint, span=work.span(table)) from fault
+
+
+def _read_endpoint(scope: Scope, table: exp.Expr, endpoint: Cte, written: str) -> None:
+    """Add an endpoint's columns to the scope. Like a stream, it is known by the last part of its name."""
+    alias = table.alias or written.rpartition(".")[2]
+    dotted = "" if table.alias else written
+    table.set("this", exp.to_identifier(endpoint.name, quoted=True))
+    table.set("db", None)
+    table.set("catalog", None)
+    name_source(table, alias)
+    relation = _relation(alias, endpoint.outputs, is_value=endpoint.is_value)
+    scope.relations.append(msgspec.structs.replace(relation, dotted=dotted))
 
 
 def constant_columns(work: Work, names: Names, source: exp.Expr) -> dict[str, exp.Expr] | None:

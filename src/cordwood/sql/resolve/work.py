@@ -53,7 +53,8 @@ class Work(msgspec.Struct):
     """The state of one resolution.
 
     With `may_read_streams`, tables may be streams: those in `known_streams`, or any if that is None. Otherwise a query
-    reads only the sub-queries in its Names. `demand` resolves a sub-query of the endpoint.
+    reads only the sub-queries in its Names. `demand` resolves a sub-query of the endpoint, and `demand_endpoint` an
+    endpoint that it reads by name.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Work(msgspec.Struct):
     first_line: int = 1
     is_timeless: bool = False
     demand: Callable[[str], Cte | None] = lambda _name: None
+    demand_endpoint: Callable[[str], Cte | None] = lambda _name: None
     offered: tuple[str, ...] = ()
     streams: dict[str, None] = msgspec.field(default_factory=dict)
     spelt: set[str] = msgspec.field(default_factory=set)

@@ -1,0 +1,172 @@
+"""Endpoints read other endpoints by name: rows on both engines, joined parameters, refusals, and managed changes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from cordwood.app.compose import checked_contents
+from cordwood.app.in_process import opened
+from cordwood.catalog.catalog import Sources
+from cordwood.errors import BrokenFiles
+from cordwood.sql.included import MOST_LEVELS
+from tests.chdb_databases import fresh_database
+from tests.unit.app.test_managing import Components, settings_at
+
+# `edge` is also the name of the stream that the inner endpoint reads, and a sub-query of the outer one.
+INNER = """/*
+name = "errors.by.project"
+[parameters.project]
+required = true
+*/
+with edge as (select e.event_message, e.project from `cloudflare.logs.prod` e where e.project = @project)
+select event_message as message from edge where event_message like 'error%'
+"""
+OUTER = """/*
+name = "outer"
+sandbox = true
+[parameters.least]
+type = "INT64"
+default = "1"
+*/
+with found as (select * from errors.by.project), edge as (select 'x' as message)
+select message, count(*) as n from (
+  select project.message from `errors.by.project` union all
+  select o.message from errors.by.project as o, edge
+) group by message having count(*) >= @least order by message
+"""
+EVENTS = [
+    {"project": "a", "event_message": "error 1"},
+    {"project": "a", "event_message": "fine"},
+    {"project": "b", "event_message": "error 2"},
+]
+
+
+def write(folder: Path, **files: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.sql").write_text(text)
+    return folder
+
+
+def endpoint(name: str, sql: str, settings: str = "") -> str:
+    return f'/*\nname = "{name}"\n{settings}\n*/\n{sql}\n'
+
+
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Components]:
+    folder = tmp_path_factory.mktemp("included")
+    settings = settings_at(folder / "data", endpoints=str(write(folder / "files", inner=INNER, outer=OUTER)))
+    if request.param == "clickhouse":
+        settings = msgspec.structs.replace(settings, engine=fresh_database())
+    with opened(settings) as inside:
+        components = Components(inside, folder)
+        assert components.ask("POST", "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
+        yield components
+
+
+def test_an_endpoint_reads_the_rows_of_another(service: Components) -> None:
+    assert service.rows("outer", "project=a") == [{"message": "error 1", "n": 2}]
+    assert service.rows("outer", "project=b&least=3") == []
+
+
+def test_a_parameter_of_the_inner_endpoint_is_required(service: Components) -> None:
+    status, told = service.ask("GET", "/api/endpoints/query/outer")
+    assert (status, "project" in json.dumps(told)) == (400, True)
+    names = [one["name"] for one in service.ask("GET", "/api/endpoints/outer")[1]["parameters"]]
+    assert names == ["least", "project"]
+
+
+def test_a_caller_reads_the_inner_endpoint_only_through_a_sub_query(service: Components) -> None:
+    assert service.rows("outer", sandbox("select message from found")) == [{"message": "error 1"}]
+    for text in ("select * from errors.by.project", "select * from `errors.by.project`", "select * from `edge`.`x`"):
+        status, told = service.ask("GET", f"/api/endpoints/query/outer?{sandbox(text)}")
+        assert (status, told["type"]) == (422, "urn:cordwood:error:query.refused"), told
+
+
+def sandbox(text: str) -> str:
+    return urlencode({"project": "a", "sql": text})
+
+
+CYCLE = {"one": endpoint("one", "select * from two"), "two": endpoint("two", "select * from `one`")}
+DEEP = {
+    f"e{level}": endpoint(f"e{level}", f"select * from e{level + 1}" if level <= MOST_LEVELS else "select 1 as x")
+    for level in range(MOST_LEVELS + 2)
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (CYCLE, r"two\.sql:5:15: The endpoints read each other: one → two → one\."),
+        ({"me": endpoint("me", "select * from me")}, r"me\.sql:5:15: The endpoints read each other: me → me\."),
+        (DEEP, r"nested more than 5 deep"),
+        (
+            {"a": endpoint("a", "select * from b"), "b": endpoint("b", "select 1 as x", "redact_pii = true")},
+            r"a\.sql:5:15: The endpoint b redacts .* Set redact_pii = true here, too",
+        ),
+        (
+            {
+                "a": endpoint("a", "select * from b where x > @n", '[parameters.n]\ntype = "INT64"'),
+                "b": endpoint("b", "select 1 as x from unnest([1]) where @n = ''", "[parameters.n]"),
+            },
+            r"a\.sql:6:15: The parameter n of a and the parameter n of b .* differ",
+        ),
+        (
+            {"a": endpoint("a", "select y from b"), "b": endpoint("b", "select 1 as x")},
+            r"a\.sql:5:8: .*y",
+        ),
+        ({"a": endpoint("a", "select * from logs.all.otel")}, "in clickhouse SQL"),
+    ],
+    ids=["cycle", "itself", "depth", "redaction", "parameters", "columns", "dialect"],
+)
+def test_endpoints_that_do_not_fit_together_are_refused_at_their_place(
+    tmp_path: Path, files: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(BrokenFiles, match=expected):
+        checked_contents(Sources(endpoints=write(tmp_path, **files)))
+
+
+def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) -> None:
+    same = endpoint("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
+    contents = checked_contents(Sources(endpoints=write(tmp_path, same=same)))
+    assert not next(one for one in contents.endpoints if one.name == "cloudflare.logs.prod").included
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[Components]:
+    with opened(settings_at(tmp_path / "data")) as inside:
+        components = Components(inside, tmp_path / "data")
+        components.endpoint("base.rows", "select 1 as x")
+        components.endpoint("made.rows", "select x from base.rows")
+        yield components
+
+
+def test_a_change_of_the_inner_endpoint_is_served_by_the_outer_one(managed: Components) -> None:
+    assert managed.rows("made.rows") == [{"x": 1}]
+    assert change(managed, "select 2 as x")[0] == 200
+    assert managed.rows("made.rows") == [{"x": 2}]
+
+
+def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed: Components) -> None:
+    for query in ("select 2 as y", "select x from made.rows"):
+        status, told = change(managed, query)
+        assert status in {409, 422}, told
+    status, told = managed.ask("DELETE", "/api/endpoints/base.rows")
+    assert status == 409
+    assert "made.rows" in json.dumps(told)
+    assert managed.rows("made.rows") == [{"x": 1}]
+
+
+def test_no_stream_takes_the_name_of_an_endpoint_that_is_read(managed: Components) -> None:
+    assert managed.send("base.rows", "replaced?") == 404
+    assert managed.ask("POST", "/api/sources", {"name": "base.rows"})[0] in {409, 422}
+    assert managed.rows("made.rows") == [{"x": 1}]
+
+
+def change(managed: Components, query: str) -> tuple[int, Any]:
+    return managed.ask("PUT", "/api/endpoints/base.rows", {"query": query})
