@@ -216,7 +216,7 @@ def everything(store: Store) -> dict[str, list[str]]:
 def take_back(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
     for stream, lines in streams.items():
         status, told = store.send_text(f"/api/streams/{quote(stream)}/events", "\n".join(lines))
-        assert (status, json.loads(told)["accepted"]) == (200, len(lines)), told[:500]
+        assert (status, json.loads(told).get("accepted")) == (200, len(lines)), told[:500]
 
 
 def restored(store: Store, folder: Path) -> Path:

@@ -30,6 +30,12 @@ CEILING = 300 * 10**6
 LARGE_BYTES, GROWTH_BYTES = 400 * 10**6, 10**6
 
 
+def end_process(number: signal.Signals) -> None:
+    """End this process before its next statement: another of its threads may receive the signal a moment later."""
+    os.kill(os.getpid(), number)
+    time.sleep(600)
+
+
 class FragileEngine(DuckDBEngine):
     """Ends its process where a marker asks for it, before it has said what became of the request."""
 
@@ -43,14 +49,14 @@ class FragileEngine(DuckDBEngine):
         marker = self._file.parent / "ended"
         if any(event.id == "deadly" for one in batches for event in one.events) and not marker.exists():
             marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            end_process(signal.SIGKILL)
         return appended
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         stop = threading.Event()
         cancel.on_pull(stop.set)
         if "deadly" in question.statement.sql:
-            os.kill(os.getpid(), signal.SIGSEGV)
+            end_process(signal.SIGSEGV)
         if "large" in question.statement.sql:
             held = bytearray(b"x" * LARGE_BYTES)
             time.sleep(600)

@@ -81,7 +81,7 @@ def seconds_each(asked: Callable[[], httpx.Response]) -> list[float]:
 def assert_answered_soon(taken: list[float]) -> None:
     """A hundredth of some dozens of answers is the slowest of them, so that one gets twice the time."""
     ordered = sorted(taken)
-    assert ordered[int(len(ordered) * 0.95)] < MOST_SECONDS, ordered[-10:]
+    assert ordered[int((len(ordered) - 1) * 0.95)] < MOST_SECONDS, ordered[-10:]
     assert ordered[-1] < 2 * MOST_SECONDS, ordered[-10:]
 
 

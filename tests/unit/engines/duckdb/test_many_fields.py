@@ -54,7 +54,8 @@ def test_they_are_flushed_and_written_into_the_file(engine: DuckDBEngine, monkey
     until(lambda: store.flushed_to >= ROW_GROUP_ROWS, 60)
     assert shredded_rows(engine) == -1
     with engine._session.cursor() as cursor:
-        assert engine._session.checkpoint(cursor)
+        # It is refused while the flusher writes.
+        until(lambda: engine._session.checkpoint(cursor), 60)
         monkeypatch.setattr(session, "_WHOLE_SECONDS", 0.0)
         engine._session.shred_when_due(cursor)
         assert shredded_rows(engine) == -1
