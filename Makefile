@@ -11,14 +11,14 @@ TESTERS ?= 2
 # Without bytecode files, every start would compile the code again: a third of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test test-lowest test-newest check lint types fix bless baseline bench bench-check torture docs pictures lock clean
+.PHONY: help setup serve test test-lowest test-newest versions check lint types fix bless baseline bench bench-check torture docs pictures lock clean
 
 help:
 	@echo 'make setup    .venv with the cordwood command, from the committed lock'
 	@echo 'make serve    a service with generated events, and three curl commands to try it'
 	@echo 'make test     all tests and every page of spec/'
 	@echo 'make test-lowest test-newest   quick tests on the lowest and the newest versions that pyproject.toml allows'
-	@echo 'make check    lint, types, then all tests: what CI runs'
+	@echo 'make check    lint, types, all tests, and both ends of the permitted versions: what CI runs'
 	@echo 'make fix      format the code, and fix what ruff can fix'
 	@echo 'make bless    rewrite the expected fences of spec/ from the current results; review the diff'
 	@echo 'make baseline   record again which conformance cases are right on each engine'
@@ -42,6 +42,8 @@ test: $(VENV)/dev.stamp
 QUICK = tests/unit/dependencies tests/unit/catalog tests/unit/web tests/unit/engines/duckdb tests/contract tests/property spec \
   tests/journey/test_http_queries.py tests/journey/test_http_upgrades.py
 
+PRIVATE_PARTS = tests/unit/dependencies tests/contract/test_engine.py tests/journey/test_http_upgrades.py
+
 test-lowest test-newest: test-%: $(BIN)/python
 	rm -rf $(VENV)/$*
 	$(PYTHON) -m venv $(VENV)/$*
@@ -50,9 +52,13 @@ test-lowest test-newest: test-%: $(BIN)/python
 	$(VENV)/$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	$(VENV)/$*/bin/python -m pytest $(QUICK) -k 'not clickhouse' --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
+# The tests of what is used of the dependencies' private parts, with both ends of the permitted versions.
+versions:
+	@$(MAKE) --no-print-directory --keep-going test-lowest test-newest QUICK="$(PRIVATE_PARTS)"
+
 # Continue after failures, so that one run shows all of them.
 check:
-	@$(MAKE) --no-print-directory --keep-going lint types test
+	@$(MAKE) --no-print-directory --keep-going lint types test versions
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

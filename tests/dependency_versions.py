@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # What the quick tests import beside the package itself.
-TOOLS = ("chdb", "hatchling", "editables", "httpx", "hypothesis", "pyarrow", "pytest", "pytest-xdist")
+TOOLS = ("chdb", "hatchling", "editables", "httpx", "hypothesis", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist")
 EXTRAS = ("clickhouse", "jwt")
 
 _REQUIREMENT = re.compile(
