@@ -65,14 +65,14 @@ def test_streams_do_not_see_each_other(engine: Engine) -> None:
 
 def test_the_first_event_of_an_id_stays(engine: Engine) -> None:
     engine.append([batch(event("a", event_message="first"))])
-    assert engine.append([batch(event("a", event_message="second"), event("b"))]) == [Appended(1, 1)]
+    assert engine.append([batch(event("a", event_message="second"), event("b"))]) == [Appended(1, 1, (0,))]
     assert rows(engine, "select event_message from `s` where id = 'a'") == [("first",)]
 
 
 def test_an_id_twice_in_one_append_is_stored_once(engine: Engine) -> None:
     assert engine.append([batch(event("a"), event("a"), event("b")), batch(event("b"), event("c"))]) == [
-        Appended(2, 1),
-        Appended(1, 1),
+        Appended(2, 1, (1,)),
+        Appended(1, 1, (0,)),
     ]
     assert ids(engine) == ["a", "b", "c"]
 
@@ -80,7 +80,7 @@ def test_an_id_twice_in_one_append_is_stored_once(engine: Engine) -> None:
 def test_a_duplicate_is_known_among_a_hundred_thousand(engine: Engine) -> None:
     for start in range(0, 100_000, 20_000):
         engine.append([batch(*[event(f"e{number}") for number in range(start, start + 20_000)])])
-    assert engine.append([batch(event("e0"), event("e99999"), event("new"))]) == [Appended(1, 2)]
+    assert engine.append([batch(event("e0"), event("e99999"), event("new"))]) == [Appended(1, 2, (0, 1))]
     assert rows(engine, "select count(*), count(distinct id) from `s`") == [(100_001, 100_001)]
 
 

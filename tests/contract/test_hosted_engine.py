@@ -106,10 +106,13 @@ def engine(tmp_path: Path, fork_server: ForkServer, notes: list[object]) -> Iter
 def test_what_was_stored_and_not_acknowledged_counts_as_accepted_once(engine: HostedEngine) -> None:
     engine.append([batch(Event("old", NOW_US))])
     sent = batch(Event("old", NOW_US), Event("deadly", NOW_US), Event("a", NOW_US), Event("a", NOW_US))
-    assert engine.append([sent, batch(Event("a", NOW_US), Event("b", NOW_US))]) == [Appended(2, 2), Appended(1, 1)]
+    assert engine.append([sent, batch(Event("a", NOW_US), Event("b", NOW_US))]) == [
+        Appended(2, 2, (0, 3)),
+        Appended(1, 1, (0,)),
+    ]
     assert ids(engine) == ["a", "b", "deadly", "old"]
     assert engine.facts()["s"].events == 4
-    assert engine.append([sent]) == [Appended(0, 4)]
+    assert engine.append([sent]) == [Appended(0, 4, (0, 1, 2, 3))]
 
 
 def test_shapes_are_kept_and_never_go_back_when_the_engine_is_replaced(engine: HostedEngine) -> None:

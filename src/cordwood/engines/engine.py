@@ -36,10 +36,14 @@ class AnswerLimits(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The result of appending one batch; `duplicates` counts events whose ids were stored already and were skipped."""
+    """The result of appending one batch; `duplicates` counts events whose ids were stored already and were skipped.
+
+    `repeated` has the positions of the duplicates in the batch, in order.
+    """
 
     accepted: int
     duplicates: int
+    repeated: Sequence[int] = ()
 
 
 class StreamFacts(msgspec.Struct, frozen=True):

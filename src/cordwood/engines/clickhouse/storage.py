@@ -130,7 +130,12 @@ class Storage:
                 list(INSERTED.values()),
                 self._insert_settings | token,
             )
-        return Appended(len(events), len(batch.events) - len(events))
+        if len(events) == len(batch.events):
+            return Appended(len(events), 0)
+        # Events that are equal are distinct objects, so that identity tells which of them is stored.
+        stored = set(map(id, events))
+        repeated = tuple(place for place, event in enumerate(batch.events) if id(event) not in stored)
+        return Appended(len(events), len(repeated), repeated)
 
     def _learn(self, batch: Batch) -> None:
         """Write new shapes before their events are stored; a shape that is ahead of its events does no harm."""

@@ -119,8 +119,8 @@ class Storage:
                 self._stores[record.stream].add(record)
         self._flusher.appended()
         return [
-            _told_of_append(batch, len(record.events), duplicates, stored.get(batch.stream, set()))
-            for batch, (record, duplicates) in zip(batches, screened, strict=True)
+            _told_of_append(batch, len(record.events), repeated, stored.get(batch.stream, set()))
+            for batch, (record, repeated) in zip(batches, screened, strict=True)
         ]
 
     def tails(self) -> Mapping[str, int]:
@@ -243,20 +243,21 @@ class Storage:
     def _has_room(self) -> bool:
         return held_bytes(self._stores.values()) < self._flusher.means.held_bytes
 
-    def _screened(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, int]]:
-        """Return the records to store, and for each batch how many of its events are duplicates."""
+    def _screened(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
+        """Return the records to store, and for each batch the positions of its duplicates."""
         ends = {name: store.tail for name, store in self._stores.items()}
         taken: dict[str, set[str]] = {}
         screened = []
         for batch in batches:
             store = self.store_of(batch.stream)
-            events = self._new_events(batch, taken.setdefault(batch.stream, set()))
+            events, repeated = self._new_events(batch, taken.setdefault(batch.stream, set()))
             record = WalRecord(batch.stream, ends[store.name], batch.received_us, events, *_told_of(batch))
             ends[store.name] = record.end
-            screened.append((record, len(batch.events) - len(events)))
+            screened.append((record, repeated))
         return screened
 
-    def _new_events(self, batch: Batch, taken: set[str]) -> list[Event]:
+    def _new_events(self, batch: Batch, taken: set[str]) -> tuple[list[Event], set[int]]:
+        """Return the events to store, and the positions of the others in the batch."""
         ids = [event.id for event in batch.events]
         left = self._recent[batch.stream].duplicates(ids, self._clock_us())
         left |= {place for place, one in enumerate(ids) if one in taken} if taken else set()
@@ -265,7 +266,7 @@ class Storage:
             [event for place, event in enumerate(batch.events) if place not in left] if left else list(batch.events)
         )
         taken.update(event.id for event in events)
-        return events
+        return events, left
 
     def _stored_before(self, batch: Batch) -> set[int]:
         """Return the positions of re-imported events that are still stored."""
@@ -330,11 +331,17 @@ class Storage:
             self._room.notify_all()
 
 
-def _told_of_append(batch: Batch, new: int, duplicates: int, stored: set[str]) -> Appended:
+def _told_of_append(batch: Batch, new: int, repeated: set[int], stored: set[str]) -> Appended:
     """Count the events of an append; each of `stored` counts as accepted in the first batch that has it."""
-    again = {event.id for event in batch.events} & stored if stored else set()
-    stored -= again
-    return Appended(new + len(again), duplicates - len(again))
+    if not repeated:
+        return Appended(new, 0)
+    duplicates = []
+    for place in sorted(repeated):
+        if batch.events[place].id in stored:
+            stored.remove(batch.events[place].id)
+        else:
+            duplicates.append(place)
+    return Appended(new + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
 
 
 def _told_of(batch: Batch) -> tuple[list[Seen], list[tuple[str, list[Seen]]]]:
