@@ -37,6 +37,7 @@ from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
 from cordwood.ingest.parsed_body import MOST_ITEMS
 from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.ingest.stream_mapping import read_mapping
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
@@ -221,6 +222,7 @@ def web_options(settings: Settings) -> WebOptions:
         unread_bytes=settings.limits.ceiling // 8,
         webhooks=Webhooks(settings.ingest.vercel_secret, settings.ingest.vercel_verify, settings.ingest.github_secret),
         query_budget=query_budget(settings.limits.ceiling // 16),
+        stream_mapping=read_mapping(settings.ingest.stream_map, settings.ingest.default_stream),
     )
 
 

@@ -6,8 +6,15 @@ from typing import Final
 
 import msgspec
 
+from cordwood.errors import TooLarge
+
 # The bound on the items of a body, independent of the memory of the machine.
 MOST_ITEMS: Final = 200_000
+# The bound on the labels of a body: each of them is looked up.
+MOST_LABELS: Final = 256
+
+# What a protocol says about its events instead of a stream, most important first: the index, then the source type.
+Labels = tuple[str, ...]
 
 
 class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -92,3 +99,20 @@ class ParsedBody(msgspec.Struct):
 
     def index_of(self, place: int) -> int:
         return place if self.indexes is None else self.indexes[place]
+
+
+class LabelledBody(msgspec.Struct):
+    """A decoded body whose events go to streams by their labels. Positions are those in the whole body."""
+
+    parts: dict[Labels, ParsedBody] = msgspec.field(default_factory=dict)
+    item_bytes: int = 2 * 2**20
+
+    def part(self, *labels: str) -> ParsedBody:
+        """Return the part of these labels, empty at first; raise TooLarge if the body has too many labels."""
+        known = self.parts.get(labels)
+        if known is not None:
+            return known
+        if len(self.parts) >= MOST_LABELS:
+            raise TooLarge(f"The events of the body have more than {MOST_LABELS} labels.", hint="Send fewer at once.")
+        part = self.parts[labels] = ParsedBody(indexes=[], item_bytes=self.item_bytes)
+        return part

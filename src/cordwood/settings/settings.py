@@ -97,6 +97,22 @@ class Ingest(Section, frozen=True):
             le=10_000,
         ),
     ] = 0
+    stream_map: Annotated[
+        str,
+        Meta(
+            description="The streams of events that senders label otherwise (an index, a Loki label, a service, a tag):"
+            " `pattern=stream` entries, of which the first match applies; `*` stands for any text."
+            " Without a match, a label may be the name of a stream.",
+            extra=LIST,
+        ),
+    ] = ""
+    default_stream: Annotated[
+        str,
+        Meta(
+            description="The stream of labelled events that neither `stream_map` nor their label leads to a stream;"
+            " empty: they are refused."
+        ),
+    ] = ""
     vercel_verify: Annotated[
         str,
         Meta(

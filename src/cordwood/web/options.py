@@ -4,6 +4,7 @@ import msgspec
 
 from cordwood.errors import Busy
 from cordwood.ingest.body_budget import BodyBudget
+from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.web.receiving import BodyBounds
 from cordwood.web.webhook_signatures import Webhooks
 
@@ -19,6 +20,7 @@ class WebOptions(msgspec.Struct, frozen=True):
 
     `events` limits bodies of events, `queries` all others. `unread_bytes` bounds the memory of answers that are being
     sent. `webhooks` has the secrets of signing senders. `query_budget` is the memory budget of bodies other than events.
+    `stream_mapping` leads the labels of shippers to streams.
     """
 
     logflare_errors: bool = False
@@ -27,6 +29,7 @@ class WebOptions(msgspec.Struct, frozen=True):
     unread_bytes: int = 64 * MEBIBYTE
     webhooks: Webhooks = Webhooks()
     query_budget: BodyBudget = msgspec.field(default_factory=lambda: query_budget(32 * MEBIBYTE))
+    stream_mapping: StreamMapping = StreamMapping()
 
 
 def query_budget(most_bytes: int) -> BodyBudget:

@@ -1,0 +1,82 @@
+"""Map the labels of events (an index, a Loki label, a service, a tag) to streams, as the settings say."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from cordwood.errors import BadSetting, UnknownStream
+from cordwood.ingest.parsed_body import Labels
+
+ANY = "*"
+_SHOWN = 60
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A label pattern and its stream. `pieces` are the texts between the wildcards of the pattern."""
+
+    pieces: tuple[str, ...]
+    stream: str
+
+    def matches(self, label: str) -> bool:
+        first, *rest = self.pieces
+        if not rest:
+            return label == first
+        *middle, last = rest
+        if not label.startswith(first) or len(label) < len(first) + len(last) or not label.endswith(last):
+            return False
+        at, end = len(first), len(label) - len(last)
+        for piece in middle:
+            found = label.find(piece, at, end)
+            if found < 0:
+                return False
+            at = found + len(piece)
+        return True
+
+
+class StreamMapping(msgspec.Struct, frozen=True):
+    """The rules of the settings: the first rule that matches a label, else a stream of that name, else `default`."""
+
+    rules: tuple[Rule, ...] = ()
+    default: str | None = None
+
+    def stream_name(self, labels: Labels, is_stream: Callable[[str], bool]) -> str:
+        """Return the name of the stream for events with these labels; raise UnknownStream if there is none."""
+        mapped = next((rule.stream for rule in self.rules if any(map(rule.matches, labels))), None)
+        name = mapped or next(filter(is_stream, labels), None) or self.default
+        if name is None:
+            raise _unmapped(labels)
+        return name
+
+
+def read_mapping(rules: str, default: str) -> StreamMapping:
+    """Parse the settings: `pattern=stream` entries separated by commas, and the default stream, which may be empty."""
+    entries = [entry.strip() for entry in rules.split(",")]
+    return StreamMapping(tuple(_rule(entry) for entry in entries if entry), default or None)
+
+
+def shown_labels(labels: Sequence[str]) -> str:
+    """Return the labels for a message, each cut to a readable length."""
+    cut = [label if len(label) <= _SHOWN else label[:_SHOWN] + "…" for label in labels]
+    return " or ".join(map(repr, cut))
+
+
+def _rule(entry: str) -> Rule:
+    pattern, mark, stream = (part.strip() for part in entry.rpartition("="))
+    if not (pattern and mark and stream):
+        raise BadSetting(
+            f"ingest.stream_map: {entry!r} is not of the form pattern=stream.",
+            hint='For example "nginx-*=edge.logs": * stands for any text.',
+        )
+    return Rule(tuple(pattern.split(ANY)), stream)
+
+
+def _unmapped(labels: Labels) -> UnknownStream:
+    if not labels:
+        return UnknownStream(
+            "The events do not say which stream they are for.",
+            hint="Add ?source_name= with the name of a stream, or set ingest.default_stream.",
+        )
+    return UnknownStream(
+        f"No stream is configured for {shown_labels(labels)}.",
+        hint="Add an entry to ingest.stream_map, set ingest.default_stream, or name a stream so.",
+    )

@@ -1,0 +1,75 @@
+"""Which stream the events of a labelled body go to."""
+
+import pytest
+
+from cordwood.errors import BadSetting, TooLarge, UnknownStream
+from cordwood.ingest.parsed_body import MOST_LABELS, LabelledBody
+from cordwood.ingest.stream_mapping import read_mapping
+
+STREAMS = {"edge.logs", "nginx"}
+
+
+def stream(rules: str, *labels: str, default: str = "") -> str:
+    return read_mapping(rules, default).stream_name(labels, STREAMS.__contains__)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "label", "matches"),
+    [
+        ("a", "a", True),
+        ("a", "ab", False),
+        ("a*", "a", True),
+        ("*a", "ba", True),
+        ("a*a", "a", False),
+        ("a*a", "aa", True),
+        ("a*b*c", "a-b-c", True),
+        ("a*b*c", "a-c-b", False),
+        ("a*bc*bc", "abc", False),
+        ("*", "", True),
+        ("*x*", "axb", True),
+        ("a.c", "abc", False),
+        ("[a]", "[a]", True),
+        ("A", "a", False),
+    ],
+)
+def test_a_star_stands_for_any_text_and_everything_else_for_itself(pattern: str, label: str, *, matches: bool) -> None:
+    assert (stream(f"{pattern}=edge.logs", label, default="other") == "edge.logs") is matches
+
+
+def test_many_stars_take_no_time_that_grows_with_their_number() -> None:
+    assert stream("*a" * 2000 + "=edge.logs", "a" * 1999 + "b", default="other") == "other"
+
+
+def test_the_first_rule_wins_whichever_label_it_matches() -> None:
+    assert stream("nginx=x, main=y", "main", "nginx") == "x"
+    assert stream("main=y, nginx=x", "main", "nginx") == "y"
+
+
+def test_a_rule_precedes_a_stream_of_the_label_s_name_which_precedes_the_default() -> None:
+    assert stream("nginx=x", "nginx", default="d") == "x"
+    assert stream("", "main", "nginx", default="d") == "nginx"
+    assert stream("", "main", default="d") == "d"
+
+
+def test_without_a_stream_the_refusal_names_the_label_and_the_setting() -> None:
+    with pytest.raises(UnknownStream, match="'main' or 'access'") as caught:
+        stream("", "main", "access")
+    assert "ingest.stream_map" in str(caught.value.hint)
+    with pytest.raises(UnknownStream, match=r"'x{60}…'"):
+        stream("", "x" * 10**6)
+    with pytest.raises(UnknownStream, match="do not say"):
+        stream("")
+
+
+@pytest.mark.parametrize("rules", ["a", "=b", "a=", "a=b,c"])
+def test_an_entry_without_both_halves_is_a_bad_setting(rules: str) -> None:
+    with pytest.raises(BadSetting, match=r"ingest\.stream_map"):
+        read_mapping(rules, "")
+
+
+def test_a_body_has_a_bounded_number_of_labels() -> None:
+    body = LabelledBody()
+    for number in range(MOST_LABELS):
+        assert body.part(str(number)) is body.part(str(number))
+    with pytest.raises(TooLarge):
+        body.part("one more")
