@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,9 +17,10 @@ from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields, deriv
 from cordwood.ingest.event_validator import EventValidator, needs_validation, outlived, reasons
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.group_commit import GroupCommit
+from cordwood.ingest.item_outcomes import DecodedItems, ItemOutcome
 from cordwood.ingest.json_scan import is_too_deep
 from cordwood.ingest.large_events import LargeEvents
-from cordwood.ingest.parsed_body import MOST_ITEMS, Body
+from cordwood.ingest.parsed_body import MOST_ITEMS, Body, ParsedBody
 from cordwood.ingest.quarantine import (
     QUARANTINE,
     ItemTruncator,
@@ -34,7 +37,7 @@ from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 
-__all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "QuarantinedItem", "Sent"]
+__all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Part", "QuarantinedItem", "Sent"]
 
 # A body up to this size is decoded on the event loop; a larger one in a thread, so that it delays no other request.
 _READ_AT_ONCE_BYTES = 32 * 1024
@@ -48,6 +51,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
     `late` and `future` count events beyond the stream's time bounds or its retention, whatever was done with them.
     `transformed` counts results by transform and outcome; `dropped` is the number of events that transforms removed.
+    `items` has the outcome of each item by its position, where it was asked for.
     """
 
     accepted: int
@@ -57,6 +61,7 @@ class Accepted(msgspec.Struct, frozen=True):
     late: int = 0
     future: int = 0
     transformed: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    items: Mapping[int, ItemOutcome] = msgspec.field(default_factory=dict)
 
     @property
     def dropped(self) -> int:
@@ -71,6 +76,26 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 AS_EVENTS = Sent()
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The events of a body that go to one stream."""
+
+    stream: Stream
+    parsed: ParsedBody
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    """The batches of a part, and the counts of its items that are not stored."""
+
+    stream: Stream
+    batches: list[Batch]
+    aside: Accepted
+    decoded: DecodedItems | None = None
+
+    @property
+    def events(self) -> int:
+        return sum(len(batch.events) for batch in self.batches)
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
@@ -131,20 +156,44 @@ class Intake:
         sent: Sent = AS_EVENTS,
     ) -> Coroutine[Any, Any, Accepted]:
         """Return once every stored event is durable and visible to the next query."""
-        limits = self._limits
-        arrived = Body(body, content_type, sent.headers, limits.items, 2 * limits.event_bytes)
-        return self._accepted(stream, arrived, pins or {}, sent.form)
+        return self._accepted(stream, self._body(body, content_type, sent.headers), pins or {}, sent.form)
 
     async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
-        if len(arrived.data) <= _READ_AT_ONCE_BYTES:
-            batches, aside = self._read(stream, form, arrived, pins)
-        else:
-            batches, aside = await self._in_a_thread(self._read, stream, form, arrived, pins)
+        reading = self._beside(len(arrived.data), self._read, stream, form, arrived, pins)
         # The events are copies: release the body, since storing them may take long.
         del arrived
-        self._stream_rates.charge(stream, sum(len(batch.events) for batch in batches))
-        appended = await self._group_commit.append(batches) if batches else []
-        return _told(stream, batches, appended, aside)
+        (accepted,) = await self._stored([await reading])
+        return accepted
+
+    def decode(
+        self, read: Callable[[Body], _T], body: bytes, content_type: str = "", headers: Mapping[str, str] | None = None
+    ) -> Coroutine[Any, Any, _T]:
+        """Return what `read` makes of the body, for example a LabelledBody; a large body is read in a thread."""
+        return self._beside(len(body), read, self._body(body, content_type, headers or {}))
+
+    async def store(
+        self,
+        parts: Sequence[Part],
+        body_bytes: int,
+        form: Form,
+        pins: Mapping[str, str] | None = None,
+        *,
+        is_itemized: bool = False,
+    ) -> list[Accepted]:
+        """Store the parts of a decoded body together; return the outcome of each once all of them are durable.
+
+        With `is_itemized`, each outcome has that of every item. Quarantined items are of `form`. The parts have no
+        events afterwards, so that storing them does not keep the body in memory.
+        """
+        prepare = partial(self._prepare_all, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
+        return await self._stored(await self._beside(body_bytes, prepare))
+
+    async def _stored(self, prepared: Sequence[_Prepared]) -> list[Accepted]:
+        for one in prepared:
+            self._stream_rates.charge(one.stream, one.events)
+        batches = [batch for one in prepared for batch in one.batches]
+        appended = iter(await self._group_commit.append(batches) if batches else ())
+        return [_told(one, list(islice(appended, len(one.batches)))) for one in prepared]
 
     async def replay(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None) -> Accepted:
         """Store a quarantined item and mark it as replayed; raise NotReplayable if it would be quarantined again."""
@@ -164,6 +213,15 @@ class Intake:
         self._readers.shutdown()
         self._group_commit.close()
 
+    def _body(self, data: bytes, content_type: str, headers: Mapping[str, str]) -> Body:
+        return Body(data, content_type, headers, self._limits.items, 2 * self._limits.event_bytes)
+
+    async def _beside(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
+        """Call the function, in a thread if the body is large."""
+        if body_bytes <= _READ_AT_ONCE_BYTES:
+            return read(*about)
+        return await self._in_a_thread(read, *about)
+
     def _in_a_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
 
@@ -172,15 +230,28 @@ class Intake:
             stream, read_exported(body, pinned_project, stream.project_at, self._limits.items), self._clock_us()
         )
 
-    def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> tuple[list[Batch], Accepted]:
-        """Return the batches to store, and the counts of the items that are not stored."""
+    def _read(self, stream: Stream, form: Form, body: Body, pins: Mapping[str, str]) -> _Prepared:
+        return self._prepared(Part(stream, read_body(form, body)), len(body.data), form, pins)
+
+    def _prepare_all(
+        self, parts: Sequence[Part], body_bytes: int, form: Form, pins: Mapping[str, str], *, is_itemized: bool
+    ) -> list[_Prepared]:
+        return [self._prepared(part, body_bytes, form, pins, is_itemized=is_itemized) for part in parts]
+
+    def _prepared(
+        self, part: Part, body_bytes: int, form: Form, pins: Mapping[str, str], *, is_itemized: bool = False
+    ) -> _Prepared:
         received_us = self._clock_us()
-        parsed = read_body(form, body)
-        events, transformed = self._transforms.applied(stream, stamped(parsed, received_us), parsed)
+        stream, parsed = part.stream, part.parsed
+        decoded = stamped(parsed, received_us)
+        # The posted events refer to the body.
+        parsed.events, parsed.extras = [], {}
+        items = DecodedItems.of(decoded, parsed) if is_itemized else None
+        events, transformed = self._transforms.applied(stream, decoded, parsed)
         is_changed = bool(stream.transforms)
         if (
             is_changed
-            or needs_validation(stream, pins, len(body.data), self._limits.event_bytes)
+            or needs_validation(stream, pins, body_bytes, self._limits.event_bytes)
             or any(map(is_too_deep, events))
         ):
             events = EventValidator(stream, pins, received_us, self._limits.event_bytes).valid(events, parsed)
@@ -189,7 +260,8 @@ class Intake:
             parsed.refused = [self._truncator.fitted(item) for item in parsed.refused]
             batches.append(quarantined(stream.name, form, parsed.refused, pins.get("project"), received_us))
         late, future = parsed.beyond["late"], parsed.beyond["future"]
-        return batches, Accepted(0, 0, len(parsed.refused), reasons(parsed, _REASONS_TOLD), late, future, transformed)
+        aside = Accepted(0, 0, len(parsed.refused), reasons(parsed, _REASONS_TOLD), late, future, transformed)
+        return _Prepared(stream, batches, aside, items and items.without(parsed.refused))
 
     def _decode_again(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str]) -> list[Batch]:
         try:
@@ -216,7 +288,12 @@ class Intake:
         return Batch(stream.name, learnt.events, received_us, learnt.kinds, learnt.by_project)
 
 
-def _told(stream: Stream, batches: Sequence[Batch], appended: Sequence[Appended], aside: Accepted) -> Accepted:
-    stored = [one for batch, one in zip(batches, appended, strict=True) if batch.stream == stream.name]
-    accepted, duplicates = sum(one.accepted for one in stored), sum(one.duplicates for one in stored)
-    return msgspec.structs.replace(aside, accepted=accepted, duplicates=duplicates)
+def _told(prepared: _Prepared, appended: Sequence[Appended]) -> Accepted:
+    """Return the outcome of a part. Another batch of it is that of the quarantine."""
+    told = Appended(0, 0)
+    events: Sequence[Event] = ()
+    for batch, one in zip(prepared.batches, appended, strict=True):
+        if batch.stream == prepared.stream.name:
+            told, events = one, batch.events
+    items = prepared.decoded.outcomes(events, told.repeated) if prepared.decoded else {}
+    return msgspec.structs.replace(prepared.aside, accepted=told.accepted, duplicates=told.duplicates, items=items)

@@ -1,0 +1,87 @@
+"""A body whose events go to several streams: stored together, with an outcome for each item."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.ingest.accept import Form, Intake, IntakeLimits, Part
+from cordwood.ingest.item_outcomes import ItemOutcome, ItemState
+from cordwood.ingest.parsed_body import Body, LabelledBody, PostedEvent
+from cordwood.model.stream import Action, Stream, Transform
+
+NOW_US = 1_700_000_000_000_000
+PLAIN = Stream("plain", UUID(int=1))
+DROPPING = Stream("dropping", UUID(int=2), transforms=(Transform(Action.DROP, where="m.drop:true"),))
+
+
+@pytest.fixture(scope="module")
+def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
+    folder: Path = tmp_path_factory.mktemp("labelled")
+    engine = DuckDBEngine(folder, DuckDBTarget(), Options(threads=1), clock_us=lambda: NOW_US)
+    engine.prepare([PLAIN, DROPPING])
+    opened = Intake(engine, lambda: NOW_US, IntakeLimits(event_bytes=1000))
+    yield opened
+    opened.close()
+    engine.close()
+
+
+def posted(event_id: str, **metadata: object) -> PostedEvent:
+    return PostedEvent(id=event_id, event_message="m", metadata=msgspec.Raw(msgspec.json.encode(metadata)))
+
+
+def test_parts_are_stored_together_and_every_item_has_its_outcome(intake: Intake) -> None:
+    def read(body: Body) -> LabelledBody:
+        labelled = LabelledBody(item_bytes=body.item_bytes)
+        labelled.part("a").add(posted("x"), 0)
+        labelled.part("b").add(posted("y"), 1)
+        labelled.part("a").add(posted("x"), 2)
+        labelled.part("b").add(posted("gone", drop=True), 3)
+        labelled.part("a").refuse(4, "broken", "text")
+        labelled.part("a").add(posted("large", text="x" * 1000), 5)
+        labelled.part("b").add(posted("y"), 6)
+        labelled.part("a").add(posted("z"), 7)
+        return labelled
+
+    async def stored() -> None:
+        body = await intake.decode(read, b"x" * 1001)
+        parts = [Part(PLAIN, body.parts["a",]), Part(DROPPING, body.parts["b",])]
+        plain, dropping = await intake.store(parts, 1001, Form.EVENTS, is_itemized=True)
+        assert not any(part.parsed.events for part in parts)
+        assert (plain.accepted, plain.duplicates, plain.quarantined) == (2, 1, 2)
+        assert (dropping.accepted, dropping.duplicates, dropping.dropped) == (1, 1, 1)
+        assert plain.items == {
+            0: ItemOutcome(ItemState.STORED, "x"),
+            2: ItemOutcome(ItemState.DUPLICATE, "x"),
+            4: ItemOutcome(ItemState.QUARANTINED, reason="broken"),
+            5: ItemOutcome(ItemState.QUARANTINED, "large", "The event is larger than 1000 bytes."),
+            7: ItemOutcome(ItemState.STORED, "z"),
+        }
+        assert dropping.items == {
+            1: ItemOutcome(ItemState.STORED, "y"),
+            3: ItemOutcome(ItemState.DROPPED, "gone"),
+            6: ItemOutcome(ItemState.DUPLICATE, "y"),
+        }
+
+    asyncio.run(stored())
+
+
+def test_the_same_parts_again_are_duplicates_and_nobody_else_s_items_are_listed(intake: Intake) -> None:
+    async def stored() -> None:
+        body = LabelledBody()
+        for number in range(3):
+            body.part("a").add(posted(f"again-{number}"), number)
+        (first,) = await intake.store([Part(PLAIN, body.part("a"))], 100, Form.EVENTS)
+        assert (first.accepted, first.items) == (3, {})
+        body = LabelledBody()
+        for number in range(1, 4):
+            body.part("a").add(posted(f"again-{number}"), number)
+        (again,) = await intake.store([Part(PLAIN, body.part("a"))], 100, Form.EVENTS, is_itemized=True)
+        assert [outcome.state for outcome in again.items.values()] == ["duplicate", "duplicate", "stored"]
+
+    asyncio.run(stored())
