@@ -4,9 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
-
-from cordwood.errors import BadMethod, Draining, Starting, UnknownRoute, closest
+from cordwood.errors import BadMethod, UnknownRoute, closest
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
@@ -21,52 +19,13 @@ from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded
 from cordwood.web.query import RequestCache, answer_query, answer_repeated
 from cordwood.web.responses import preflight
+from cordwood.web.route import READ, WRITE, Edge, Handler, HandlerContext, Route
 from cordwood.web.send_budget import SendBudget
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
-READ = ("GET", "HEAD", "OPTIONS")
-WRITE = ("POST", "OPTIONS")
 READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
 READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-
-class Edge(msgspec.Struct, frozen=True):
-    """The collaborators of all handlers."""
-
-    lifecycle: Lifecycle
-    options: WebOptions
-    metrics: Metrics
-    observer: Observer
-    request_cache: RequestCache
-
-
-class HandlerContext(msgspec.Struct, frozen=True):
-    """What a handler receives: the request, and the name in its path (empty for an exact route)."""
-
-    request: Request
-    address: str
-    edge: Edge
-
-    def services(self) -> Services:
-        """Return the services of a running process; raise Starting or Draining otherwise."""
-        lifecycle = self.edge.lifecycle
-        if lifecycle.phase is Phase.DRAINING:
-            raise Draining("The service is stopping.", retry_after=5)
-        if lifecycle.services is None:
-            raise Starting("The service is starting.", retry_after=1)
-        return lifecycle.services
-
-
-Handler = Callable[[HandlerContext], Awaitable[Response]]
-
-
-class Route(msgspec.Struct, frozen=True):
-    """A route. `name` is its name in metrics and logs, independent of the path."""
-
-    name: str
-    methods: tuple[str, ...]
-    handler: Handler
 
 
 async def _query(context: HandlerContext) -> Response:

@@ -1,0 +1,54 @@
+"""A route, and what its handler receives."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from cordwood.errors import Draining, Starting
+from cordwood.observe.metrics import Metrics
+from cordwood.observe.observer import Observer
+from cordwood.web.asgi import Request, Response
+from cordwood.web.lifecycle import Lifecycle, Phase, Services
+from cordwood.web.options import WebOptions
+from cordwood.web.query import RequestCache
+
+READ = ("GET", "HEAD", "OPTIONS")
+WRITE = ("POST", "OPTIONS")
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """The collaborators of all handlers."""
+
+    lifecycle: Lifecycle
+    options: WebOptions
+    metrics: Metrics
+    observer: Observer
+    request_cache: RequestCache
+
+
+class HandlerContext(msgspec.Struct, frozen=True):
+    """What a handler receives: the request, and the name in its path (empty for an exact route)."""
+
+    request: Request
+    address: str
+    edge: Edge
+
+    def services(self) -> Services:
+        """Return the services of a running process; raise Starting or Draining otherwise."""
+        lifecycle = self.edge.lifecycle
+        if lifecycle.phase is Phase.DRAINING:
+            raise Draining("The service is stopping.", retry_after=5)
+        if lifecycle.services is None:
+            raise Starting("The service is starting.", retry_after=1)
+        return lifecycle.services
+
+
+Handler = Callable[[HandlerContext], Awaitable[Response]]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A route. `name` is its name in metrics and logs, independent of the path."""
+
+    name: str
+    methods: tuple[str, ...]
+    handler: Handler
