@@ -205,6 +205,14 @@ class BadBody(RequestFault):
     code = "request.bad-body"
 
 
+class NoReadableItem(BadBody):
+    """No item of the body can be read; `index` is the position of the first one."""
+
+    def __init__(self, index: int, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"No item of the body can be read. Item {index + 1}: {reason}", hint=hint)
+        self.index = index
+
+
 class UnsupportedMedia(RequestFault):
     code = "request.unsupported-media"
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
 from cordwood.observe.observation import Broke, Requested
 from cordwood.observe.observer import Observer
-from cordwood.web import otlp
+from cordwood.web import otlp, shippers
 from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, cut_of, marked_fault
 from cordwood.web.audit import audit_refusal
 from cordwood.web.credentials import account_of_key, how_to_present
@@ -41,6 +41,8 @@ RespondAtOnce = Callable[[Request], Response | None]
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 # The status of a failed query by route, where Logflare's error format is enabled.
 _MASKED = {"query": 200, "ad_hoc": 400}
+# The error format of a protocol's clients, by route.
+_FAILED = {"otlp": otlp.failed, **shippers.FAILED}
 # The logged status of a request whose client disconnected; nothing is sent.
 CALLER_LEFT_STATUS = 499
 
@@ -172,8 +174,9 @@ def _refused(request: Request, fault: Fault, *, logflare_errors: bool) -> Respon
 
 def _in_dialect(request: Request, fault: Fault, *, logflare_errors: bool) -> Response | None:
     """Return the error in the format that the route's clients expect; None for a problem document."""
-    if request.route == "otlp":
-        return otlp.failed(fault, request)
+    in_protocol = _FAILED.get(request.route)
+    if in_protocol is not None:
+        return in_protocol(fault, request)
     failed = _MASKED.get(request.route) if logflare_errors else None
     return None if failed is None else masked(fault, failed)
 

@@ -1,7 +1,11 @@
 """The key of a request: which headers and parameters carry it, and what it is charged to."""
 
-from collections.abc import Iterator, Mapping
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
+
+import msgspec
 
 from cordwood.access import ANONYMOUS, require_management
 from cordwood.errors import TwoKeys
@@ -17,10 +21,43 @@ _NOT_READ = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-
 _SUBSCRIBER_BITS = 64
 
 
-def presented(request: Request, query: Mapping[str, str]) -> str | None:
+class KeyPlaces(msgspec.Struct, frozen=True):
+    """Where a protocol's clients put the key, besides Authorization: Bearer, X-API-KEY and ?api_key=.
+
+    `schemes` are other schemes of Authorization, in lower case, each with the function that finds the key in its value.
+    """
+
+    schemes: Mapping[bytes, Callable[[bytes], bytes]] = msgspec.field(default_factory=dict)
+    headers: tuple[bytes, ...] = ()
+    parameters: tuple[str, ...] = ()
+
+
+USUAL_PLACES = KeyPlaces()
+
+
+def key_of_basic(value: bytes) -> bytes:
+    """Return the password of Basic credentials; the user name if the password is empty."""
+    user, _, password = _from_base64(value).partition(b":")
+    return password or user
+
+
+def key_of_pair(value: bytes) -> bytes:
+    """Return the key in the Base64 of `id:key`, or the value itself if it is something else."""
+    _, _, key = _from_base64(value).partition(b":")
+    return key or value
+
+
+def _from_base64(value: bytes) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        return b""
+
+
+def presented(request: Request, query: Mapping[str, str], more: KeyPlaces = USUAL_PLACES) -> str | None:
     """Return the key; raise TwoKeys if two different ones were sent. The same key in two places is allowed."""
     places: dict[str, str] = {}
-    for place, key in _sent(request, query):
+    for place, key in _sent(request, query, more):
         places.setdefault(key, place)
         if len(places) > 1:
             raise TwoKeys(
@@ -30,22 +67,29 @@ def presented(request: Request, query: Mapping[str, str]) -> str | None:
     return next(iter(places), None)
 
 
-def _sent(request: Request, query: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _sent(request: Request, query: Mapping[str, str], more: KeyPlaces) -> Iterator[tuple[str, str]]:
     """Yield each non-empty key with its place."""
     for name, value in request.scope["headers"]:
-        key = _key_in(name, value)
+        key = _key_in(name, value, more)
         if key:
-            yield "X-API-KEY" if name == b"x-api-key" else "Authorization", key.decode("latin-1")
-    if "api_key" in query:
-        texts = [text for name, text in each_pair(request.query_string, "query string") if name == "api_key"]
-        yield from (("?api_key=", text) for text in texts if text)
+            yield "Authorization" if name == b"authorization" else name.decode().upper(), key.decode("latin-1")
+    parameters = {"api_key", *more.parameters}
+    if not parameters.isdisjoint(query):
+        for name, text in each_pair(request.query_string, "query string"):
+            if text and name in parameters:
+                yield f"?{name}=", text
 
 
-def _key_in(header: bytes, value: bytes) -> bytes | None:
-    if header == b"x-api-key":
+def _key_in(header: bytes, value: bytes, more: KeyPlaces) -> bytes | None:
+    if header == b"x-api-key" or header in more.headers:
         return value.strip()
-    is_bearer = header == b"authorization" and value[:7].lower() == BEARER
-    return value[7:].strip() if is_bearer else None
+    if header != b"authorization":
+        return None
+    if value[:7].lower() == BEARER:
+        return value[7:].strip()
+    scheme, _, rest = value.strip().partition(b" ")
+    found = more.schemes.get(scheme.lower())
+    return found(rest.strip()) if found else None
 
 
 def how_to_present(request: Request) -> str | None:

@@ -10,6 +10,7 @@ from cordwood.errors import BadParameter
 from cordwood.ingest.accept import Accepted, Form, Sent
 from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
+from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
@@ -50,17 +51,7 @@ async def ingest(request: Request, services: Services, options: WebOptions, obse
         # `accept` holds the body now, and releases it once it is decoded.
         del body
         accepted = await accepting
-    observer.note(
-        Ingested(
-            stream=stream.name,
-            accepted=accepted.accepted,
-            duplicates=accepted.duplicates,
-            quarantined=accepted.quarantined,
-            late=accepted.late,
-            future=accepted.future,
-            transformed=[(*step, count) for step, count in accepted.transformed.items()],
-        )
-    )
+    observer.note(ingested(stream, accepted))
     if form in REJECTED:
         return exported(accepted, request, form)
     answer = logged(accepted)
@@ -78,6 +69,18 @@ async def _plain(request: Request, options: WebOptions, form: Form, reservation:
     if form in {Form.VERCEL, Form.GITHUB}:
         await asyncio.to_thread(check_signature, options.webhooks, request, form, body)
     return body
+
+
+def ingested(stream: Stream, accepted: Accepted) -> Ingested:
+    return Ingested(
+        stream=stream.name,
+        accepted=accepted.accepted,
+        duplicates=accepted.duplicates,
+        quarantined=accepted.quarantined,
+        late=accepted.late,
+        future=accepted.future,
+        transformed=[(*step, count) for step, count in accepted.transformed.items()],
+    )
 
 
 def logged(accepted: Accepted) -> Response:

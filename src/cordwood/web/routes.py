@@ -8,7 +8,7 @@ from cordwood.errors import BadMethod, UnknownRoute, closest
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import account, ad_hoc, explorer, keys, manage, quarantine, sandbox, status, stream_events
+from cordwood.web import account, ad_hoc, explorer, keys, manage, quarantine, sandbox, shippers, status, stream_events
 from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
 from cordwood.web.backup import back_up
@@ -206,6 +206,7 @@ EVENTS: Mapping[bytes, Route] = {
 }
 EXACT: Mapping[bytes, Route] = {
     **EVENTS,
+    **shippers.EXACT,
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
     b"/v1/traces": Route("otlp", WRITE, _ingest(Form.OTLP_TRACES)),
     b"/v1/metrics": Route("otlp", WRITE, _ingest(Form.OTLP_METRICS)),

@@ -8,6 +8,7 @@ import msgspec
 
 from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
+from cordwood.ingest.formats.datadog import read_logs as read_datadog
 from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.json import read_json, read_ndjson
@@ -20,7 +21,7 @@ from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.typecasts import read_typecasts
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
 from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
-from cordwood.ingest.parsed_body import Body, ParsedBody
+from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 from cordwood.model.json_checks import FORM_MEDIA, is_json_sent_as_form
 
 Format = Callable[[Body], ParsedBody]
@@ -44,6 +45,7 @@ class Form(StrEnum):
     VERCEL = "vercel"
     NETLIFY = "netlify"
     GITHUB = "github"
+    DATADOG = "datadog"
 
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -62,6 +64,15 @@ def _of_signal(signal: Signal) -> dict[str, Format]:
     )
 
 
+def _one_item(read: Callable[[Body], LabelledBody]) -> Format:
+    """Return a reader of one item, which is replayed to a stream that is known."""
+
+    def read_item(body: Body) -> ParsedBody:
+        return next(iter(read(body).parts.values()), ParsedBody.of(body))
+
+    return read_item
+
+
 _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.EVENTS: _each(_JSON, read_json) | _each(_NDJSON, read_ndjson) | {FORM_MEDIA: read_form},
     Form.JSON: _each(_JSON, read_whole),
@@ -78,6 +89,8 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.NETLIFY: _each((*_JSON, *_NDJSON), read_netlify),
     Form.GITHUB: _each(_JSON, read_github) | {FORM_MEDIA: read_github},
     Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
+    # Bodies of these have labels, and are read by the modules of web/shippers.
+    Form.DATADOG: _each(_JSON, _one_item(partial(read_datadog, {}))),
 }
 
 

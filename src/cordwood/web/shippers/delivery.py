@@ -1,0 +1,178 @@
+"""Deliver the body of a shipper: read it, find the streams of its events by their labels, and store them together."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from cordwood.access import require_ingest
+from cordwood.errors import Fault, Forbidden, LimitFault, NoReadableItem, UnknownStream
+from cordwood.ingest.accept import Accepted, Form, Part
+from cordwood.ingest.body_budget import Reservation
+from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody
+from cordwood.model.key import Caller
+from cordwood.model.stream import Stream
+from cordwood.observe.observer import Observer
+from cordwood.web.asgi import Request
+from cordwood.web.catalog_lookup import stream_of_events
+from cordwood.web.credentials import KeyPlaces, presented
+from cordwood.web.ingest import ingested
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.problems import status_of
+from cordwood.web.receiving import read_body
+from cordwood.web.route import HandlerContext
+
+T = TypeVar("T", bound=LabelledBody)
+
+# A request may name the stream of all its events. `source` is a field of Splunk's.
+_NAMED_IN_QUERY = ("source_name", "collection_name")
+_NAMED_IN_HEADER = (b"x-source", b"x-collection")
+# The statuses of refusals after which the same request may succeed later.
+RETRYABLE = frozenset({408, 429, 503, 504, 507})
+
+
+class Protocol(msgspec.Struct, Generic[T], frozen=True):
+    """How a shipper sends events: where its key is, how a body is read, and the form of quarantined items.
+
+    If the answer of the protocol has the outcome of each item, `is_itemized` is true.
+    """
+
+    form: Form
+    places: KeyPlaces
+    read: Callable[[Body], T]
+    is_itemized: bool = False
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A part of a body that is not stored, because its stream is unknown, forbidden, or takes no more events now."""
+
+    positions: Sequence[int]
+    fault: Fault
+
+
+class Delivered(msgspec.Struct, Generic[T], frozen=True):
+    """The decoded body, the outcomes of the parts that are stored, and the parts that are not."""
+
+    body: T
+    outcomes: Sequence[Accepted]
+    refused: Sequence[Refused]
+
+    @property
+    def quarantined(self) -> int:
+        return sum(outcome.quarantined for outcome in self.outcomes)
+
+
+def admitted(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Mapping[str, str]]:
+    """Return the caller, counted against its rate, and the query string; raise Forbidden if it may send no events."""
+    request, services = context.request, context.services()
+    query = pairs(request.query_string, "query string")
+    caller = services.access.who(presented(request, query, places))
+    request.facts["key"] = caller.key_id
+    require_ingest(caller, None)
+    services.answers.admit(caller)
+    return caller, query
+
+
+async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivered[T]:
+    """Store the events of the request.
+
+    Without itemized answers, a refusal that may be retried is raised before anything is stored, and any other one
+    after the rest is stored.
+    """
+    caller, query = admitted(context, protocol.places)
+    request, intake = context.request, context.services().intake
+    named = await _named_stream(context, caller, query)
+    with intake.body_budget.reserve(caller.key_id) as reservation:
+        size, body = await _decoded(context, protocol, reservation)
+        if not protocol.is_itemized:
+            _check_readable(body)
+        parts, refused = await _parts(context, caller, body, named)
+        if not protocol.is_itemized:
+            _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE)
+        outcomes = await intake.store(parts, size, protocol.form, caller.pins or None, is_itemized=protocol.is_itemized)
+    _note(context.edge.observer, request, parts, outcomes)
+    delivered = Delivered(body, outcomes, refused)
+    if not protocol.is_itemized:
+        _raise_first(one.fault for one in refused)
+    return delivered
+
+
+async def _named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
+    """Return the stream that the request names; raise Forbidden or a rate limit before the body is read."""
+    request, services = context.request, context.services()
+    in_headers = (request.header(name) for name in _NAMED_IN_HEADER)
+    name = next((name for name in (*map(query.get, _NAMED_IN_QUERY), *in_headers) if name), None)
+    if name is None:
+        return None
+    stream = await stream_of_events(services, caller, name)
+    require_ingest(caller, stream)
+    services.intake.admit(stream)
+    return stream
+
+
+async def _decoded(context: HandlerContext, protocol: Protocol[T], reservation: Reservation) -> tuple[int, T]:
+    """Return the size of the decompressed body, and what it holds."""
+    request = context.request
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
+    body = await read_body(request, context.edge.options.events, reservation)
+    size, content_type = len(body), request.header(b"content-type") or ""
+    decoding = context.services().intake.decode(protocol.read, body, content_type, headers)
+    # The coroutine holds the body now, and releases it once it is decoded.
+    del body
+    return size, await decoding
+
+
+def _check_readable(body: LabelledBody) -> None:
+    """Raise NoReadableItem if none of the items could be decoded; some are quarantined instead."""
+    items = [item for part in body.parts.values() for item in part.refused]
+    if items and not any(part.events for part in body.parts.values()):
+        first = min(items, key=lambda item: item.index)
+        raise NoReadableItem(first.index, first.reason)
+
+
+async def _parts(
+    context: HandlerContext, caller: Caller, body: LabelledBody, named: Stream | None
+) -> tuple[list[Part], list[Refused]]:
+    """Return the parts with their streams, and those that are refused."""
+    parts, refused = [], []
+    for labels, parsed in body.parts.items():
+        try:
+            parts.append(Part(named or await _stream_of(context, caller, labels), parsed))
+        except (UnknownStream, Forbidden, LimitFault) as fault:
+            refused.append(Refused(_positions(parsed), fault))
+    body.parts.clear()
+    return parts, refused
+
+
+async def _stream_of(context: HandlerContext, caller: Caller, labels: Labels) -> Stream:
+    services, mapping = context.services(), context.edge.options.stream_mapping
+    try:
+        name = mapping.stream_name(labels, lambda label: services.catalog.stream(label) is not None)
+    except UnknownStream as unmapped:
+        if not labels:
+            raise
+        try:
+            stream = await stream_of_events(services, caller, labels[0])
+        except UnknownStream:
+            raise unmapped from None
+    else:
+        stream = await stream_of_events(services, caller, name)
+    require_ingest(caller, stream)
+    services.intake.admit(stream)
+    return stream
+
+
+def _positions(parsed: ParsedBody) -> list[int]:
+    return sorted([*map(parsed.index_of, range(len(parsed.events))), *(item.index for item in parsed.refused)])
+
+
+def _raise_first(faults: Iterable[Fault]) -> None:
+    for fault in faults:
+        raise fault
+
+
+def _note(observer: Observer, request: Request, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
+    if len(parts) == 1:
+        request.facts["stream"] = parts[0].stream.name
+    for part, accepted in zip(parts, outcomes, strict=True):
+        observer.note(ingested(part.stream, accepted))

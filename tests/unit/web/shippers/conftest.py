@@ -1,0 +1,84 @@
+"""The whole service in the process of the tests, as shippers use it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cordwood.app.in_process import Inside, opened
+from cordwood.settings.settings import DuckDB, Ingest, Limits, Serve, Settings, Web
+
+STREAMS = """
+[[stream]]
+name = "app"
+[[stream]]
+name = "edge"
+[[stream]]
+name = "slow"
+rate = "1/h"
+"""
+
+
+@dataclass
+class Answered:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Site:
+    """A service with the streams app, edge and slow; labels `nginx*` lead to edge, and `slow*` to slow."""
+
+    inside: Inside
+
+    def send(
+        self, method: str, path: str, body: bytes | str = b"", *, key: str | None = None, **headers: str
+    ) -> Answered:
+        """Send a request with the private key, or another one, or none if `key` is empty."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if key is not None:
+            named["x-api-key"] = key
+        content = body.encode() if isinstance(body, str) else body
+        return Answered(*self.inside.send(method, path, content, named))
+
+    def made_key(self, **terms: object) -> str:
+        made = self.send("POST", "/api/access-tokens", json.dumps(terms), content_type="application/json")
+        assert made.status in (200, 201), made.body
+        return str(made.json()["token"])
+
+    def events(self, stream: str, message: str = "") -> list[dict[str, Any]]:
+        """The newest events of a stream, or those among them whose message begins so; the oldest of them first."""
+        told = self.send("GET", f"/api/sources/{stream}/recent?limit=100")
+        assert told.status == 200, told.body
+        return [event for event in told.json() if str(event["event_message"]).startswith(message)]
+
+    def messages(self, stream: str, message: str = "") -> list[str]:
+        return [event["event_message"] for event in self.events(stream, message)]
+
+    def quarantined(self) -> list[dict[str, Any]]:
+        """The items of the quarantine, the newest first."""
+        found: list[dict[str, Any]] = self.send("GET", "/api/quarantine").json()
+        return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One for all tests of a module, which tell their events apart by the messages."""
+    tmp_path: Path = tmp_path_factory.mktemp("shippers")
+    (tmp_path / "streams.toml").write_text(STREAMS)
+    settings = Settings(
+        serve=Serve(data_dir=str(tmp_path / "data"), streams=str(tmp_path / "streams.toml")),
+        web=Web(log_level="error"),
+        limits=Limits(memory=500 * 10**6),
+        duckdb=DuckDB(threads=1),
+        ingest=Ingest(stream_map="nginx*=edge,slow*=slow,gone=nowhere"),
+    )
+    with opened(settings) as inside:
+        yield Site(inside)
