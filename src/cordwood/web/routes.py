@@ -21,6 +21,7 @@ from cordwood.web.query import RequestCache, answer_query, answer_repeated
 from cordwood.web.responses import preflight
 from cordwood.web.route import READ, WRITE, Edge, Handler, HandlerContext, Route
 from cordwood.web.send_budget import SendBudget
+from cordwood.web.shippers import elastic
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
@@ -154,6 +155,9 @@ def _managing(kind: manage.Kind[Any], context: HandlerContext) -> "manage.Managi
 
 
 async def _page(context: HandlerContext) -> Response:
+    if elastic.is_client(context.request):
+        context.request.route = "elastic"
+        return await elastic.show_cluster(context)
     return explorer.show_page(context.request)
 
 
@@ -254,6 +258,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
     *_versions(manage.ENDPOINTS),
     *_versions(manage.SOURCES),
+    *shippers.NAMED,
 )
 
 

@@ -13,6 +13,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.accept import Form, Intake, IntakeLimits, Part
 from cordwood.ingest.item_outcomes import ItemOutcome, ItemState
 from cordwood.ingest.parsed_body import Body, LabelledBody, PostedEvent
+from cordwood.ingest.quarantine import QuarantinedItem, decode_again
 from cordwood.model.stream import Action, Stream, Transform
 
 NOW_US = 1_700_000_000_000_000
@@ -85,3 +86,10 @@ def test_the_same_parts_again_are_duplicates_and_nobody_else_s_items_are_listed(
         assert [outcome.state for outcome in again.items.values()] == ["duplicate", "duplicate", "stored"]
 
     asyncio.run(stored())
+
+
+@pytest.mark.parametrize("form", [Form.DATADOG, Form.ELASTIC])
+def test_a_quarantined_item_of_a_labelled_form_is_decoded_again_by_itself(form: Form) -> None:
+    item = QuarantinedItem("q1", NOW_US, "plain", form, '{"message":"again","service":"s","k":1}')
+    (event,) = decode_again(item).events
+    assert (event.id, event.event_message) == ("q1", "again")

@@ -9,6 +9,7 @@ import msgspec
 from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
 from cordwood.ingest.formats.datadog import read_logs as read_datadog
+from cordwood.ingest.formats.elastic import read_documents
 from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.json import read_json, read_ndjson
@@ -46,6 +47,7 @@ class Form(StrEnum):
     NETLIFY = "netlify"
     GITHUB = "github"
     DATADOG = "datadog"
+    ELASTIC = "elastic"
 
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -91,6 +93,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
     # Bodies of these have labels, and are read by the modules of web/shippers.
     Form.DATADOG: _each(_JSON, _one_item(partial(read_datadog, {}))),
+    Form.ELASTIC: _each(_JSON, read_documents),
 }
 
 

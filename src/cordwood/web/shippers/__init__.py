@@ -1,19 +1,32 @@
 """The protocols of other services' shippers, one module each: routes, keys, answers and errors as they are there."""
 
+import re
 from collections.abc import Callable, Mapping
 
 from cordwood.errors import Fault
 from cordwood.web.asgi import Request, Response
 from cordwood.web.route import READ, WRITE, Route
-from cordwood.web.shippers import datadog
+from cordwood.web.shippers import datadog, elastic
+from cordwood.web.shippers.elastic_cluster import ROOTS
+
+_CHECK = ("GET", "HEAD", "PUT", "OPTIONS")
+_ANY = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
 
 EXACT: Mapping[bytes, Route] = {
     b"/api/v2/logs": Route("datadog", WRITE, datadog.receive_logs),
     b"/v1/input": Route("datadog", WRITE, datadog.receive_logs),
     b"/api/v1/validate": Route("datadog", READ, datadog.validate_key),
+    b"/_bulk": Route("elastic", elastic.BULK, elastic.receive_bulk),
 }
+# Paths with one parameter.
+NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
+    (re.compile(rb"/elastic(|/.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
+    (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK, elastic.receive_bulk)),
+    (re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(ROOTS).encode()), Route("elastic", _CHECK, elastic.answer_check)),
+)
 
 # The form of errors, by the name of the route.
 FAILED: Mapping[str, Callable[[Fault, Request], Response]] = {
     "datadog": datadog.failed,
+    "elastic": elastic.failed,
 }

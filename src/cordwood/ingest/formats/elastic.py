@@ -1,0 +1,144 @@
+"""Elasticsearch's bulk format: lines of an action and its document in turn.
+
+The time, the message and `project` are the event's, `_id` is its id, and all other fields are metadata. The label of an
+event is its index.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from cordwood.errors import BadBody
+from cordwood.ingest.items import Fields, check_lines, fields_of, items_of, mended, scalar_of, text_of, too_many
+from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody, PostedEvent
+
+_encode = msgspec.json.Encoder().encode
+
+_TIMES = ("@timestamp", "timestamp")
+_MESSAGES = ("message", "event_message", "log")
+_MOST_ID_BYTES = 512
+_SHOWN = 60
+
+
+class _Target(msgspec.Struct):
+    """What an action line says about its document; other settings (`routing`, `pipeline`, …) have no meaning here."""
+
+    index: str | None = msgspec.field(default=None, name="_index")
+    id: str | int | None = msgspec.field(default=None, name="_id")
+
+
+class _Action(msgspec.Struct):
+    create: _Target | None = None
+    index: _Target | None = None
+    update: _Target | None = None
+    delete: _Target | None = None
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """An item of the body. `refusal` is the reason if such an operation is not supported."""
+
+    action: str
+    index: str
+    id: str
+    refusal: str = ""
+
+
+class Bulk(LabelledBody):
+    """A decoded bulk body, with the operations in their order."""
+
+    operations: list[Operation] = msgspec.field(default_factory=list)
+
+
+_action = msgspec.json.Decoder(_Action)
+
+
+def read_bulk(default_index: str, body: Body) -> Bulk:
+    """Decode a body; `default_index` is that of the address, for actions without one."""
+    bulk = Bulk(item_bytes=body.item_bytes)
+    lines = _lines(body)
+    for number, line in lines:
+        if len(bulk.operations) >= body.most_items:
+            raise too_many(body.most_items)
+        operation = _operation(line, number, default_index)
+        bulk.operations.append(operation)
+        if operation.action == "delete":
+            continue
+        _, document = next(lines, (0, None))
+        if document is None:
+            raise BadBody(f"The action on line {number} has no document.")
+        if not operation.refusal:
+            _add(operation, document, bulk)
+    if not bulk.operations:
+        raise BadBody("The body has no action.")
+    return bulk
+
+
+def read_documents(body: Body) -> ParsedBody:
+    """Decode an array of documents without actions, for a replay."""
+    parsed = ParsedBody.of(body)
+    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+        fields = fields_of(item, index, parsed)
+        if fields is not None:
+            parsed.add(_event(fields, None), index)
+    return parsed
+
+
+def _lines(body: Body) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank, with their number from 1."""
+    text = body.text
+    check_lines(text, 2 * body.most_items)
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace())
+
+
+def _operation(line: str, number: int, default_index: str) -> Operation:
+    try:
+        found = _action.decode(line)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise BadBody(f"Malformed action/metadata line [{number}]: {_shown(line)}.") from problem
+    for action in ("create", "index", "update", "delete"):
+        target: _Target | None = getattr(found, action)
+        if target is not None:
+            given = "" if target.id is None else str(target.id)
+            return Operation(action, target.index or default_index, given, _refusal(action, given))
+    raise BadBody(
+        f"Malformed action/metadata line [{number}], expected field [create], [delete], [index] or [update]: {_shown(line)}."
+    )
+
+
+def _refusal(action: str, given: str) -> str:
+    if action in ("update", "delete"):
+        return f"Events cannot be changed or deleted: [{action}] is not supported. Use [create] or [index]."
+    size = len(given.encode())
+    if size > _MOST_ID_BYTES:
+        return f"The _id is too long: it has {size} bytes, and may have {_MOST_ID_BYTES}."
+    return ""
+
+
+def _add(operation: Operation, document: str, bulk: Bulk) -> None:
+    part, place = bulk.part(*([operation.index] if operation.index else ())), len(bulk.operations) - 1
+    fields = fields_of(mended(document), place, part)
+    if fields is not None:
+        part.add(_event(fields, operation.id or None), place)
+
+
+def _event(fields: Fields, event_id: str | None) -> PostedEvent:
+    time = _first(fields, _TIMES)
+    timestamp = scalar_of(fields.pop(time)) if time else None
+    spoken = _first(fields, _MESSAGES)
+    message = text_of(fields.pop(spoken)) if spoken else None
+    metadata = _encode(fields)
+    return PostedEvent(
+        id=event_id,
+        timestamp=timestamp,
+        event_message=metadata.decode() if message is None else message,
+        project=text_of(fields.get("project")),
+        metadata=msgspec.Raw(metadata),
+    )
+
+
+def _first(fields: Fields, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in fields), None)
+
+
+def _shown(line: str) -> str:
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"

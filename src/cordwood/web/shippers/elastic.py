@@ -1,0 +1,196 @@
+"""Elasticsearch's bulk API, and the requests with which its clients check a cluster.
+
+All of it is also below the prefix `/elastic`, for clients that are told a path.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from cordwood.errors import BadMethod, Fault, OutOfDisk, UnknownRoute
+from cordwood.ingest.accept import Form
+from cordwood.ingest.formats.elastic import Bulk, Operation, read_bulk
+from cordwood.ingest.item_outcomes import ItemOutcome, ItemState
+from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.credentials import KeyPlaces, key_of_basic, key_of_pair
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.problems import status_of, when_to_retry
+from cordwood.web.responses import JSON, NO_STORE
+from cordwood.web.route import READ, HandlerContext
+from cordwood.web.shippers.delivery import Delivered, Protocol, admitted, deliver
+from cordwood.web.shippers.elastic_cluster import CLUSTER, checked, may_be_put
+
+BULK: Final = ("POST", "PUT", "OPTIONS")
+_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic, b"apikey": key_of_pair})
+_CHALLENGES: Final[tuple[Header, ...]] = (
+    (b"www-authenticate", b'Basic realm="cordwood", charset="UTF-8"'),
+    (b"www-authenticate", b"ApiKey"),
+)
+# Clients refuse to work without it.
+_PRODUCT: Final[Header] = (b"x-elastic-product", b"Elasticsearch")
+_CLIENTS: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
+_OWN_JSON: Final = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=\d")
+
+# Clients send the request or the item again after 429, 502, 503 and 504, and nothing else.
+_AS_RETRYABLE: Final = {408: 503, 507: 429}
+_TYPES: Final[Mapping[int, str]] = {
+    400: "illegal_argument_exception",
+    401: "security_exception",
+    403: "security_exception",
+    404: "resource_not_found_exception",
+    405: "method_not_allowed_exception",
+    413: "content_too_long_exception",
+    415: "media_type_header_exception",
+    429: "es_rejected_execution_exception",
+    503: "unavailable_shards_exception",
+}
+_OF_LARGE_ANSWERS: Final = 5000
+
+# Bulk requests
+
+
+async def receive_bulk(context: HandlerContext) -> Response:
+    """Store the documents; answer with a result for each."""
+    started = asyncio.get_running_loop().time()
+    query = pairs(context.request.query_string, "query string")
+    protocol = Protocol(Form.ELASTIC, _PLACES, partial(read_bulk, context.address), is_itemized=True)
+    delivered = await deliver(context, protocol)
+    took = round((asyncio.get_running_loop().time() - started) * 1000)
+    answer = partial(_bulk_answer, delivered, took, query.get("filter_path", ""))
+    if len(delivered.body.operations) > _OF_LARGE_ANSWERS:
+        return _answered(context.request, await asyncio.to_thread(answer))
+    return _answered(context.request, answer())
+
+
+def _bulk_answer(delivered: Delivered[Bulk], took: int, filter_path: str) -> bytes:
+    outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.items.items()}
+    faults = {place: refused.fault for refused in delivered.refused for place in refused.positions}
+    items = [
+        {operation.action: _result(operation, outcomes.get(place), faults.get(place))}
+        for place, operation in enumerate(delivered.body.operations)
+    ]
+    errors = any("error" in result for item in items for result in item.values())
+    told: dict[str, object] = {"took": took, "errors": errors, "items": items}
+    return msgspec.json.encode(_filtered(told, items, filter_path) if filter_path else told)
+
+
+def _result(operation: Operation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, object]:
+    named = {"_index": operation.index, "_id": operation.id or (outcome.id if outcome else None)}
+    if operation.refusal:
+        return named | _failure(400, "illegal_argument_exception", operation.refusal)
+    if fault is not None:
+        return named | _refused(operation, fault)
+    if outcome is None or outcome.state is ItemState.QUARANTINED:
+        reason = outcome.reason if outcome else ""
+        return named | _failure(400, "document_parsing_exception", f"{reason} The document is in the quarantine.")
+    if outcome.state is ItemState.DUPLICATE and operation.action == "create":
+        reason = f"[{outcome.id}]: version conflict, document already exists (current version [1])"
+        return named | _failure(409, "version_conflict_engine_exception", reason)
+    if outcome.state is ItemState.STORED:
+        return named | {"_version": 1, "result": "created", "status": 201}
+    return named | {"_version": 1, "result": "noop", "status": 200}
+
+
+def _refused(operation: Operation, fault: Fault) -> dict[str, object]:
+    status = _status(fault)
+    if status == 404:
+        return _failure(404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.told()}")
+    return _failure(status, _type(fault, status), fault.told())
+
+
+def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
+    return {"status": status, "error": {"type": kind, "reason": reason}}
+
+
+def _filtered(told: Mapping[str, object], items: Sequence[Mapping[str, Any]], filter_path: str) -> dict[str, object]:
+    """Apply `filter_path`, as far as it names fields of the answer (`errors`) or of each item (`items.*.status`)."""
+    asked = {entry.strip() for entry in filter_path.split(",")}
+    if any(entry.startswith("-") for entry in asked):
+        return dict(told)
+    kept = {name: told[name] for name in told if name in asked}
+    fields = {entry.rpartition(".")[2] for entry in asked if entry.startswith("items.")}
+    if fields and "items" not in asked:
+        names = {field for field in fields if field != "*"}
+        cut = [{action: {n: v for n, v in one.items() if n in names} for action, one in item.items()} for item in items]
+        kept["items"] = cut if "*" not in fields else items
+    return kept
+
+
+# Checks of the cluster
+
+
+def is_client(request: Request) -> bool:
+    """Return whether a request for `/` comes from a client of Elasticsearch instead of a browser."""
+    accepted, agent = request.joined(b"accept"), request.joined(b"user-agent")
+    return "text/html" not in accepted and ("vnd.elasticsearch" in accepted or _CLIENTS.search(agent) is not None)
+
+
+async def show_cluster(context: HandlerContext) -> Response:
+    """Answer the request for `/` of a client."""
+    admitted(context, _PLACES)
+    return _answered(context.request, msgspec.json.encode(CLUSTER))
+
+
+async def answer_check(context: HandlerContext) -> Response:
+    """Answer what clients ask before they send."""
+    admitted(context, _PLACES)
+    request, address = context.request, context.address.strip("/")
+    if request.method == "PUT":
+        if not may_be_put(address):
+            request.methods = READ
+            raise BadMethod("Clients of Elasticsearch may not put this.", hint="Streams have transforms instead.")
+        return _answered(request, b'{"acknowledged":true}')
+    told = checked(address, request.header(b"host") or "")
+    if told is None:
+        raise UnknownRoute(f"There is nothing at {address} for clients of Elasticsearch.")
+    if isinstance(told, str):
+        return Response(200, [(b"content-type", b"text/plain; charset=UTF-8"), NO_STORE, _PRODUCT], told.encode())
+    return _answered(request, msgspec.json.encode(told))
+
+
+async def answer_below_prefix(context: HandlerContext) -> Response:
+    """Answer requests below `/elastic`."""
+    address = context.address.strip("/")
+    if not address:
+        return await show_cluster(context)
+    index, _, last = address.rpartition("/")
+    if last == "_bulk" and "/" not in index:
+        if context.request.method not in BULK:
+            context.request.methods = BULK
+            raise BadMethod("Bulk requests are sent by POST.")
+        return await receive_bulk(msgspec.structs.replace(context, address=index))
+    return await answer_check(msgspec.structs.replace(context, address=address))
+
+
+# Answers
+
+
+def failed(fault: Fault, request: Request) -> Response:
+    """Return the error in Elasticsearch's form."""
+    status, reason = _status(fault), fault.told()
+    cause = {"type": _type(fault, status), "reason": reason}
+    told = {"error": {"root_cause": [cause], **cause}, "status": status}
+    more = [*when_to_retry(fault, status), *(_CHALLENGES if status == 401 else ())]
+    return _answered(request, msgspec.json.encode(told), status, *more)
+
+
+def _status(fault: Fault) -> int:
+    status = status_of(fault)
+    return _AS_RETRYABLE.get(status, status)
+
+
+def _type(fault: Fault, status: int) -> str:
+    if isinstance(fault, OutOfDisk):
+        return "cluster_block_exception"
+    return _TYPES.get(status, "illegal_argument_exception" if status < 500 else "exception")
+
+
+def _answered(request: Request, body: bytes, status: int = 200, *more: Header) -> Response:
+    """Return a JSON answer, in the media type of Elasticsearch's own clients if they ask for it."""
+    own = _OWN_JSON.search(request.joined(b"accept"))
+    media = own[0].encode() if own else JSON
+    return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT, *more], body)
