@@ -211,6 +211,7 @@ class NoReadableItem(BadBody):
     def __init__(self, index: int, reason: str, *, hint: str | None = None) -> None:
         super().__init__(f"No item of the body can be read. Item {index + 1}: {reason}", hint=hint)
         self.index = index
+        self.reason = reason
 
 
 class UnsupportedMedia(RequestFault):

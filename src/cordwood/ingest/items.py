@@ -27,14 +27,20 @@ _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 def _one_item(levels: int) -> str:
     """Return a possessive (never backtracking) pattern of one item, up to the comma or bracket after it."""
-    inner = rf"(?:[^\"\[\]{{}}]++|{_TEXT})"
-    nested = inner
+    return rf"(?:[^\"\[\]{{}},]++|{_TEXT}|[\[{{]{_nested(levels)}*+[\]}}])*+"
+
+
+def _nested(levels: int) -> str:
+    """Return a possessive pattern of what stands between two brackets."""
+    nested = rf"(?:[^\"\[\]{{}}]++|{_TEXT})"
     for _ in range(levels - 1):
         nested = rf"(?:[^\"\[\]{{}}]++|{_TEXT}|[\[{{]{nested}*+[\]}}])"
-    return rf"(?:[^\"\[\]{{}},]++|{_TEXT}|[\[{{]{nested}*+[\]}}])*+"
+    return nested
 
 
 _ITEM: Final = re.compile(_one_item(_MOST_LEVELS).encode(), re.DOTALL)
+_OBJECT: Final = re.compile(rf"\{{{_nested(_MOST_LEVELS)}*+\}}", re.DOTALL)
+_BLANK: Final = re.compile(r"[ \t\r\n]*+")
 
 
 class _RawBatch(msgspec.Struct, gc=False):
@@ -210,6 +216,45 @@ def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
         yield token, depth
         if depth <= 0:
             return
+
+
+def objects_of(text: str, most: int) -> Iterator[str | None]:
+    """Yield the JSON objects that follow one another; None, and no more, where something else follows.
+
+    What is between the brackets of an object is not validated. Raise TooLarge if there are too many.
+    """
+    at = found = 0
+    left_by_hand = _MOST_BY_HAND
+    while (start := _after_blanks(text, at)) < len(text):
+        found += 1
+        if found > most:
+            raise too_many(most)
+        match = _OBJECT.match(text, start)
+        end = match.end() if match else _end_by_hand(text, start, left_by_hand)
+        if end is None:
+            yield None
+            return
+        if match is None:
+            left_by_hand -= end - start
+        yield text[start:end]
+        at = end
+
+
+def _after_blanks(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at
+
+
+def _end_by_hand(text: str, start: int, most: int) -> int | None:
+    """Return where an object ends that is nested deeper than the pattern; None if it does not end within `most`."""
+    if text[start] != "{":
+        return None
+    depth = 0
+    for token in _TOKEN.finditer(text, start, start + most):
+        depth += _DEPTHS.get(token[0], 0)
+        if depth <= 0:
+            return token.end()
+    return None
 
 
 def _start_of_batch(text: str) -> int | None:

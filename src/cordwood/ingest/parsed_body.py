@@ -116,3 +116,9 @@ class LabelledBody(msgspec.Struct):
             raise TooLarge(f"The events of the body have more than {MOST_LABELS} labels.", hint="Send fewer at once.")
         part = self.parts[labels] = ParsedBody(indexes=[], item_bytes=self.item_bytes)
         return part
+
+    def add_undecoded(self, aside: ParsedBody) -> None:
+        """Quarantine the refused items of a reading with the first part, because they have no labels of their own."""
+        if aside.refused:
+            first = next(iter(self.parts.values()), None) or self.part()
+            first.refused += aside.refused

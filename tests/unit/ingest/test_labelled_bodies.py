@@ -88,8 +88,8 @@ def test_the_same_parts_again_are_duplicates_and_nobody_else_s_items_are_listed(
     asyncio.run(stored())
 
 
-@pytest.mark.parametrize("form", [Form.DATADOG, Form.ELASTIC])
+@pytest.mark.parametrize("form", [Form.DATADOG, Form.ELASTIC, Form.SPLUNK])
 def test_a_quarantined_item_of_a_labelled_form_is_decoded_again_by_itself(form: Form) -> None:
-    item = QuarantinedItem("q1", NOW_US, "plain", form, '{"message":"again","service":"s","k":1}')
+    item = QuarantinedItem("q1", NOW_US, "plain", form, '{"message":"again","service":"s","k":1,"event":"again"}')
     (event,) = decode_again(item).events
     assert (event.id, event.event_message) == ("q1", "again")

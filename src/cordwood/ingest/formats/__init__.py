@@ -18,6 +18,7 @@ from cordwood.ingest.formats.otlp import read_json as read_otlp_json
 from cordwood.ingest.formats.otlp import read_protobuf as read_otlp_protobuf
 from cordwood.ingest.formats.otlp_metrics import METRICS
 from cordwood.ingest.formats.otlp_traces import TRACES
+from cordwood.ingest.formats.splunk import read_events as read_splunk
 from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.typecasts import read_typecasts
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
@@ -48,6 +49,7 @@ class Form(StrEnum):
     GITHUB = "github"
     DATADOG = "datadog"
     ELASTIC = "elastic"
+    SPLUNK = "splunk"
 
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -94,6 +96,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     # Bodies of these have labels, and are read by the modules of web/shippers.
     Form.DATADOG: _each(_JSON, _one_item(partial(read_datadog, {}))),
     Form.ELASTIC: _each(_JSON, read_documents),
+    Form.SPLUNK: _each(_JSON, _one_item(partial(read_splunk, {}))),
 }
 
 

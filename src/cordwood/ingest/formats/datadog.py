@@ -33,8 +33,7 @@ def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
         fields = fields_of(item, index, aside)
         if fields:
             _add({**more, **fields}, index, labelled)
-    if aside.refused:
-        labelled.parts[()] = aside
+    labelled.add_undecoded(aside)
     return labelled
 
 

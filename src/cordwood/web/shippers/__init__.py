@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from cordwood.errors import Fault
 from cordwood.web.asgi import Request, Response
 from cordwood.web.route import READ, WRITE, Route
-from cordwood.web.shippers import datadog, elastic
+from cordwood.web.shippers import datadog, elastic, splunk
 from cordwood.web.shippers.elastic_cluster import ROOTS
 
 _CHECK = ("GET", "HEAD", "PUT", "OPTIONS")
@@ -16,6 +16,14 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/v2/logs": Route("datadog", WRITE, datadog.receive_logs),
     b"/v1/input": Route("datadog", WRITE, datadog.receive_logs),
     b"/api/v1/validate": Route("datadog", READ, datadog.validate_key),
+    b"/services/collector": Route("splunk", WRITE, splunk.receive_events),
+    b"/services/collector/event": Route("splunk", WRITE, splunk.receive_events),
+    b"/services/collector/event/1.0": Route("splunk", WRITE, splunk.receive_events),
+    b"/services/collector/raw": Route("splunk", WRITE, splunk.receive_raw),
+    b"/services/collector/raw/1.0": Route("splunk", WRITE, splunk.receive_raw),
+    b"/services/collector/ack": Route("splunk", WRITE, splunk.acknowledge),
+    b"/services/collector/health": Route("splunk", READ, splunk.show_health),
+    b"/services/collector/health/1.0": Route("splunk", READ, splunk.show_health),
     b"/_bulk": Route("elastic", elastic.BULK, elastic.receive_bulk),
 }
 # Paths with one parameter.
@@ -29,4 +37,5 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
 FAILED: Mapping[str, Callable[[Fault, Request], Response]] = {
     "datadog": datadog.failed,
     "elastic": elastic.failed,
+    "splunk": splunk.failed,
 }

@@ -1,0 +1,107 @@
+"""The events of Splunk's HTTP Event Collector: JSON objects that follow one another, or raw lines.
+
+An event that is a text is the message; one that is an object is kept as `metadata.event`. The labels of an event are its
+index and its source type.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from cordwood.errors import NoReadableItem
+from cordwood.ingest.formats.json import lines_of
+from cordwood.ingest.items import Fields, fields_of, items_of, mended, objects_of, scalar_of, text_of
+from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody, PostedEvent
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+EVENT_REQUIRED = "Event field is required."
+EVENT_BLANK = "Event field cannot be blank."
+NOT_JSON = "The events end here with something that is not a JSON object."
+
+# Fields that may also be parameters of the address, for all events.
+OF_ADDRESS = ("time", "host", "source", "sourcetype", "index")
+_MESSAGES = ("message", "line", "log", "msg")
+
+
+class HecBody(LabelledBody):
+    """A decoded body. `broken_at` is the number of the first event that cannot be found in it; what follows is lost."""
+
+    count: int = 0
+    broken_at: int | None = None
+
+
+def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
+    """Decode a body of JSON objects, or an array of them. `shared` has fields for events without them."""
+    found, aside = HecBody(item_bytes=body.item_bytes), ParsedBody.of(body)
+    more = _shared(shared)
+    text = mended(body.text)
+    is_array = text[:64].lstrip()[:1] == "["
+    for index, item in enumerate(items_of(text, body.most_items) if is_array else objects_of(text, body.most_items)):
+        if item is None:
+            found.broken_at = index
+            break
+        found.count += 1
+        fields = fields_of(item, index, aside)
+        if fields is not None:
+            _add({**more, **fields}, index, item, found)
+    found.add_undecoded(aside)
+    if found.broken_at is not None and not any(part.events for part in found.parts.values()):
+        raise NoReadableItem(found.broken_at, NOT_JSON)
+    return found
+
+
+def read_raw(shared: Mapping[str, str], body: Body) -> HecBody:
+    """Decode raw text: one event for each line."""
+    found = HecBody(item_bytes=body.item_bytes)
+    more = _shared(shared)
+    for index, line in lines_of(body.text, body.most_items):
+        found.count += 1
+        found.part(*_labels(more)).add(_event({**more, "event": msgspec.Raw(_encode(line))}), index)
+    return found
+
+
+def _shared(shared: Mapping[str, str]) -> Fields:
+    return {name: msgspec.Raw(_encode(shared[name])) for name in OF_ADDRESS if shared.get(name)}
+
+
+def _add(fields: Fields, index: int, item: str, found: HecBody) -> None:
+    part, event = found.part(*_labels(fields)), bytes(fields.get("event", b"null"))
+    if event == b"null":
+        part.refuse(index, EVENT_REQUIRED, item)
+    elif event == b'""':
+        part.refuse(index, EVENT_BLANK, item)
+    else:
+        part.add(_event(fields), index)
+
+
+def _labels(fields: Fields) -> Labels:
+    found = (text_of(fields.get(name)) for name in ("index", "sourcetype"))
+    return tuple(label for label in found if label)
+
+
+def _event(fields: Fields) -> PostedEvent:
+    event, timestamp = fields["event"], scalar_of(fields.pop("time", None))
+    inner, indexed = _object(event), _object(fields.get("fields"))
+    if inner or not bytes(event).startswith(b'"'):
+        spoken = next((text_of(inner[name]) for name in _MESSAGES if name in inner), None)
+        message = spoken or text_of(event)
+    else:
+        message = text_of(fields.pop("event"))
+    return PostedEvent(
+        timestamp=timestamp,
+        event_message=message,
+        project=text_of(indexed.get("project")) or text_of(inner.get("project")),
+        metadata=msgspec.Raw(_encode(fields)),
+    )
+
+
+def _object(value: msgspec.Raw | None) -> Fields:
+    """Return the keys of an object; none for any other value."""
+    if value is None or not bytes(value).startswith(b"{"):
+        return {}
+    try:
+        return _fields.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return {}

@@ -1,0 +1,158 @@
+"""Splunk's HTTP Event Collector: events, raw lines, acknowledgements and health.
+
+Events are durable before they are answered. So every acknowledgement id that was given out is acknowledged, and none has
+to be remembered.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from cordwood.errors import BadBody, BadKey, Fault, Forbidden, NoKey, NoReadableItem, UnknownStream
+from cordwood.ingest.accept import Form
+from cordwood.ingest.formats.splunk import EVENT_BLANK, EVENT_REQUIRED, NOT_JSON, HecBody, read_events, read_raw
+from cordwood.ingest.parsed_body import Body
+from cordwood.model.json_checks import json_problem
+from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.credentials import KeyPlaces, key_of_basic
+from cordwood.web.lifecycle import Phase
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.problems import status_of, when_to_retry
+from cordwood.web.receiving import read_body
+from cordwood.web.responses import no_store_json
+from cordwood.web.route import HandlerContext
+from cordwood.web.shippers.delivery import RETRYABLE, Protocol, admitted, deliver
+
+_PLACES: Final = KeyPlaces(schemes={b"splunk": lambda value: value, b"basic": key_of_basic}, parameters=("token",))
+_CHANNEL: Final = b"x-splunk-request-channel"
+_LONGEST_CHANNEL: Final = 128
+_CODES_OF_ITEMS: Final[Mapping[str, int]] = {EVENT_REQUIRED: 12, EVENT_BLANK: 13}
+_TEXTS: Final[Mapping[int, str]] = {
+    0: "Success",
+    2: "Token is required",
+    3: "Invalid authorization",
+    4: "Invalid token",
+    5: "No data",
+    6: "Invalid data format",
+    7: "Incorrect index",
+    8: "Internal server error",
+    9: "Server is busy",
+    10: "Data channel is missing",
+    11: "Invalid data channel",
+    12: "Event field is required",
+    13: "Event field cannot be blank",
+    17: "HEC is healthy",
+    18: "HEC is unhealthy, queues are full",
+    27: "Request entity too large",
+}
+
+# The ids of this process begin with its time of start, so that they are larger than those of earlier ones.
+_ack_ids = itertools.count(time.time_ns() // 1000)
+
+
+class _Acks(msgspec.Struct):
+    acks: list[int]
+
+
+_read_acks = msgspec.json.Decoder(_Acks).decode
+
+# Reading events
+
+
+async def receive_events(context: HandlerContext) -> Response:
+    return await _receive(context, read_events)
+
+
+async def receive_raw(context: HandlerContext) -> Response:
+    return await _receive(context, read_raw)
+
+
+async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], Body], HecBody]) -> Response:
+    query = pairs(context.request.query_string, "query string")
+    channel = _channel(context.request, query)
+    if len(channel) > _LONGEST_CHANNEL:
+        return _answered(11, 400)
+    delivered = await deliver(context, Protocol(Form.SPLUNK, _PLACES, partial(read, query)))
+    body = delivered.body
+    if body.broken_at is not None:
+        return _answered(6, 400, number=body.broken_at, detail=f"{NOT_JSON} The {body.count} before it are stored.")
+    if not body.count:
+        return _answered(5, 400)
+    return _answered(0, ack_id=next(_ack_ids) if channel else None)
+
+
+def _channel(request: Request, query: Mapping[str, str]) -> str:
+    return request.header(_CHANNEL) or query.get("channel", "")
+
+
+# Acknowledgements and health
+
+
+async def acknowledge(context: HandlerContext) -> Response:
+    """Tell which of the ids were given out, which means that their events are stored."""
+    caller, query = admitted(context, _PLACES)
+    if not _channel(context.request, query):
+        return _answered(10, 400)
+    options = context.edge.options
+    with options.query_budget.reserve(caller.key_id) as reservation:
+        body = await read_body(context.request, options.queries, reservation)
+        try:
+            asked = _read_acks(body).acks
+        except (msgspec.DecodeError, RecursionError) as problem:
+            raise BadBody(f"The acknowledgement ids cannot be read: {json_problem(problem, body)}.") from problem
+    now_us = time.time_ns() // 1000
+    return no_store_json({"acks": {str(ack_id): 0 <= ack_id <= now_us for ack_id in asked}})
+
+
+async def show_health(context: HandlerContext) -> Response:
+    lifecycle = context.edge.lifecycle
+    is_ready = lifecycle.phase is Phase.READY and not lifecycle.unready_reasons() and not lifecycle.degraded_reasons()
+    return _answered(17) if is_ready else _answered(18, 503)
+
+
+# Answers
+
+
+def failed(fault: Fault, _: Request) -> Response:
+    """Return the error with Splunk's code. Shippers send again after 503, and nothing after 400, 401, 403 and 413."""
+    status = status_of(fault)
+    if isinstance(fault, NoReadableItem):
+        return _answered(_CODES_OF_ITEMS.get(fault.reason, 6), 400, number=fault.index, detail=fault.told())
+    if isinstance(fault, UnknownStream):
+        return _answered(7, 400, detail=fault.told())
+    if status in RETRYABLE:
+        return _answered(9, 503, detail=fault.told(), more=when_to_retry(fault, 503))
+    if status >= 500:
+        return _answered(8, 500, detail=fault.told())
+    return _answered(_code(fault, status), 403 if isinstance(fault, BadKey) else status, detail=fault.told())
+
+
+def _code(fault: Fault, status: int) -> int:
+    if isinstance(fault, NoKey):
+        return 2
+    if isinstance(fault, BadKey | Forbidden):
+        return 4
+    return 27 if status == 413 else 6
+
+
+def _answered(
+    code: int,
+    status: int = 200,
+    *,
+    detail: str = "",
+    number: int | None = None,
+    ack_id: int | None = None,
+    more: Sequence[Header] = (),
+) -> Response:
+    told: dict[str, object] = {"text": _TEXTS[code], "code": code}
+    if number is not None:
+        told["invalid-event-number"] = number
+    if ack_id is not None:
+        told["ackId"] = ack_id
+    if detail:
+        told["detail"] = detail
+    return no_store_json(told, status, *more)
