@@ -214,7 +214,9 @@ class Intake:
         self._group_commit.close()
 
     def _body(self, data: bytes, content_type: str, headers: Mapping[str, str]) -> Body:
-        return Body(data, content_type, headers, self._limits.items, 2 * self._limits.event_bytes)
+        limits = self._limits
+        metadata_bytes = 2 * max(limits.bytes_under_way, len(data))
+        return Body(data, content_type, headers, limits.items, 2 * limits.event_bytes, metadata_bytes)
 
     async def _beside(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
         """Call the function, in a thread if the body is large."""

@@ -34,7 +34,8 @@ class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Body(msgspec.Struct, frozen=True):
     """A decompressed body. Header names are in lower case.
 
-    A body of more than `most_items` is refused; a single item larger than `item_bytes` is quarantined undecoded.
+    A body of more than `most_items` is refused, and one whose events would have more than `metadata_bytes` of metadata;
+    a single item larger than `item_bytes` is quarantined undecoded.
     """
 
     data: bytes
@@ -42,6 +43,7 @@ class Body(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     most_items: int = MOST_ITEMS
     item_bytes: int = 2 * 2**20
+    metadata_bytes: int = 128 * 2**20
 
     @property
     def media(self) -> str:
@@ -51,6 +53,23 @@ class Body(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The body as text. Bytes that are not UTF-8 become U+FFFD, so that the event is not lost."""
         return self.data.decode("utf-8-sig", "replace")
+
+
+class MetadataBudget:
+    """Bounds the metadata of all events of a body.
+
+    A short body can have thousands of events with the attributes of one resource, which are copied into each.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._left = body.metadata_bytes
+
+    def take(self, metadata: msgspec.Raw) -> None:
+        self._left -= memoryview(metadata).nbytes
+        if self._left < 0:
+            raise TooLarge(
+                "The events of the body take too much memory with what they share.", hint="Send fewer at once."
+            )
 
 
 class RefusedItem(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from cordwood.errors import BadBody
+from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.ingest.formats.protobuf import fields
@@ -265,3 +265,18 @@ def test_a_status_is_google_s_with_a_bad_request_in_it_where_the_request_was_bad
     detail = dict(fields(told[3]))
     assert detail[1] == b"type.googleapis.com/google.rpc.BadRequest"
     assert detail[2] == message(1, message(2, b"not JSON"))
+
+
+@pytest.mark.parametrize("media", ["application/json", "application/x-protobuf"])
+def test_attributes_of_a_resource_that_many_records_share_are_bounded_in_all(media: str) -> None:
+    text = "x" * 1000
+    if media == "application/json":
+        resource = {"attributes": [{"key": "a", "value": {"stringValue": text}}]}
+        body = json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": [{}] * 50}]}]}).encode()
+    else:
+        attribute = message(1, pair("a", message(1, text.encode())))
+        body = message(1, message(1, attribute) + message(2, message(2, b"") * 50))
+    form = Form.OTLP
+    assert len(read_body(form, Body(body, media, metadata_bytes=60_000)).events) == 50
+    with pytest.raises(TooLarge, match="what they share"):
+        read_body(form, Body(body, media, metadata_bytes=30_000))

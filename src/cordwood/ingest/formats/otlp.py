@@ -12,7 +12,7 @@ from cordwood.errors import BadBody
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf
 from cordwood.ingest.items import check_values, decoded_values, mended, too_many
-from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
+from cordwood.ingest.parsed_body import Body, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import json_problem
 
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +46,7 @@ def read_json(signal: Signal, body: Body) -> ParsedBody:
     if underscored in request:
         # The names of the .proto file would be skipped as unknown fields, and all records with them.
         raise BadBody(f"The body is no {signal.request}: OTLP's JSON writes {signal.resources}, in lowerCamelCase.")
-    return _read(signal, request, ParsedBody.of(body), body.most_items)
+    return _read(signal, request, body)
 
 
 def read_protobuf(signal: Signal, body: Body) -> ParsedBody:
@@ -55,7 +55,7 @@ def read_protobuf(signal: Signal, body: Body) -> ParsedBody:
         request = otlp_protobuf.request(body.data, signal.fields, body.most_items * _FIELDS_OF_A_RECORD)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is no {signal.request}: {problem}.") from problem
-    return _read(signal, request, ParsedBody.of(body), body.most_items)
+    return _read(signal, request, body)
 
 
 def _request(text: str) -> object:
@@ -75,7 +75,8 @@ def _loosely(text: str) -> object:
         raise BadBody(f"The body is not JSON: {json_problem(problem, text.encode())}.") from problem
 
 
-def _read(signal: Signal, request: Json, parsed: ParsedBody, most: int) -> ParsedBody:
+def _read(signal: Signal, request: Json, body: Body) -> ParsedBody:
+    parsed, budget, most = ParsedBody.of(body), MetadataBudget(body), body.most_items
     index = 0
     for record, resource, around in _records(signal, request):
         if not isinstance(record, dict):
@@ -85,6 +86,7 @@ def _read(signal: Signal, request: Json, parsed: ParsedBody, most: int) -> Parse
         for event in signal.events(record, resource, around):
             if index >= most:
                 raise too_many(most)
+            budget.take(event.metadata)
             parsed.add(event, index)
             index += 1
     return parsed
