@@ -10,7 +10,10 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import TooLarge
 from cordwood.ingest.accept import Form, Intake, IntakeLimits, Part
+from cordwood.ingest.formats.datadog import read_logs
+from cordwood.ingest.formats.splunk import read_events, read_raw
 from cordwood.ingest.item_outcomes import ItemOutcome, ItemState
 from cordwood.ingest.parsed_body import Body, LabelledBody, PostedEvent
 from cordwood.ingest.quarantine import QuarantinedItem, decode_again
@@ -93,3 +96,13 @@ def test_a_quarantined_item_of_a_labelled_form_is_decoded_again_by_itself(form: 
     item = QuarantinedItem("q1", NOW_US, "plain", form, '{"message":"again","service":"s","k":1,"event":"again"}')
     (event,) = decode_again(item).events
     assert (event.id, event.event_message) == ("q1", "again")
+
+
+def test_attributes_of_the_address_are_copied_into_each_event_up_to_a_limit() -> None:
+    shared = {"ddtags": "t" * 1000, "source": "s" * 1000}
+    lines = Body(b"x\n" * 100, "text/plain", metadata_bytes=50_000)
+    objects = Body(b'{"event":"x","message":"m"}' * 100, metadata_bytes=50_000)
+    array = Body(b"[" + b'{"message":"m"},' * 99 + b"{}]", metadata_bytes=50_000)
+    for read, body in ((read_logs, lines), (read_logs, array), (read_raw, lines), (read_events, objects)):
+        with pytest.raises(TooLarge):
+            read(shared, body)

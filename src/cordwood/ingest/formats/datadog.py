@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.ingest.formats.json import lines_of
 from cordwood.ingest.items import Fields, fields_of, items_of, mended, scalar_of, text_of
-from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody, PostedEvent
+from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, MetadataBudget, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 
@@ -22,23 +22,25 @@ OF_ADDRESS = ("ddsource", "ddtags", "hostname", "service")
 
 def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
     """Decode a body. `shared` has attributes for events without them. An empty object is a connection test."""
-    labelled = LabelledBody(item_bytes=body.item_bytes)
+    labelled, budget = LabelledBody(item_bytes=body.item_bytes), MetadataBudget(body)
     more = {name: msgspec.Raw(_encode(shared[name])) for name in OF_ADDRESS if shared.get(name)}
     if body.media == "text/plain":
         for index, line in lines_of(body.text, body.most_items):
-            _add({"message": msgspec.Raw(_encode(line)), **more}, index, labelled)
+            _add({"message": msgspec.Raw(_encode(line)), **more}, index, labelled, budget)
         return labelled
     text, aside = mended(body.text), ParsedBody.of(body)
     for index, item in enumerate(items_of(text, body.most_items) if text.strip() else ()):
         fields = fields_of(item, index, aside)
         if fields:
-            _add({**more, **fields}, index, labelled)
+            _add({**more, **fields}, index, labelled, budget)
     labelled.add_undecoded(aside)
     return labelled
 
 
-def _add(fields: Fields, index: int, labelled: LabelledBody) -> None:
-    labelled.part(*_labels(fields)).add(_event(fields), index)
+def _add(fields: Fields, index: int, labelled: LabelledBody, budget: MetadataBudget) -> None:
+    part, event = labelled.part(*_labels(fields)), _event(fields)
+    budget.take(event.metadata)
+    part.add(event, index)
 
 
 def _labels(fields: Fields) -> Labels:

@@ -11,7 +11,7 @@ import msgspec
 from cordwood.errors import NoReadableItem
 from cordwood.ingest.formats.json import lines_of
 from cordwood.ingest.items import Fields, fields_of, items_of, mended, objects_of, scalar_of, text_of
-from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody, PostedEvent
+from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, MetadataBudget, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -22,6 +22,7 @@ NOT_JSON = "The events end here with something that is not a JSON object."
 
 # Fields that may also be parameters of the address, for all events.
 OF_ADDRESS = ("time", "host", "source", "sourcetype", "index")
+_NOTHING = msgspec.Raw(b"")
 _MESSAGES = ("message", "line", "log", "msg")
 
 
@@ -34,7 +35,7 @@ class HecBody(LabelledBody):
 
 def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
     """Decode a body of JSON objects, or an array of them. `shared` has fields for events without them."""
-    found, aside = HecBody(item_bytes=body.item_bytes), ParsedBody.of(body)
+    found, aside, budget = HecBody(item_bytes=body.item_bytes), ParsedBody.of(body), MetadataBudget(body)
     more = _shared(shared)
     text = mended(body.text)
     is_array = text[:64].lstrip()[:1] == "["
@@ -45,7 +46,8 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
         found.count += 1
         fields = fields_of(item, index, aside)
         if fields is not None:
-            _add({**more, **fields}, index, item, found)
+            event = _add({**more, **fields}, index, item, found)
+            budget.take(event.metadata if event else _NOTHING)
     found.add_undecoded(aside)
     if found.broken_at is not None and not any(part.events for part in found.parts.values()):
         raise NoReadableItem(found.broken_at, NOT_JSON)
@@ -54,11 +56,13 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
 
 def read_raw(shared: Mapping[str, str], body: Body) -> HecBody:
     """Decode raw text: one event for each line."""
-    found = HecBody(item_bytes=body.item_bytes)
+    found, budget = HecBody(item_bytes=body.item_bytes), MetadataBudget(body)
     more = _shared(shared)
     for index, line in lines_of(body.text, body.most_items):
         found.count += 1
-        found.part(*_labels(more)).add(_event({**more, "event": msgspec.Raw(_encode(line))}), index)
+        event = _event({**more, "event": msgspec.Raw(_encode(line))})
+        budget.take(event.metadata)
+        found.part(*_labels(more)).add(event, index)
     return found
 
 
@@ -66,14 +70,15 @@ def _shared(shared: Mapping[str, str]) -> Fields:
     return {name: msgspec.Raw(_encode(shared[name])) for name in OF_ADDRESS if shared.get(name)}
 
 
-def _add(fields: Fields, index: int, item: str, found: HecBody) -> None:
-    part, event = found.part(*_labels(fields)), bytes(fields.get("event", b"null"))
-    if event == b"null":
-        part.refuse(index, EVENT_REQUIRED, item)
-    elif event == b'""':
-        part.refuse(index, EVENT_BLANK, item)
-    else:
-        part.add(_event(fields), index)
+def _add(fields: Fields, index: int, item: str, found: HecBody) -> PostedEvent | None:
+    """Add the event to the part of its labels; quarantine an item without one and return None."""
+    part, sent = found.part(*_labels(fields)), bytes(fields.get("event", b"null"))
+    if sent in (b"null", b'""'):
+        part.refuse(index, EVENT_REQUIRED if sent == b"null" else EVENT_BLANK, item)
+        return None
+    event = _event(fields)
+    part.add(event, index)
+    return event
 
 
 def _labels(fields: Fields) -> Labels:
