@@ -5,13 +5,13 @@ All of it is also below the prefix `/elastic`, for clients that are told a path.
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from cordwood.errors import BadMethod, Fault, OutOfDisk, UnknownRoute
+from cordwood.errors import BadMethod, BadParameter, Fault, OutOfDisk, UnknownRoute
 from cordwood.ingest.accept import Form
 from cordwood.ingest.formats.elastic import Bulk, Operation, read_bulk
 from cordwood.ingest.item_outcomes import ItemOutcome, ItemState
@@ -49,6 +49,9 @@ _TYPES: Final[Mapping[int, str]] = {
     503: "unavailable_shards_exception",
 }
 _OF_LARGE_ANSWERS: Final = 5000
+# Errors with a reason of their own. A short body could have a hundred thousand long ones.
+_REASONS_TOLD: Final = 1000
+_LONGEST_INDEX: Final = 255
 
 # Bulk requests
 
@@ -57,6 +60,8 @@ async def receive_bulk(context: HandlerContext) -> Response:
     """Store the documents; answer with a result for each."""
     started = asyncio.get_running_loop().time()
     query = pairs(context.request.query_string, "query string")
+    if len(context.address) > _LONGEST_INDEX:
+        raise BadParameter(f"The name of the index is longer than {_LONGEST_INDEX} characters.")
     protocol = Protocol(Form.ELASTIC, _PLACES, partial(read_bulk, context.address), is_itemized=True)
     delivered = await deliver(context, protocol)
     took = round((asyncio.get_running_loop().time() - started) * 1000)
@@ -67,18 +72,54 @@ async def receive_bulk(context: HandlerContext) -> Response:
 
 
 def _bulk_answer(delivered: Delivered[Bulk], took: int, filter_path: str) -> bytes:
+    """Encode the answer item by item, so that only its text is in memory."""
     outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.items.items()}
     faults = {place: refused.fault for refused in delivered.refused for place in refused.positions}
-    items = [
-        {operation.action: _result(operation, outcomes.get(place), faults.get(place))}
-        for place, operation in enumerate(delivered.body.operations)
-    ]
-    errors = any("error" in result for item in items for result in item.values())
-    told: dict[str, object] = {"took": took, "errors": errors, "items": items}
-    return msgspec.json.encode(_filtered(told, items, filter_path) if filter_path else told)
+    asked = _Asked.of(filter_path)
+    items: list[bytes] = []
+    failures = 0
+    for place, operation in enumerate(delivered.body.operations):
+        result = _result(operation, outcomes.get(place), faults.get(place))
+        if "error" in result:
+            failures += 1
+            if failures > _REASONS_TOLD:
+                result["error"] = {
+                    "type": result["error"]["type"],
+                    "reason": "There are too many errors to explain all.",
+                }
+        if asked.items is not None:
+            result = {name: value for name, value in result.items() if name in asked.items}
+        items.append(msgspec.json.encode({operation.action: result}))
+    told: dict[str, object] = {"took": took, "errors": failures > 0}
+    if asked.has_items:
+        told["items"] = msgspec.Raw(b"[%b]" % b",".join(items))
+    return msgspec.json.encode({name: told[name] for name in told if asked.names is None or name in asked.names})
 
 
-def _result(operation: Operation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, object]:
+class _Asked(msgspec.Struct, frozen=True):
+    """The fields of the answer that `filter_path` names; None means all of them.
+
+    Only names of fields of the answer (`errors`) and of each item (`items.*.status`) are read, and no exclusions.
+    """
+
+    names: frozenset[str] | None = None
+    items: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, filter_path: str) -> "_Asked":
+        entries = {entry.strip() for entry in filter_path.split(",")} - {""}
+        if not entries or any(entry.startswith("-") for entry in entries):
+            return cls()
+        fields = frozenset(entry.rpartition(".")[2] for entry in entries if entry.startswith("items."))
+        names = frozenset(entry.partition(".")[0] for entry in entries)
+        return cls(names, None if "items" in entries or "*" in fields else fields)
+
+    @property
+    def has_items(self) -> bool:
+        return self.names is None or "items" in self.names
+
+
+def _result(operation: Operation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
     named = {"_index": operation.index, "_id": operation.id or (outcome.id if outcome else None)}
     if operation.refusal:
         return named | _failure(400, "illegal_argument_exception", operation.refusal)
@@ -104,20 +145,6 @@ def _refused(operation: Operation, fault: Fault) -> dict[str, object]:
 
 def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
     return {"status": status, "error": {"type": kind, "reason": reason}}
-
-
-def _filtered(told: Mapping[str, object], items: Sequence[Mapping[str, Any]], filter_path: str) -> dict[str, object]:
-    """Apply `filter_path`, as far as it names fields of the answer (`errors`) or of each item (`items.*.status`)."""
-    asked = {entry.strip() for entry in filter_path.split(",")}
-    if any(entry.startswith("-") for entry in asked):
-        return dict(told)
-    kept = {name: told[name] for name in told if name in asked}
-    fields = {entry.rpartition(".")[2] for entry in asked if entry.startswith("items.")}
-    if fields and "items" not in asked:
-        names = {field for field in fields if field != "*"}
-        cut = [{action: {n: v for n, v in one.items() if n in names} for action, one in item.items()} for item in items]
-        kept["items"] = cut if "*" not in fields else items
-    return kept
 
 
 # Checks of the cluster

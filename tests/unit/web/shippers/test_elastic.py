@@ -150,6 +150,14 @@ def test_only_the_fields_that_are_asked_for_are_answered(site: Site) -> None:
     assert len(bulk(site, *lines, path="/_bulk?filter_path=took,items")["items"]) == 2
 
 
+def test_a_short_body_has_no_answer_of_a_hundred_times_its_size(site: Site) -> None:
+    told = bulk(site, *[{"delete": {}}] * 3000)
+    assert told["errors"] is True
+    assert statuses(told) == [400] * 3000
+    assert len(json.dumps(told)) < 600_000
+    assert send(site, {"delete": {}}, path=f"/{'i' * 256}/_bulk").status == 400
+
+
 def test_more_items_than_a_body_may_hold_are_refused_before_they_are_decoded(site: Site) -> None:
     body = gzip.compress(b'{"delete":{}}\n' * 400_000)
     answered = site.send("POST", "/app/_bulk", body, content_encoding="gzip")
