@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -30,6 +31,19 @@ _COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 _IDLE_SHARE = 0.05
 # What is left of a load is sealed two to four seconds after it, slices are settled five to ten after that: nothing goes on between.
 _LONGER_THAN_A_LULL_SECONDS = 13.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where bodies are posted, and the statuses that say that a body is stored or has to be sent again."""
+
+    address: str
+    headers: Mapping[str, str]
+    stored: frozenset[int] = frozenset({200})
+    again: frozenset[int] = frozenset({429, 503})
+
+
+API_LOGS = Target(f"/api/logs?source_name={STREAM}", {"X-API-KEY": KEY, "Content-Type": "application/json"})
 
 
 class Service:
@@ -86,18 +100,18 @@ class Service:
             raise SystemExit(f"{endpoint} {dict(parameters)}: {answer.status} {content.decode()[:500]}")
         return content
 
-    def load(self, bodies: Iterator[bytes], connections: int) -> float:
+    def load(self, bodies: Iterator[bytes], connections: int, target: Target = API_LOGS) -> float:
         """Seconds until every body is acknowledged, by as many senders at once; what must wait is sent again.
 
         So many bodies at once are held in memory; reading them from their file is not the service's time.
         """
         seconds = 0.0
         while held := list(islice(bodies, _HELD)):
-            seconds += self._send_all(held, connections)
+            seconds += self._send_all(held, connections, target)
         return seconds
 
-    def _send_all(self, bodies: list[bytes], connections: int) -> float:
-        queue = _Bodies(bodies)
+    def _send_all(self, bodies: list[bytes], connections: int, target: Target) -> float:
+        queue = _Bodies(bodies, target)
         url = self.client.base_url
         senders = [threading.Thread(target=_send, args=(url.host, url.port, queue)) for _ in range(connections)]
         began = time.perf_counter()
@@ -164,7 +178,8 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
 class _Bodies:
     """Handed out one by one to whoever asks."""
 
-    def __init__(self, bodies: list[bytes]) -> None:
+    def __init__(self, bodies: list[bytes], target: Target) -> None:
+        self.target = target
         self.faults: list[str] = []
         self._bodies: SimpleQueue[bytes] = SimpleQueue()
         for body in bodies:
@@ -187,12 +202,12 @@ def _send(host: str, port: int | None, queue: _Bodies) -> None:
 
 def _sent(connection: http.client.HTTPConnection, body: bytes, queue: _Bodies) -> float | None:
     """How many seconds to wait before it is sent again, if it must."""
-    headers = {"X-API-KEY": KEY, "Content-Type": "application/json"}
-    connection.request("POST", f"/api/logs?source_name={STREAM}", body, headers)
+    target = queue.target
+    connection.request("POST", target.address, body, dict(target.headers))
     answer = connection.getresponse()
     text = answer.read()
-    if answer.status in {429, 503}:
+    if answer.status in target.again:
         return float(answer.headers.get("Retry-After", "1"))
-    if answer.status != http.client.OK:
+    if answer.status not in target.stored:
         queue.faults.append(f"{answer.status}: {text.decode()[:300]}")
     return None

@@ -1,0 +1,101 @@
+"""Clients of other services, as they are, against a real process: what they are told is stored is there after a kill -9."""
+
+import gzip
+import json
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from elasticsearch import ApiError, Elasticsearch, helpers
+
+from tests.journey.conftest import PUBLIC, Service, Start
+
+STREAM = "postgres.logs"
+# As the guide says: the client's own settings, with the key for the token.
+SPLUNK_SENDER = """
+import logging, sys
+from splunk_handler import SplunkHandler
+host, port, token = sys.argv[1:]
+handler = SplunkHandler(host=host, port=port, token=token, index="nginx", protocol="http", verify=False, sourcetype="app", flush_interval=0.1)
+logger = logging.getLogger("sender")
+logger.addHandler(handler)
+for number in range(20):
+    logger.warning("of the handler %s", number)
+handler.shutdown()
+"""
+
+
+@pytest.fixture
+def service(start: Start) -> Service:
+    return start(env={"CORDWOOD_INGEST_STREAM_MAP": f"nginx*={STREAM}"})
+
+
+def messages(service: Service) -> set[str]:
+    found = service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": 100}).json()
+    return {event["event_message"] for event in found}
+
+
+def test_what_clients_are_told_is_stored_is_there_after_a_kill(service: Service, start: Start) -> None:
+    told = {*_through_elasticsearch(service), *_through_splunk(service), *_through_datadog(service)}
+    service.kill()
+    again = start(data_dir=service.data_dir)
+    assert messages(again) == told
+    assert len(told) == 43
+
+
+def _through_elasticsearch(service: Service) -> list[str]:
+    """Two ways to send the key, with and without the prefix; a document that is sent again is a conflict."""
+    actions = [
+        {"_op_type": "create", "_index": "nginx-1", "_id": f"{number}", "message": f"of elasticsearch {number}"}
+        for number in range(20)
+    ]
+    with Elasticsearch(service.url, basic_auth=("cordwood", PUBLIC)) as client:
+        assert client.info()["tagline"] == "You Know, for Search"
+        assert helpers.bulk(client, actions, chunk_size=7) == (20, [])
+        stored, errors = helpers.bulk(client, actions[:2], raise_on_error=False)
+        assert stored == 0
+        assert [one["create"]["status"] for one in errors if isinstance(one, dict)] == [409, 409]
+        one = {"_index": "unknown", "message": "never stored"}
+        with pytest.raises(helpers.BulkIndexError):
+            helpers.bulk(client, [one])
+    with Elasticsearch(f"{service.url}/elastic", api_key=("cordwood", PUBLIC)) as client:
+        assert client.cluster.health()["status"] == "green"
+        assert client.indices.exists_index_template(name="nginx")
+        assert client.license.get()["license"]["status"] == "active"
+        assert helpers.bulk(client, [{"_index": "nginx", "message": "of the prefix"}]) == (1, [])
+    with Elasticsearch(service.url, basic_auth=("cordwood", "wrong")) as client, pytest.raises(ApiError) as refused:
+        client.info()
+    assert refused.value.status_code == 401
+    return [*(f"of elasticsearch {number}" for number in range(20)), "of the prefix"]
+
+
+def _through_splunk(service: Service) -> list[str]:
+    """The handler of logging, in a process of its own, because it sends from a timer and at exit."""
+    address = urlsplit(service.url)
+    command = [sys.executable, "-c", SPLUNK_SENDER, str(address.hostname), str(address.port), PUBLIC]
+    subprocess.run(command, check=True, timeout=60)
+    return [f"of the handler {number}" for number in range(20)]
+
+
+def _through_datadog(service: Service) -> list[str]:
+    """The requests of the agent: a connection test, then a compressed batch."""
+    headers = {"DD-API-KEY": PUBLIC, "Content-Type": "application/json", "DD-PROTOCOL": "agent-json"}
+    events = [
+        {
+            "message": f"of the agent {number}",
+            "status": "info",
+            "timestamp": 1700000000123,
+            "hostname": "h1",
+            "service": "nginx",
+            "ddsource": "nginx",
+            "ddtags": "filename:access.log,dirname:/var/log",
+        }
+        for number in range(2)
+    ]
+    body = gzip.compress(json.dumps(events).encode())
+    with httpx.Client(base_url=service.url, headers=headers) as agent:
+        assert agent.post("/api/v2/logs", content=b"{}").status_code == 202
+        assert agent.post("/api/v2/logs", content=body, headers={"Content-Encoding": "gzip"}).status_code == 202
+    return [f"of the agent {number}" for number in range(2)]
