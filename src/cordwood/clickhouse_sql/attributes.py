@@ -11,7 +11,7 @@ from cordwood.clickhouse_sql.values import STRING, Value, text_value
 from cordwood.model.shape import MAX_STEPS
 from cordwood.sql.nodes import internal
 from cordwood.sql.records import Records, below
-from cordwood.sql.scope import Nature, Origin
+from cordwood.sql.scope import Lineage, Origin
 
 METADATA: Final = "metadata"
 EXTRAS: Final = "extras"
@@ -84,45 +84,45 @@ class Attributes(msgspec.Struct):
 
     def levels(self) -> int:
         """Return the maximum nesting of objects in the events, up to the limit to which they are flattened."""
-        found = [self.records.depth(self._nature(place)) for place in (METADATA, EXTRAS)]
+        found = [self.records.depth(self._lineage(place)) for place in (METADATA, EXTRAS)]
         return max((MAX_STEPS if depth is None else depth for depth in found), default=1)
 
-    def _nature(self, place: str) -> Nature:
+    def _lineage(self, place: str) -> Lineage:
         path = () if place == EXTRAS else (place,)
-        return Nature(origins=frozenset({Origin(self.stream, path)}))
+        return Lineage(origins=frozenset({Origin(self.stream, path)}))
 
     def _may_lie_at_top(self, key: str) -> bool:
-        top = self._nature(EXTRAS)
+        top = self._lineage(EXTRAS)
         return any(self._may_be(below(top, (first,))) for first in _first_keys(key))
 
-    def _may_be(self, nature: Nature) -> bool:
-        return self.records.kinds(nature) != frozenset()
+    def _may_be(self, lineage: Lineage) -> bool:
+        return self.records.kinds(lineage) != frozenset()
 
     def _paths(self, place: str, key: str) -> list[tuple[str, ...]]:
         if place == EXTRAS and key in _COLUMNS:
             return []
-        nature = self._nature(place)
+        lineage = self._lineage(place)
         plain = tuple(key.split("."))
         if len(plain) > MAX_STEPS:
             # The whole map is only flattened to this depth, too.
             return []
-        paths = [plain] if "" not in plain and self._may_be(below(nature, plain)) else []
-        for steps in self._dotted(nature, key, ()):
+        paths = [plain] if "" not in plain and self._may_be(below(lineage, plain)) else []
+        for steps in self._dotted(lineage, key, ()):
             if len(paths) >= _MOST_PATHS:
                 break
-            if steps not in paths and self._may_be(below(nature, steps)):
+            if steps not in paths and self._may_be(below(lineage, steps)):
                 paths.append(steps)
         return paths
 
-    def _dotted(self, nature: Nature, rest: str, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def _dotted(self, lineage: Lineage, rest: str, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         """Yield the splits of the rest of a dotted key into keys that were seen."""
         if len(before) >= MAX_STEPS:
             return
-        for known in self.records.keys_within(nature, rest):
+        for known in self.records.keys_within(lineage, rest):
             if known == rest:
                 yield (*before, known)
             else:
-                yield from self._dotted(below(nature, (known,)), rest[len(known) + 1 :], (*before, known))
+                yield from self._dotted(below(lineage, (known,)), rest[len(known) + 1 :], (*before, known))
 
     def _text(self, place: str, steps: tuple[str, ...]) -> exp.Expr:
         return internal("attribute", self._path(place, steps))

@@ -21,7 +21,7 @@ from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
 from cordwood.sql.places import span_at, span_of
 from cordwood.sql.program import Program, Source, in_file, program_of, with_places
-from cordwood.sql.resolve.entry import try_all
+from cordwood.sql.resolve.entry import check_endpoint
 
 _BIGQUERY: Final = Reader.get_or_raise("bigquery")
 _HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
@@ -35,7 +35,7 @@ def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None
     try:
         with compiling():
             program = _program(endpoint)
-            try_all(with_places(program), streams)
+            check_endpoint(with_places(program), streams)
     except NOT_COMPILED as fault:
         raise in_file(fault, endpoint) from fault
     return program

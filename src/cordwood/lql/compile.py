@@ -26,8 +26,8 @@ from cordwood.sql.emit import outermost_select
 from cordwood.sql.places import span_at
 from cordwood.sql.records import Records, below
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.resolve.entry import resolve_visiting
-from cordwood.sql.scope import Nature, Origin, nature_of
+from cordwood.sql.resolve.entry import resolve_sandbox
+from cordwood.sql.scope import Lineage, Origin, lineage_of
 from cordwood.sql.stages import Admitted, Parsed, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
@@ -60,7 +60,7 @@ def _written(program: Program, text: str, target: Target, records: Records) -> W
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
     sub_query = _sub_query(program, query, text)
-    resolved = resolve_visiting(program, _everything(sub_query, text), target, records.shapes)
+    resolved = resolve_sandbox(program, _everything(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
     records.facts.update(resolved.facts)
     written = write(query, _known(resolved.tree, sub_query, text, records), program.endpoint.zone)
@@ -109,38 +109,38 @@ def _everything(sub_query: str, text: str) -> Admitted:
 
 def _known(resolved: exp.Expr, sub_query: str, text: str, records: Records) -> Known:
     columns = outermost_select(resolved).expressions
-    natures = {column.alias_or_name.lower(): nature_of(column) for column in columns}
+    lineages = {column.alias_or_name.lower(): lineage_of(column) for column in columns}
     return Known(
         sub_query,
-        {column.alias_or_name: _kind(column, natures[column.alias_or_name.lower()]) for column in columns},
-        lambda keys: _has_array(records, natures.get(keys[0].lower()), keys),
+        {column.alias_or_name: _kind(column, lineages[column.alias_or_name.lower()]) for column in columns},
+        lambda keys: _has_array(records, lineages.get(keys[0].lower()), keys),
         text,
-        lambda name: _seen(records, natures, name),
-        lambda keys: _is_plain(records, natures.get(keys[0].lower()), keys),
+        lambda name: _seen(records, lineages, name),
+        lambda keys: _is_plain(records, lineages.get(keys[0].lower()), keys),
     )
 
 
-def _seen(records: Records, natures: Mapping[str, Nature], name: str) -> str | None:
+def _seen(records: Records, lineages: Mapping[str, Lineage], name: str) -> str | None:
     """Return the path of the events whose last step is most similar to the name."""
-    origins = sorted({origin for nature in natures.values() for origin in nature.origins}, key=str)
+    origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
     found = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
     return next((path for path in found if path), None)
 
 
-def _kind(column: exp.Expr, nature: Nature) -> Kind:
+def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
     """Return the type of a column; VARIANT if it is unknown, which converts values where they are used."""
-    return Kind.VARIANT if nature.is_event else kind_of(column) or Kind.VARIANT
+    return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
-def _is_plain(records: Records, nature: Nature | None, keys: Keys) -> bool:
-    if nature is None or not nature.is_event:
+def _is_plain(records: Records, lineage: Lineage | None, keys: Keys) -> bool:
+    if lineage is None or not lineage.is_event:
         return False
-    kinds = records.kinds(below(nature, keys[1:]) if len(keys) > 1 else nature)
+    kinds = records.kinds(below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
 
 
-def _has_array(records: Records, nature: Nature | None, keys: Keys) -> bool:
-    if nature is None or not nature.is_event:
+def _has_array(records: Records, lineage: Lineage | None, keys: Keys) -> bool:
+    if lineage is None or not lineage.is_event:
         return False
-    kinds = records.kinds(below(nature, keys[1:]) if len(keys) > 1 else nature)
+    kinds = records.kinds(below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)

@@ -9,8 +9,8 @@ from cordwood.sql.admit import admit
 from cordwood.sql.emit import outermost_select
 from cordwood.sql.offered import Fields, OfferedColumn, SubQuery
 from cordwood.sql.program import Program
-from cordwood.sql.resolve.entry import resolve_visiting
-from cordwood.sql.scope import Nature, nature_of
+from cordwood.sql.resolve.entry import resolve_sandbox
+from cordwood.sql.scope import Lineage, lineage_of
 from cordwood.sql.stages import Parsed
 from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
@@ -26,21 +26,21 @@ def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery,
 def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[OfferedColumn, ...]:
     table = exp.Table(this=exp.to_identifier(name, quoted=True))
     everything = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
-    resolved = resolve_visiting(program, admit(Parsed(everything, name)), target, shapes)
+    resolved = resolve_sandbox(program, admit(Parsed(everything, name)), target, shapes)
     annotate(resolved.tree)
     return tuple(_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
 
 
 def _column(column: exp.Expr, shapes: Shapes) -> OfferedColumn:
-    nature = nature_of(column)
-    kind = None if nature.is_event else kind_of(column)
-    return OfferedColumn(column.alias_or_name, kind, _fields(nature, shapes))
+    lineage = lineage_of(column)
+    kind = None if lineage.is_event else kind_of(column)
+    return OfferedColumn(column.alias_or_name, kind, _fields(lineage, shapes))
 
 
-def _fields(nature: Nature, shapes: Shapes) -> Fields:
+def _fields(lineage: Lineage, shapes: Shapes) -> Fields:
     """Return paths as queries write them: elements of an array have the path of the array."""
     found: dict[Path, frozenset[ValueKind]] = {}
-    for origin in nature.origins:
+    for origin in lineage.origins:
         for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():
             if path[: len(origin.path)] == origin.path:
                 below = tuple(step for step in path[len(origin.path) :] if step != ELEMENT)

@@ -16,7 +16,7 @@ from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
 from cordwood.sql.redaction.flow import redact_reads
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.resolve.entry import resolve_alone, resolve_saved, resolve_visiting, try_all
+from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_saved, resolve_standalone
 from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
 
@@ -33,7 +33,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     try:
         with explaining(endpoint.sql), compiling():
             program = parse_endpoint(endpoint)
-            try_all(with_places(program), streams)
+            check_endpoint(with_places(program), streams)
     except NOT_COMPILED as fault:
         raise in_file(fault, endpoint) from fault
     return program
@@ -81,7 +81,7 @@ def compile_visiting(
     shown = _shown(shapes, redaction)
 
     def compiled() -> Statement:
-        resolved = resolve_visiting(program, admit(read(), own_functions), target, shown)
+        resolved = resolve_sandbox(program, admit(read(), own_functions), target, shown)
         return _emitted(_hidden(resolved, redaction, shown), program, target)
 
     return _bounded(compiled)
@@ -98,7 +98,7 @@ def _hidden(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> 
 def compile_alone(text: str, target: Target) -> Statement:
     """Compile SQL that reads only its own WITH, has no parameters, and has no limit on rows."""
     with explaining(text):
-        return _bounded(lambda: emit(resolve_alone(admit(parse(text)), target), target, {}))
+        return _bounded(lambda: emit(resolve_standalone(admit(parse(text)), target), target, {}))
 
 
 def _emitted(resolved: Resolved, program: Program, target: Target) -> Statement:

@@ -55,7 +55,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
 
 
 def _plan(lowered: Lowered, target: Target) -> Plan:
-    return Plan(tuple(_variant(one, target) for one in (Alternative(lowered.tree), *lowered.others)))
+    return Plan(tuple(_variant(one, target) for one in (Alternative(lowered.tree), *lowered.alternatives)))
 
 
 def _variant(one: Alternative, target: Target) -> Variant:

@@ -10,7 +10,7 @@ from cordwood.bounded_cache import BoundedCache, remember_short
 from cordwood.model.shape import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.sql.budget import spend
 from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.scope import Nature, Origin
+from cordwood.sql.scope import Lineage, Origin
 from cordwood.sql.stages import Facts
 
 _CHILDREN_BYTES: Final = 8 * 2**20
@@ -41,67 +41,67 @@ class Records(msgspec.Struct):
     unseen: dict[str, str | None] = msgspec.field(default_factory=dict)
     facts: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
-    def kinds(self, nature: Nature) -> frozenset[ValueKind] | None:
+    def kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
         """Return the kinds seen there; None if unknown, because a stream has no shape or its shape omits the path."""
-        return self._noted("kinds", self._kinds(nature), nature)
+        return self._noted("kinds", self._kinds(lineage), lineage)
 
-    def keys(self, nature: Nature) -> tuple[str, ...]:
+    def keys(self, lineage: Lineage) -> tuple[str, ...]:
         """Return every key seen in the objects there, sorted, so that the order of arrival changes no answer."""
-        return self._noted("keys", self._keys(nature), nature)
+        return self._noted("keys", self._keys(lineage), lineage)
 
-    def keys_within(self, nature: Nature, dotted: str) -> tuple[str, ...]:
+    def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
         """Return the keys there that equal this dotted name, or are a prefix of it that ends before a dot."""
-        found = tuple(key for key in self._keys(nature) if key and (dotted == key or dotted.startswith(f"{key}.")))
-        return self._noted("keys_within", found, nature, dotted)
+        found = tuple(key for key in self._keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
+        return self._noted("keys_within", found, lineage, dotted)
 
-    def depth(self, nature: Nature) -> int | None:
+    def depth(self, lineage: Lineage) -> int | None:
         """Return the length of the longest path below; None if unknown."""
-        return self._noted("depth", self._depth(nature), nature)
+        return self._noted("depth", self._depth(lineage), lineage)
 
-    def keys_for(self, nature: Nature, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - a fact's own words
+    def keys_for(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - a fact's own words
         """Return the keys to which a name refers: the exact key if seen or quoted, else those of equal normal form."""
-        return self._noted("keys_for", (name,) if exact else self._keys_for(nature, name), nature, name, exact)
+        return self._noted("keys_for", (name,) if exact else self._keys_for(lineage, name), lineage, name, exact)
 
-    def has(self, nature: Nature, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
-        found = name in self._keys(nature) if exact else bool(self._keys_for(nature, name))
-        return self._noted("has", found, nature, name, exact)
+    def has(self, lineage: Lineage, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
+        found = name in self._keys(lineage) if exact else bool(self._keys_for(lineage, name))
+        return self._noted("has", found, lineage, name, exact)
 
-    def is_blank(self, nature: Nature) -> bool:
+    def is_blank(self, lineage: Lineage) -> bool:
         """Return whether no object has been seen there, so that any name may be one of its keys."""
-        return self._noted("is_blank", not self._keys(nature), nature)
+        return self._noted("is_blank", not self._keys(lineage), lineage)
 
-    def is_unseen(self, nature: Nature) -> bool:
+    def is_unseen(self, lineage: Lineage) -> bool:
         """Return whether no event that may be shown has a value there."""
-        return self._noted("is_unseen", all(map(self._is_unseen, nature.origins)), nature)
+        return self._noted("is_unseen", all(map(self._is_unseen, lineage.origins)), lineage)
 
-    def note_unseen(self, nature: Nature) -> None:
-        if self.is_unseen(nature):
-            for origin in sorted(nature.origins, key=str):
+    def note_unseen(self, lineage: Lineage) -> None:
+        if self.is_unseen(lineage):
+            for origin in sorted(lineage.origins, key=str):
                 self.unseen[".".join(origin.path)] = self.nearest(origin)
 
     def nearest(self, origin: Origin) -> str | None:
         """Return the known path whose last step is most similar to this one's; None if none is similar."""
         return self._noted("nearest", self._nearest(origin), origin)
 
-    def elements(self, nature: Nature) -> Nature:
-        """Return the nature of a repeated record's elements: an object is its own element, an array has its elements.
+    def elements(self, lineage: Lineage) -> Lineage:
+        """Return the lineage of a repeated record's elements: an object is its own element, an array has its elements.
 
         Only paths where a value may exist are followed; otherwise the origins would double with every level.
         """
-        spend(_SPENT_PER_ORIGIN * len(nature.origins))
-        found = frozenset(place for origin in nature.origins for place in self._elements(origin))
-        return self._noted("elements", Nature(origins=found or nature.origins), nature)
+        spend(_SPENT_PER_ORIGIN * len(lineage.origins))
+        found = frozenset(place for origin in lineage.origins for place in self._elements(origin))
+        return self._noted("elements", Lineage(origins=found or lineage.origins), lineage)
 
-    def child(self, nature: Nature, key: str) -> Nature:
-        """Return the nature of the value at a key; of several paths only those where a value may exist are followed."""
-        spend(_SPENT_PER_ORIGIN * len(nature.origins))
-        every = below(nature, (key,))
+    def child(self, lineage: Lineage, key: str) -> Lineage:
+        """Return the lineage of the value at a key; of several paths only those where a value may exist are followed."""
+        spend(_SPENT_PER_ORIGIN * len(lineage.origins))
+        every = below(lineage, (key,))
         if len(every.origins) == 1:
             return every
         found = frozenset(
-            origin for origin in every.origins if self._kinds(Nature(origins=frozenset({origin}))) != NO_KINDS
+            origin for origin in every.origins if self._kinds(Lineage(origins=frozenset({origin}))) != NO_KINDS
         )
-        return self._noted("child", Nature(origins=found or every.origins), nature, key)
+        return self._noted("child", Lineage(origins=found or every.origins), lineage, key)
 
     def _elements(self, origin: Origin) -> Iterator[Origin]:
         shape = self.shapes.get(origin.stream)
@@ -118,9 +118,9 @@ class Records(msgspec.Struct):
         self.facts[asked, about] = said
         return said
 
-    def _kinds(self, nature: Nature) -> frozenset[ValueKind] | None:
+    def _kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
         found: set[ValueKind] = set()
-        for origin in nature.origins:
+        for origin in lineage.origins:
             shape = self.shapes.get(origin.stream)
             kinds = shape.stored_kinds(origin.path) if shape is not None else None
             if kinds is None:
@@ -128,9 +128,9 @@ class Records(msgspec.Struct):
             found |= kinds
         return frozenset(found)
 
-    def _depth(self, nature: Nature) -> int | None:
+    def _depth(self, lineage: Lineage) -> int | None:
         longest = 0
-        for origin in nature.origins:
+        for origin in lineage.origins:
             shape = self.shapes.get(origin.stream)
             whole = (shape.whole or shape) if shape is not None else None
             if whole is None or whole.unlisted:
@@ -140,13 +140,13 @@ class Records(msgspec.Struct):
             longest = max(longest, max(lengths, default=0))
         return longest
 
-    def _keys(self, nature: Nature) -> tuple[str, ...]:
-        found = {key for origin in nature.origins for key in self._children(origin)}
+    def _keys(self, lineage: Lineage) -> tuple[str, ...]:
+        found = {key for origin in lineage.origins for key in self._children(origin)}
         return tuple(sorted(found - {ELEMENT}))
 
-    def _keys_for(self, nature: Nature, name: str) -> tuple[str, ...]:
+    def _keys_for(self, lineage: Lineage, name: str) -> tuple[str, ...]:
         cleaned = _cleaned(name)
-        alike = [key for key in self._keys(nature) if _cleaned(key) == cleaned]
+        alike = [key for key in self._keys(lineage) if _cleaned(key) == cleaned]
         return tuple(sorted(alike, key=lambda key: (key != name, key.lower() != name.lower(), key)))
 
     def _is_unseen(self, origin: Origin) -> bool:
@@ -191,15 +191,15 @@ def _by_length(path: Path) -> tuple[int, Path]:
     return len(path), path
 
 
-def below(nature: Nature, steps: Iterable[str]) -> Nature:
-    """Return the nature of the value at a path below."""
+def below(lineage: Lineage, steps: Iterable[str]) -> Lineage:
+    """Return the lineage of the value at a path below."""
     further = tuple(steps)
-    return Nature(origins=frozenset(Origin(origin.stream, origin.path + further) for origin in nature.origins))
+    return Lineage(origins=frozenset(Origin(origin.stream, origin.path + further) for origin in lineage.origins))
 
 
-def joined(natures: Iterable[Nature]) -> Nature:
-    """Return the nature of a value that is one of several."""
-    return Nature(origins=frozenset(origin for nature in natures for origin in nature.origins))
+def joined(lineages: Iterable[Lineage]) -> Lineage:
+    """Return the lineage of a value that is one of several."""
+    return Lineage(origins=frozenset(origin for lineage in lineages for origin in lineage.origins))
 
 
 def still_hold(facts: Facts, shapes: Mapping[str, Shape]) -> bool:

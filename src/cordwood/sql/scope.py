@@ -18,14 +18,14 @@ class Origin(msgspec.Struct, frozen=True):
     path: Path
 
 
-class Nature(msgspec.Struct, frozen=True):
+class Lineage(msgspec.Struct, frozen=True):
     """The known properties of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
 
     origins: frozenset[Origin] = frozenset()
-    fields: "tuple[tuple[str, Nature], ...]" = ()
-    element: "Nature | None" = None
+    fields: "tuple[tuple[str, Lineage], ...]" = ()
+    element: "Lineage | None" = None
 
-    def __deepcopy__(self, _memo: object) -> "Nature":
+    def __deepcopy__(self, _memo: object) -> "Lineage":
         """Return the same object: it is immutable, and copies of a node share it."""
         return self
 
@@ -34,7 +34,7 @@ class Nature(msgspec.Struct, frozen=True):
         return bool(self.origins)
 
 
-PLAIN = Nature()
+NO_LINEAGE = Lineage()
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -45,48 +45,48 @@ class Field(msgspec.Struct, frozen=True):
 
     name: str
     value: exp.Expr
-    nature: Nature = PLAIN
+    lineage: Lineage = NO_LINEAGE
     repeated: bool = False
 
     def expression(self) -> exp.Expr:
-        made = fresh(self.value)
-        made.meta["nature"] = self.nature
-        return made
+        copy = copy_value(self.value)
+        copy.meta["lineage"] = self.lineage
+        return copy
 
 
-def fresh(value: exp.Expr) -> exp.Expr:
+def copy_value(value: exp.Expr) -> exp.Expr:
     """Return a copy. Columns and paths, which are copied most, are constructed directly, which is cheaper."""
     if is_event_path(value):
-        return event_path(fresh(path_value(value)), path_steps(value))
+        return event_path(copy_value(path_value(value)), path_steps(value))
     if not isinstance(value, exp.Column):
         return copied(value)
     spend(len(value.args) + 1)
     parts = {key: exp.Identifier(this=part.this, quoted=True) for key, part in value.args.items() if part is not None}
-    made = exp.Column(**parts)
-    made.type = value.type
-    return made
+    column = exp.Column(**parts)
+    column.type = value.type
+    return column
 
 
 class Relation(msgspec.Struct):
     """A relation of FROM. `record` is the value of its alias if it is an unnested element.
 
-    `extras` is set for a stream: any name that is not a column is a key of its events. `dotted` is the whole name of a
+    `extra_keys` is set for a stream: any name that is not a column is a key of its events. `qualified_name` is the whole name of a
     stream without an alias, which in backquotes may qualify a column.
     """
 
     name: str
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
     record: Field | None = None
-    extras: Field | None = None
-    dotted: str = ""
+    extra_keys: Field | None = None
+    qualified_name: str = ""
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def qualifiers(self) -> tuple[str, ...]:
         """The names that may qualify a column of it, in lower case."""
-        return (self.name.lower(), self.dotted.lower()) if self.dotted else (self.name.lower(),)
+        return (self.name.lower(), self.qualified_name.lower()) if self.qualified_name else (self.name.lower(),)
 
 
-class Merged(msgspec.Struct, frozen=True):
+class MergedColumn(msgspec.Struct, frozen=True):
     """A merged column of USING: it replaces those of its `owners`; a star has it before the relation at index `at`."""
 
     column: Field
@@ -99,117 +99,117 @@ class Scope(msgspec.Struct):
 
     parent: "Scope | None" = None
     relations: list[Relation] = msgspec.field(default_factory=list)
-    merged: list[Merged] = msgspec.field(default_factory=list)
+    merged: list[MergedColumn] = msgspec.field(default_factory=list)
 
     def relation(self, name: str) -> Relation | None:
         lower = name.lower()
-        return next((one for one in self.relations if lower in one.names), None)
+        return next((relation for relation in self.relations if lower in relation.qualifiers), None)
 
     def columns(self, name: str) -> list[tuple[Relation, Field]]:
         """Return the columns of this name with their relations; a merged column once, with its first relation."""
         lower = name.lower()
         found: list[tuple[Relation, Field]] = []
-        told: set[int] = set()
+        returned_ids: set[int] = set()
         for relation in self.relations:
-            one = self.merged_in(relation, lower)
-            column = relation.fields.get(lower) if one is None else one.column
-            if column is not None and id(one) not in told:
+            merged = self.merged_in(relation, lower)
+            column = relation.fields.get(lower) if merged is None else merged.column
+            if column is not None and id(merged) not in returned_ids:
                 found.append((relation, column))
-            told.update([id(one)] if one is not None else [])
+            returned_ids.update([id(merged)] if merged is not None else [])
         return found
 
-    def merged_in(self, relation: Relation, name: str) -> Merged | None:
+    def merged_in(self, relation: Relation, name: str) -> MergedColumn | None:
         """Return the merged column that the relation's column of this name is part of; None if it is not merged."""
         lower, owner = name.lower(), relation.name.lower()
-        same = (one for one in self.merged if one.column.name.lower() == lower and owner in one.owners)
-        return next(same, None)
+        matches = (merged for merged in self.merged if merged.column.name.lower() == lower and owner in merged.owners)
+        return next(matches, None)
 
 
-def nature_of(node: exp.Expr) -> Nature:
-    """Return the nature of a resolved expression's value."""
-    known = node.meta_get("nature")
-    if isinstance(known, Nature):
+def lineage_of(node: exp.Expr) -> Lineage:
+    """Return the lineage of a resolved expression's value."""
+    known = node.meta_get("lineage")
+    if isinstance(known, Lineage):
         return known
-    derive = _DERIVED.get(type(node))
-    return derive(node) if derive else PLAIN
+    derive = _LINEAGE_BY_NODE.get(type(node))
+    return derive(node) if derive else NO_LINEAGE
 
 
-def _of_this(node: exp.Expr) -> Nature:
-    return nature_of(node.this)
+def _lineage_of_this(node: exp.Expr) -> Lineage:
+    return lineage_of(node.this)
 
 
-def _of_struct(node: exp.Expr) -> Nature:
-    return Nature(fields=tuple(_struct_field(part) for part in node.expressions))
+def _lineage_of_struct(node: exp.Expr) -> Lineage:
+    return Lineage(fields=tuple(_struct_field(part) for part in node.expressions))
 
 
-def _struct_field(part: exp.Expr) -> tuple[str, Nature]:
+def _struct_field(part: exp.Expr) -> tuple[str, Lineage]:
     if isinstance(part, exp.PropertyEQ):
-        return part.this.name, nature_of(part.expression)
-    return part.alias_or_name, nature_of(part)
+        return part.this.name, lineage_of(part.expression)
+    return part.alias_or_name, lineage_of(part)
 
 
-def _of_array(node: exp.Expr) -> Nature:
+def _lineage_of_array(node: exp.Expr) -> Lineage:
     first = node.expressions[0] if node.expressions else None
     if isinstance(first, exp.Query):
-        return Nature(element=_of_query(first))
-    return Nature(element=nature_of(first) if first is not None else PLAIN)
+        return Lineage(element=_lineage_of_query(first))
+    return Lineage(element=lineage_of(first) if first is not None else NO_LINEAGE)
 
 
-def _of_query(node: exp.Expr) -> Nature:
-    """Return the nature of a scalar sub-query, or of a query AS STRUCT."""
+def _lineage_of_query(node: exp.Expr) -> Lineage:
+    """Return the lineage of a scalar sub-query, or of a query AS STRUCT."""
     query = node
     while not isinstance(query, exp.Select):
         query = query.this
     if query.args.get("kind") == "STRUCT":
-        return Nature(fields=tuple((item.alias_or_name, nature_of(item)) for item in query.expressions))
-    return nature_of(query.expressions[0]) if query.expressions else PLAIN
+        return Lineage(fields=tuple((item.alias_or_name, lineage_of(item)) for item in query.expressions))
+    return lineage_of(query.expressions[0]) if query.expressions else NO_LINEAGE
 
 
-def _of_bracket(node: exp.Expr) -> Nature:
-    inner = nature_of(node.this)
-    return inner.element or PLAIN
+def _lineage_of_bracket(node: exp.Expr) -> Lineage:
+    inner = lineage_of(node.this)
+    return inner.element or NO_LINEAGE
 
 
-def _of_cast(node: exp.Expr) -> Nature:
-    return _of_type(node.args["to"])
+def _lineage_of_cast(node: exp.Expr) -> Lineage:
+    return _lineage_of_type(node.args["to"])
 
 
-def _of_type(type_: exp.Expr) -> Nature:
+def _lineage_of_type(type_: exp.Expr) -> Lineage:
     if type_.this == exp.DType.STRUCT:
         parts = [part for part in type_.expressions if isinstance(part, exp.ColumnDef)]
-        return Nature(fields=tuple((part.name, _of_type(part.args["kind"])) for part in parts))
+        return Lineage(fields=tuple((part.name, _lineage_of_type(part.args["kind"])) for part in parts))
     if type_.this == exp.DType.ARRAY and type_.expressions:
-        return Nature(element=_of_type(type_.expressions[0]))
-    return PLAIN
+        return Lineage(element=_lineage_of_type(type_.expressions[0]))
+    return NO_LINEAGE
 
 
-def _of_dot(node: exp.Expr) -> Nature:
-    wanted = node.expression.name.lower()
-    fields = nature_of(node.this).fields
-    return next((nature for name, nature in fields if name.lower() == wanted), PLAIN)
+def _lineage_of_dot(node: exp.Expr) -> Lineage:
+    field_name = node.expression.name.lower()
+    fields = lineage_of(node.this).fields
+    return next((lineage for name, lineage in fields if name.lower() == field_name), NO_LINEAGE)
 
 
-def _of_aggregated(node: exp.Expr) -> Nature:
-    return Nature(element=nature_of(node.this))
+def _lineage_of_aggregated(node: exp.Expr) -> Lineage:
+    return Lineage(element=lineage_of(node.this))
 
 
-_DERIVED: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Nature]]] = {
-    exp.Alias: _of_this,
-    exp.Paren: _of_this,
-    exp.AnyValue: _of_this,
-    exp.Max: _of_this,
-    exp.Min: _of_this,
-    exp.Distinct: lambda node: nature_of(node.expressions[0]) if node.expressions else PLAIN,
-    exp.Coalesce: _of_this,
-    exp.Struct: _of_struct,
-    exp.Array: _of_array,
-    exp.Subquery: _of_query,
-    exp.Bracket: _of_bracket,
-    exp.Cast: _of_cast,
-    exp.Dot: _of_dot,
-    exp.ArrayAgg: _of_aggregated,
-    exp.Order: _of_this,
-    exp.Limit: _of_this,
-    exp.IgnoreNulls: _of_this,
-    exp.RespectNulls: _of_this,
+_LINEAGE_BY_NODE: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Lineage]]] = {
+    exp.Alias: _lineage_of_this,
+    exp.Paren: _lineage_of_this,
+    exp.AnyValue: _lineage_of_this,
+    exp.Max: _lineage_of_this,
+    exp.Min: _lineage_of_this,
+    exp.Distinct: lambda node: lineage_of(node.expressions[0]) if node.expressions else NO_LINEAGE,
+    exp.Coalesce: _lineage_of_this,
+    exp.Struct: _lineage_of_struct,
+    exp.Array: _lineage_of_array,
+    exp.Subquery: _lineage_of_query,
+    exp.Bracket: _lineage_of_bracket,
+    exp.Cast: _lineage_of_cast,
+    exp.Dot: _lineage_of_dot,
+    exp.ArrayAgg: _lineage_of_aggregated,
+    exp.Order: _lineage_of_this,
+    exp.Limit: _lineage_of_this,
+    exp.IgnoreNulls: _lineage_of_this,
+    exp.RespectNulls: _lineage_of_this,
 }

@@ -62,12 +62,12 @@ class Alternative(msgspec.Struct, frozen=True):
 class Lowered(msgspec.Struct, frozen=True):
     """A query lowered to the target's SQL, ready to be printed.
 
-    `tree` reads all events and redacts; `others` are equivalent for states of the store in which less suffices.
+    `tree` reads all events and redacts; `alternatives` are equivalent for states of the store in which less suffices.
     """
 
     tree: exp.Expr
     resolved: Resolved
-    others: tuple[Alternative, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -115,8 +115,8 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
         It covers fields that are added later as well, and is equal only for equal statements.
         """
-        said = msgspec.structs.replace(self, facts={})
-        return sha256(msgspec.msgpack.encode(said, order="deterministic")).digest()
+        digested = msgspec.structs.replace(self, facts={})
+        return sha256(msgspec.msgpack.encode(digested, order="deterministic")).digest()
 
 
 class Question(msgspec.Struct, frozen=True):

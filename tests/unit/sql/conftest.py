@@ -16,7 +16,7 @@ from cordwood.sql.compile import Program, read_endpoint
 from cordwood.sql.draft import Printed
 from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.parse import parse
-from cordwood.sql.resolve.entry import resolve_saved, resolve_visiting
+from cordwood.sql.resolve.entry import resolve_sandbox, resolve_saved
 from cordwood.sql.stages import Lowered, Resolved
 from cordwood.sql.target import StreamTable
 
@@ -121,7 +121,7 @@ def spelled_out(tree: exp.Expr) -> exp.Expr:
 
 @pytest.fixture
 def resolve(program: Program, target: PlainTarget) -> Callable[[str], Resolved]:
-    return lambda text: resolve_visiting(program, admit(parse(text)), target, SHAPES)
+    return lambda text: resolve_sandbox(program, admit(parse(text)), target, SHAPES)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program
 from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
-from cordwood.sql.resolve.entry import resolve_visiting
+from cordwood.sql.resolve.entry import resolve_sandbox
 from cordwood.sql.stages import Resolved
 from cordwood.sql.target import Target
 
@@ -271,6 +271,6 @@ def test_keys_that_senders_chose_do_not_crowd_out_the_names_that_can_be_written(
     ):
         text = f"select {written} from edge_logs cross join unnest(metadata) as m"
         with pytest.raises(UnknownName) as refused:
-            resolve_visiting(program, admit(parse(text)), target, shapes)
+            resolve_sandbox(program, admit(parse(text)), target, shapes)
         assert str(refused.value.hint).startswith(hint)
         assert "plain" in str(refused.value.hint)

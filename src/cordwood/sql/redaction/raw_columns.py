@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.model.shape import ELEMENT, Path, ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.records import Records
-from cordwood.sql.scope import Nature, Origin
+from cordwood.sql.scope import Lineage, Origin
 
 # A tenant may know its own name; all other texts are redacted.
 _PLAIN_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
@@ -91,7 +91,7 @@ Sources = dict[str, Source]
 
 def kinds_at(place: Place, records: Records) -> frozenset[ValueKind]:
     """Return the kinds seen at a place; all kinds if unknown."""
-    kinds = records.kinds(Nature(origins=frozenset({Origin(*place)})))
+    kinds = records.kinds(Lineage(origins=frozenset({Origin(*place)})))
     return _ANY if kinds is None else kinds
 
 

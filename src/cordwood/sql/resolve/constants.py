@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.budget import copied
-from cordwood.sql.scope import Field, Relation, nature_of
+from cordwood.sql.scope import Field, Relation, lineage_of
 
 # Marks a value that replaces its column's name.
 FOLDED: Final = "folded"
@@ -15,33 +15,33 @@ _CLAUSES: Final = (
 )  # fmt: skip
 # Expressions that use a sub-query's rows, not its value.
 _SETS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
-_MANY: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
+_MULTI_ROW: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
 
-def constants(query: exp.Expr) -> dict[str, exp.Expr] | None:
+def constant_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of a resolved query that is one row of values, by name; None for any other query."""
     if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _CLAUSES):
         return None
     items = query.expressions
-    if any(not isinstance(item, exp.Alias) or item.find(*_MANY) for item in items):
+    if any(not isinstance(item, exp.Alias) or item.find(*_MULTI_ROW) for item in items):
         return None
     return {item.alias: item.this for item in items}
 
 
-def as_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
+def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
     """Return a relation that is in no FROM: its columns are the values themselves."""
     return Relation(
-        alias, {name.lower(): Field(name, _folded(value), nature_of(value)) for name, value in columns.items()}
+        alias, {name.lower(): Field(name, _mark_folded(value), lineage_of(value)) for name, value in columns.items()}
     )
 
 
-def _folded(value: exp.Expr) -> exp.Expr:
-    made = exp.Paren(this=copied(value))
-    made.meta[FOLDED] = True
-    return made
+def _mark_folded(value: exp.Expr) -> exp.Expr:
+    paren = exp.Paren(this=copied(value))
+    paren.meta[FOLDED] = True
+    return paren
 
 
-def are_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
+def are_group_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
     """Return whether rows are grouped by one of these columns, where a constant would be an ordinal or invalid."""
     if select is None or select.args.get("group") is None:
         return False
@@ -50,27 +50,27 @@ def are_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
         return True
     # A name that is also a select alias becomes its ordinal.
     selected = {item.alias_or_name.lower() for item in select.expressions}
-    keys = set().union(*(_named(key, selected) for key in group.find_all(exp.Column)))
+    keys = set().union(*(_names_in(key, selected) for key in group.find_all(exp.Column)))
     return not keys.isdisjoint(name.lower() for name in columns)
 
 
-def _named(column: exp.Column, selected: set[str]) -> set[str]:
+def _names_in(column: exp.Column, selected: set[str]) -> set[str]:
     parts = {part.name.lower() for part in column.parts}
     return parts if column.table else parts - selected
 
 
-def scalar(holder: exp.Expr) -> exp.Expr | None:
+def constant_scalar(sub_query: exp.Expr) -> exp.Expr | None:
     """Return the value of a resolved scalar sub-query that reads nothing; None for any other."""
-    if isinstance(holder.parent, _SETS) or holder.args.get("limit") is not None:
+    if isinstance(sub_query.parent, _SETS) or sub_query.args.get("limit") is not None:
         return None
-    return row_value(holder.this)
+    return row_value(sub_query.this)
 
 
 def row_value(query: exp.Expr) -> exp.Expr | None:
     """Return the parenthesised value of a resolved query that has one row and no FROM; None for any other query."""
     if str(query.args.get("kind") or "").upper() == "STRUCT":
         return _struct_of(query)
-    columns = constants(query)
+    columns = constant_columns(query)
     if columns is None or len(columns) != 1:
         return None
     return exp.Paren(this=copied(next(iter(columns.values()))))
@@ -79,7 +79,7 @@ def row_value(query: exp.Expr) -> exp.Expr | None:
 def _struct_of(query: exp.Expr) -> exp.Expr | None:
     clauses = [clause for clause in _CLAUSES if clause != "kind"]
     items = query.expressions
-    if any(query.args.get(clause) for clause in clauses) or any(item.find(*_MANY) for item in items):
+    if any(query.args.get(clause) for clause in clauses) or any(item.find(*_MULTI_ROW) for item in items):
         return None
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(item.alias_or_name, quoted=True), expression=copied(item.unalias()))

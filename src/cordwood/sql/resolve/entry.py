@@ -10,10 +10,10 @@ from cordwood.sql.budget import copied
 from cordwood.sql.draft import Printed
 from cordwood.sql.program import Program
 from cordwood.sql.records import Records
-from cordwood.sql.resolve.ordering import settle_orders
-from cordwood.sql.resolve.queries import read_cte, resolve_query
-from cordwood.sql.resolve.tables import as_table, told_apart
-from cordwood.sql.resolve.work import Cte, Names, Work
+from cordwood.sql.resolve.ordering import remove_inner_orders
+from cordwood.sql.resolve.queries import resolve_cte, resolve_query
+from cordwood.sql.resolve.resolution import Cte, CteScope, Resolution
+from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
 from cordwood.sql.stages import Admitted, Lowered, Resolved
 from cordwood.sql.target import StreamTable, Target, table_of_its_name
 
@@ -22,52 +22,52 @@ class _SubQueries(msgspec.Struct):
     """The endpoint's sub-queries, resolved at their first reference; unreferenced ones cost nothing."""
 
     program: Program
-    owner: Work
-    read: dict[str, exp.Expr] = msgspec.field(default_factory=dict)
-    known: dict[str, Cte] = msgspec.field(default_factory=dict)
-    under_way: list[str] = msgspec.field(default_factory=list)
+    resolution: Resolution
+    resolved: dict[str, exp.Expr] = msgspec.field(default_factory=dict)
+    ctes: dict[str, Cte] = msgspec.field(default_factory=dict)
+    in_progress: list[str] = msgspec.field(default_factory=list)
     endpoints: dict[str, Cte] = msgspec.field(default_factory=dict)
 
-    def demand(self, name: str) -> Cte | None:
+    def resolve(self, name: str) -> Cte | None:
         lower = name.lower()
-        if lower in self.known:
-            _inline(self.read[self.known[lower].name])
-            return self.known[lower]
-        saved = self.program.sub_queries.get(lower)
-        if saved is None or lower in self.under_way:
+        if lower in self.ctes:
+            _mark_inline(self.resolved[self.ctes[lower].name])
+            return self.ctes[lower]
+        sub_query = self.program.sub_queries.get(lower)
+        if sub_query is None or lower in self.in_progress:
             return None
-        self.under_way.append(lower)
-        copy = copied(saved)
-        cte = read_cte(self.owner, copy, Names(), None, recursive=self.program.is_recursive)
-        self.under_way.pop()
-        self.read[cte.name] = copy
-        self.known[lower] = cte
+        self.in_progress.append(lower)
+        copy = copied(sub_query)
+        cte = resolve_cte(self.resolution, copy, CteScope(), None, recursive=self.program.is_recursive)
+        self.in_progress.pop()
+        self.resolved[cte.name] = copy
+        self.ctes[lower] = cte
         return cte
 
-    def demand_endpoint(self, name: str) -> Cte | None:
+    def resolve_endpoint(self, name: str) -> Cte | None:
         """Resolve an endpoint that the query reads, in a scope of its own, to a sub-query before all that read it."""
         if name in self.endpoints:
             return self.endpoints[name]
         included = self.program.included.get(name)
         if included is None:
             return None
-        inner, saved = _owner_within(self.owner, included)
+        inner, sub_queries = _included_resolution(self.resolution, included)
         tree = copied(included.final)
-        is_value = as_table(tree)
-        outputs = told_apart(tree, resolve_query(inner, tree, Names(), None))
-        _prepend(tree, saved)
-        unique = self.owner.unique(name)
-        alias = exp.TableAlias(this=exp.to_identifier(unique, quoted=True))
-        self.read[unique] = exp.CTE(this=tree, alias=alias)
-        self.endpoints[name] = Cte(unique, outputs, is_value=is_value)
+        is_value = drop_select_kind(tree)
+        outputs = make_names_unique(tree, resolve_query(inner, tree, CteScope(), None))
+        _prepend(tree, sub_queries)
+        unique_name = self.resolution.unique_name(name)
+        alias = exp.TableAlias(this=exp.to_identifier(unique_name, quoted=True))
+        self.resolved[unique_name] = exp.CTE(this=tree, alias=alias)
+        self.endpoints[name] = Cte(unique_name, outputs, is_value=is_value)
         return self.endpoints[name]
 
     def names(self) -> tuple[str, ...]:
         """Return the names of those that were referenced, in the order of the endpoint."""
-        return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.known)
+        return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.ctes)
 
 
-def _inline(cte: exp.Expr) -> None:
+def _mark_inline(cte: exp.Expr) -> None:
     """Inline a filter with several readers, because running it with each reader's predicates is cheaper."""
     query = cte.this
     if isinstance(query, exp.Select) and not any(query.args.get(key) for key in ("group", "distinct", "limit")):
@@ -75,93 +75,95 @@ def _inline(cte: exp.Expr) -> None:
 
 
 def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
-    owner, saved = _owner(program, target, shapes)
+    resolution, sub_queries = _start_resolution(program, target, shapes)
     tree = copied(program.final)
-    as_table(tree)
-    resolve_query(owner, tree, Names(), None)
-    return _resolved(owner, saved, tree)
+    drop_select_kind(tree)
+    resolve_query(resolution, tree, CteScope(), None)
+    return _finish(resolution, sub_queries, tree)
 
 
-def resolve_visiting(program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
-    owner, saved = _owner(program, target, shapes)
-    visitor = msgspec.structs.replace(owner, text=admitted.text, may_read_streams=False)
-    as_table(admitted.tree)
-    resolve_query(visitor, admitted.tree, Names(), None)
-    return _resolved(visitor, saved, admitted.tree)
+def resolve_sandbox(program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
+    resolution, sub_queries = _start_resolution(program, target, shapes)
+    sandbox = msgspec.structs.replace(resolution, text=admitted.text, may_read_streams=False)
+    drop_select_kind(admitted.tree)
+    resolve_query(sandbox, admitted.tree, CteScope(), None)
+    return _finish(sandbox, sub_queries, admitted.tree)
 
 
-def resolve_alone(admitted: Admitted, target: Target) -> Resolved:
-    work = Work(admitted.text, target, Records({}), {}, resolve_query, is_timeless=True)
-    as_table(admitted.tree)
-    resolve_query(work, admitted.tree, Names(), None)
-    settle_orders(admitted.tree)
+def resolve_standalone(admitted: Admitted, target: Target) -> Resolved:
+    resolution = Resolution(admitted.text, target, Records({}), {}, resolve_query, keeps_time_functions=True)
+    drop_select_kind(admitted.tree)
+    resolve_query(resolution, admitted.tree, CteScope(), None)
+    remove_inner_orders(admitted.tree)
     return Resolved(admitted.tree, admitted.text)
 
 
-def try_all(program: Program, streams: Collection[str] | None) -> None:
+def check_endpoint(program: Program, streams: Collection[str] | None) -> None:
     """Resolve the whole endpoint with empty shapes; an error here would be raised for any request."""
-    owner, saved = _owner(program, _Outline(), {})
-    owner.known_streams = frozenset(streams) if streams is not None else None
+    resolution, sub_queries = _start_resolution(program, _OutlineTarget(), {})
+    resolution.known_streams = frozenset(streams) if streams is not None else None
     for name in program.sub_queries:
-        saved.demand(name)
-    resolve_query(owner, copied(program.final), Names(), None)
+        sub_queries.resolve(name)
+    resolve_query(resolution, copied(program.final), CteScope(), None)
 
 
-def _owner(program: Program, target: Target, shapes: Mapping[str, Shape]) -> tuple[Work, _SubQueries]:
-    owner = Work(
+def _start_resolution(program: Program, target: Target, shapes: Mapping[str, Shape]) -> tuple[Resolution, _SubQueries]:
+    resolution = Resolution(
         program.endpoint.sql,
         target,
         Records(shapes),
         program.parameters,
         resolve_query,
         may_read_streams=True,
-        offered=program.names,
+        sub_query_names=program.names,
     )
-    return owner, _attached(owner, program)
+    return resolution, _attach(resolution, program)
 
 
-def _owner_within(owner: Work, program: Program) -> tuple[Work, _SubQueries]:
+def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueries]:
     """Return the state that resolves an included endpoint: its own text, names and parameters, and shared columns."""
     inner = msgspec.structs.replace(
-        owner, text=program.endpoint.sql, parameters=program.parameters, offered=program.names
+        resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.names
     )
-    return inner, _attached(inner, program)
+    return inner, _attach(inner, program)
 
 
-def _attached(owner: Work, program: Program) -> _SubQueries:
-    saved = _SubQueries(program, owner)
-    owner.demand = saved.demand
-    owner.demand_endpoint = saved.demand_endpoint
-    return saved
+def _attach(resolution: Resolution, program: Program) -> _SubQueries:
+    """Let the resolution find the sub-queries of the program, and the endpoints that it reads."""
+    sub_queries = _SubQueries(program, resolution)
+    resolution.find_sub_query = sub_queries.resolve
+    resolution.find_endpoint = sub_queries.resolve_endpoint
+    return sub_queries
 
 
-def _prepend(tree: exp.Expr, saved: _SubQueries) -> None:
+def _prepend(tree: exp.Expr, sub_queries: _SubQueries) -> None:
     """Add the resolved sub-queries of the endpoint before those of the query."""
-    if not saved.read:
+    if not sub_queries.resolved:
         return
-    own = tree.args.get("with_")
-    ctes = [*saved.read.values(), *(own.expressions if own is not None else [])]
-    recursive = saved.program.is_recursive or bool(own is not None and own.args.get("recursive"))
+    own_with = tree.args.get("with_")
+    ctes = [*sub_queries.resolved.values(), *(own_with.expressions if own_with is not None else [])]
+    recursive = sub_queries.program.is_recursive or bool(own_with is not None and own_with.args.get("recursive"))
     tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
 
 
-def _resolved(work: Work, saved: _SubQueries, tree: exp.Expr) -> Resolved:
+def _finish(resolution: Resolution, sub_queries: _SubQueries, tree: exp.Expr) -> Resolved:
     """Return the resolved query, with the sub-queries that it references before those of its own."""
-    _prepend(tree, saved)
-    settle_orders(tree)
+    _prepend(tree, sub_queries)
+    remove_inner_orders(tree)
     return Resolved(
         tree,
-        work.text,
-        sub_queries=saved.names(),
+        resolution.text,
+        sub_queries=sub_queries.names(),
         unseen_paths=tuple(
-            path if meant is None else f"{path}; did you mean {meant}?" for path, meant in work.records.unseen.items()
+            path if suggestion is None else f"{path}; did you mean {suggestion}?"
+            for path, suggestion in resolution.records.unseen.items()
         ),
-        streams=tuple(work.streams),
-        facts=work.records.facts,
+        streams=tuple(resolution.streams),
+        facts=resolution.records.facts,
     )
 
 
-class _Outline:
+class _OutlineTarget:
     """A target for checks in which only names matter."""
 
     name = "outline"

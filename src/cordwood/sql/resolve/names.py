@@ -11,176 +11,180 @@ from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import KINDS, WHOLE_EXTRAS, event_path, root_and_steps
 from cordwood.sql.records import joined
-from cordwood.sql.resolve.work import Work
-from cordwood.sql.scope import PLAIN, Field, Nature, Origin, Relation, Scope, fresh, nature_of
+from cordwood.sql.resolve.resolution import Resolution
+from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, copy_value, lineage_of
 
 Parts = Sequence[exp.Identifier]
 
 
-def meaning(work: Work, parts: Parts, scope: Scope | None) -> exp.Expr:
+def resolve_name(resolution: Resolution, parts: Parts, scope: Scope | None) -> exp.Expr:
     """Return the expression to which a name refers.
 
     Inner scopes take precedence, and names that were seen over names that are only possible.
     """
-    outer = scope
-    while outer is not None:
-        found = _seen(work, parts, outer)
-        if found is not None:
-            return found
-        outer = outer.parent
-    outer = scope
-    while outer is not None:
-        found = _possible(work, parts, outer)
-        if found is not None:
-            return found
-        outer = outer.parent
-    raise unknown(work, parts, scope)
+    current = scope
+    while current is not None:
+        resolved = _resolve_known(resolution, parts, current)
+        if resolved is not None:
+            return resolved
+        current = current.parent
+    current = scope
+    while current is not None:
+        resolved = _resolve_unseen(resolution, parts, current)
+        if resolved is not None:
+            return resolved
+        current = current.parent
+    raise unknown_name(resolution, parts, scope)
 
 
-def _seen(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
+def _resolve_known(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
     first = parts[0].name
     relation = scope.relation(first)
     if relation is not None:
-        found = _of_relation(work, parts, relation)
-        if found is not None:
-            return found
-    column = _column(work, parts[0], scope)
+        resolved = _resolve_in_relation(resolution, parts, relation)
+        if resolved is not None:
+            return resolved
+    column = _find_column(resolution, parts[0], scope)
     if column is not None:
-        return access(work, column.expression(), parts[1:])
+        return access_fields(resolution, column.expression(), parts[1:])
     if relation is not None and len(parts) == 1:
-        return _whole_row(work, relation)
+        return _row_struct(resolution, relation)
     if relation is not None:
-        raise _no_column(work, parts[1], relation)
-    return _record_field(work, parts, scope)
+        raise _unknown_column(resolution, parts[1], relation)
+    return _record_field(resolution, parts, scope)
 
 
-def _of_relation(work: Work, parts: Parts, relation: Relation) -> exp.Expr | None:
+def _resolve_in_relation(resolution: Resolution, parts: Parts, relation: Relation) -> exp.Expr | None:
     """Resolve `alias.column…`, `alias.key…` of an unnested record, or the record itself; None for other names."""
     if len(parts) == 1:
         return relation.record.expression() if relation.record is not None else None
-    if parts[1].meta_get(WHOLE_EXTRAS) and relation.extras is not None:
-        return relation.extras.expression()
+    if parts[1].meta_get(WHOLE_EXTRAS) and relation.extra_keys is not None:
+        return relation.extra_keys.expression()
     column = relation.fields.get(parts[1].name.lower())
     if column is not None:
-        _check_single(work, parts[1], column)
-        return access(work, column.expression(), parts[2:])
+        _check_single(resolution, parts[1], column)
+        return access_fields(resolution, column.expression(), parts[2:])
     if relation.record is not None:
-        return access(work, relation.record.expression(), parts[1:])
-    if relation.extras is not None:
-        return access(work, relation.extras.expression(), parts[1:])
+        return access_fields(resolution, relation.record.expression(), parts[1:])
+    if relation.extra_keys is not None:
+        return access_fields(resolution, relation.extra_keys.expression(), parts[1:])
     return None
 
 
-def _column(work: Work, name: exp.Identifier, scope: Scope) -> Field | None:
-    found = scope.columns(name.name)
-    if len(found) > 1:
-        raise ambiguous(work, name, found)
-    if found:
-        _check_single(work, name, found[0][1])
-    return found[0][1] if found else None
+def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> Field | None:
+    columns = scope.columns(name.name)
+    if len(columns) > 1:
+        raise ambiguous_name(resolution, name, columns)
+    if columns:
+        _check_single(resolution, name, columns[0][1])
+    return columns[0][1] if columns else None
 
 
-def ambiguous(work: Work, name: exp.Identifier, found: Sequence[tuple[Relation, Field]]) -> AmbiguousName:
-    owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in found)
+def ambiguous_name(
+    resolution: Resolution, name: exp.Identifier, candidates: Sequence[tuple[Relation, Field]]
+) -> AmbiguousName:
+    owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in candidates)
     return AmbiguousName(
-        f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=work.span(name)
+        f'"{name.name}" is ambiguous: it is {owners}.', hint="Write one of them.", span=resolution.span(name)
     )
 
 
-def _check_single(work: Work, name: exp.Identifier, column: Field) -> None:
+def _check_single(resolution: Resolution, name: exp.Identifier, column: Field) -> None:
     if column.repeated:
         raise AmbiguousName(
             f'"{name.name}" is ambiguous: several columns have this name.',
             hint="Give them names of their own where they are selected.",
-            span=work.span(name),
+            span=resolution.span(name),
         )
 
 
-def _whole_row(work: Work, relation: Relation) -> exp.Expr:
+def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
     """Return a table's row as a struct, to which its alias alone refers."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.expression())
-        for column in (*relation.fields.values(), *extra_fields(work, relation))
+        for column in (*relation.fields.values(), *extra_fields(resolution, relation))
     ]
     return exp.Struct(expressions=fields)
 
 
-def extra_fields(work: Work, relation: Relation) -> Iterator[Field]:
+def extra_fields(resolution: Resolution, relation: Relation) -> Iterator[Field]:
     """Yield the keys of a stream's events that are not columns of the table."""
-    if relation.extras is None:
+    if relation.extra_keys is None:
         return
-    for name in work.records.keys(relation.extras.nature):
+    for name in resolution.records.keys(relation.extra_keys.lineage):
         if name.lower() not in relation.fields:
-            value = access(work, relation.extras.expression(), [exp.to_identifier(name, quoted=True)])
-            yield Field(name, value, nature_of(value))
+            value = access_fields(resolution, relation.extra_keys.expression(), [exp.to_identifier(name, quoted=True)])
+            yield Field(name, value, lineage_of(value))
 
 
-def _record_field(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
+def _record_field(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
     """Resolve an unqualified name as a field of the only unnested record in scope that has it."""
-    owners = [relation for relation in scope.relations if _exposes(work, relation, parts[0])]
+    owners = [relation for relation in scope.relations if _has_field(resolution, relation, parts[0])]
     if not owners:
         return None
     if len(owners) > 1:
-        both = " and ".join(f"{owner.name}.{parts[0].name}" for owner in owners)
+        candidates = " and ".join(f"{owner.name}.{parts[0].name}" for owner in owners)
         raise AmbiguousName(
-            f'"{parts[0].name}" is ambiguous: it is {both}.', hint="Write one of them.", span=work.span(parts[0])
+            f'"{parts[0].name}" is ambiguous: it is {candidates}.',
+            hint="Write one of them.",
+            span=resolution.span(parts[0]),
         )
-    owner = owners[0].record or owners[0].extras
-    return access(work, owner.expression(), parts) if owner is not None else None
+    owner = owners[0].record or owners[0].extra_keys
+    return access_fields(resolution, owner.expression(), parts) if owner is not None else None
 
 
-def _exposes(work: Work, relation: Relation, name: exp.Identifier) -> bool:
-    record = relation.record or relation.extras
+def _has_field(resolution: Resolution, relation: Relation, name: exp.Identifier) -> bool:
+    record = relation.record or relation.extra_keys
     if record is None:
         return False
-    if record.nature.is_event:
-        return work.records.has(record.nature, name.name, bool(name.quoted))
-    return any(known.lower() == name.name.lower() for known, _ in record.nature.fields)
+    if record.lineage.is_event:
+        return resolution.records.has(record.lineage, name.name, bool(name.quoted))
+    return any(field.lower() == name.name.lower() for field, _ in record.lineage.fields)
 
 
-def _possible(work: Work, parts: Parts, scope: Scope) -> exp.Expr | None:
+def _resolve_unseen(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
     """Resolve a name that was never seen, as a key of a record or of a stream's events."""
     for relation in reversed(scope.relations):
-        keys = _unseen_keys(work, relation)
+        keys = _open_record(resolution, relation)
         if keys is not None:
-            return access(work, keys.expression(), parts)
+            return access_fields(resolution, keys.expression(), parts)
     return None
 
 
-def _unseen_keys(work: Work, relation: Relation) -> Field | None:
+def _open_record(resolution: Resolution, relation: Relation) -> Field | None:
     record = relation.record
-    if record is not None and record.nature.is_event and work.records.is_blank(record.nature):
+    if record is not None and record.lineage.is_event and resolution.records.is_blank(record.lineage):
         return record
-    return relation.extras
+    return relation.extra_keys
 
 
-def access(work: Work, value: exp.Expr, parts: Parts) -> exp.Expr:
+def access_fields(resolution: Resolution, value: exp.Expr, parts: Parts) -> exp.Expr:
     """Return the value of nested fields, one access for each part."""
     for index, part in enumerate(parts):
-        nature = nature_of(value)
-        if nature.is_event:
-            return _path(work, value, nature, parts[index:])
-        value = _dot(work, value, nature, part)
+        lineage = lineage_of(value)
+        if lineage.is_event:
+            return _read_path(resolution, value, lineage, parts[index:])
+        value = _access_field(resolution, value, lineage, part)
     return value
 
 
-def _dot(work: Work, value: exp.Expr, nature: Nature, part: exp.Identifier) -> exp.Expr:
-    known = {name.lower(): (name, inner) for name, inner in reversed(nature.fields)}
-    found = known.get(part.name.lower())
-    if known and found is None:
-        hint = _nearest_hint(part.name, list(dict(nature.fields)))
-        raise UnknownName(f'There is no field "{part.name}" here.', hint=hint, span=work.span(part))
-    if nature is PLAIN and isinstance(value, exp.Column) and _is_scalar(value):
-        raise UnknownName(f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=work.span(part))
-    if found is None:
-        return _field(value, copied(part), PLAIN)
-    return _field(value, exp.to_identifier(found[0], quoted=True), found[1])
+def _access_field(resolution: Resolution, value: exp.Expr, lineage: Lineage, part: exp.Identifier) -> exp.Expr:
+    fields_by_name = {name.lower(): (name, inner) for name, inner in reversed(lineage.fields)}
+    field = fields_by_name.get(part.name.lower())
+    if fields_by_name and field is None:
+        hint = _nearest_hint(part.name, list(dict(lineage.fields)))
+        raise UnknownName(f'There is no field "{part.name}" here.', hint=hint, span=resolution.span(part))
+    if lineage is NO_LINEAGE and isinstance(value, exp.Column) and _is_scalar(value):
+        raise UnknownName(f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=resolution.span(part))
+    if field is None:
+        return _dot_access(value, copied(part), NO_LINEAGE)
+    return _dot_access(value, exp.to_identifier(field[0], quoted=True), field[1])
 
 
-def _field(value: exp.Expr, name: exp.Expr, nature: Nature) -> exp.Expr:
-    made = exp.Dot(this=value, expression=name)
-    made.meta["nature"] = nature
-    return made
+def _dot_access(value: exp.Expr, name: exp.Expr, lineage: Lineage) -> exp.Expr:
+    dot = exp.Dot(this=value, expression=name)
+    dot.meta["lineage"] = lineage
+    return dot
 
 
 def _is_scalar(column: exp.Column) -> bool:
@@ -191,88 +195,90 @@ def _is_scalar(column: exp.Column) -> bool:
 _SCALARS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.TIMESTAMPTZ, exp.DType.BIGINT, exp.DType.BOOLEAN})
 
 
-def _path(work: Work, value: exp.Expr, nature: Nature, parts: Parts) -> exp.Expr:
+def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts: Parts) -> exp.Expr:
     """Return a path into an event: the only function that creates them.
 
     A name that refers to several keys becomes COALESCE of their paths.
     """
-    base, known = root_and_steps(value)
-    paths = [(known, nature)]
+    base, steps = root_and_steps(value)
+    paths = [(steps, lineage)]
     for part in parts:
-        paths = [further for path in paths for further in _step(work, path, part)]
+        paths = [extended for path in paths for extended in _follow_key(resolution, path, part)]
         # Each name whose keys differ only in case or dashes multiplies the paths.
         spend(len(paths))
-    work.records.note_unseen(paths[0][1])
-    made = [_event_path(work, base, path) for path in paths]
-    whole = made[0] if len(made) == 1 else exp.Coalesce(this=made[0], expressions=made[1:])
-    whole.meta["nature"] = joined(of for _, of in paths)
+    resolution.records.note_unseen(paths[0][1])
+    reads = [_make_event_path(resolution, base, path) for path in paths]
+    value_read = reads[0] if len(reads) == 1 else exp.Coalesce(this=reads[0], expressions=reads[1:])
+    value_read.meta["lineage"] = joined(path_lineage for _, path_lineage in paths)
     start = parts[0].meta_get("start")
     if start is not None:
-        whole.meta["start"], whole.meta["end"] = start, parts[-1].meta_get("end", start)
-    return whole
+        value_read.meta["start"], value_read.meta["end"] = start, parts[-1].meta_get("end", start)
+    return value_read
 
 
-def _event_path(work: Work, base: exp.Expr, path: tuple[Path, Nature]) -> exp.Expr:
-    steps, nature = path
-    made = event_path(fresh(base), steps)
-    kinds = made.meta[KINDS] = work.records.kinds(nature)
-    made.meta["only_text"] = kinds == frozenset({ValueKind.TEXT})
-    return made
+def _make_event_path(resolution: Resolution, base: exp.Expr, path: tuple[Path, Lineage]) -> exp.Expr:
+    steps, lineage = path
+    path_read = event_path(copy_value(base), steps)
+    kinds = path_read.meta[KINDS] = resolution.records.kinds(lineage)
+    path_read.meta["only_text"] = kinds == frozenset({ValueKind.TEXT})
+    return path_read
 
 
-def _step(work: Work, path: tuple[Path, Nature], part: exp.Identifier) -> list[tuple[Path, Nature]]:
-    steps, nature = path
-    keys = work.records.keys_for(nature, part.name, bool(part.quoted)) or (part.name,)
-    return [((*steps, key), work.records.child(nature, key)) for key in keys]
+def _follow_key(resolution: Resolution, path: tuple[Path, Lineage], part: exp.Identifier) -> list[tuple[Path, Lineage]]:
+    steps, lineage = path
+    keys = resolution.records.keys_for(lineage, part.name, bool(part.quoted)) or (part.name,)
+    return [((*steps, key), resolution.records.child(lineage, key)) for key in keys]
 
 
-def unknown(work: Work, parts: Parts, scope: Scope | None) -> UnknownName:
+def unknown_name(resolution: Resolution, parts: Parts, scope: Scope | None) -> UnknownName:
     dotted = ".".join(part.name for part in parts)
-    path = _seen_path(work, parts[-1].name, scope)
-    names = visible(work, scope)
+    path = _find_similar_path(resolution, parts[-1].name, scope)
+    names = visible_names(resolution, scope)
     hint = _nearest_hint(parts[0].name, names)
     return UnknownName(
         f'"{dotted}" is unknown here.',
         hint=f"Did you mean {path}?" if path and not (hint or "").startswith("Did") else hint,
-        span=work.span(parts[0]),
+        span=resolution.span(parts[0]),
     )
 
 
-def _seen_path(work: Work, name: str, scope: Scope | None) -> str | None:
+def _find_similar_path(resolution: Resolution, name: str, scope: Scope | None) -> str | None:
     """Return the path of a visible event value whose last step is similar to the name."""
     origins: set[Origin] = set()
     while scope is not None:
         for relation in scope.relations:
-            origins.update(*(column.nature.origins for column in relation.fields.values()))
+            origins.update(*(column.lineage.origins for column in relation.fields.values()))
         scope = scope.parent
-    below = (Origin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
-    return next((found for found in map(work.records.nearest, below) if found), None)
+    candidates = (Origin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
+    return next((similar for similar in map(resolution.records.nearest, candidates) if similar), None)
 
 
-def _no_column(work: Work, part: exp.Identifier, relation: Relation) -> UnknownName:
+def _unknown_column(resolution: Resolution, part: exp.Identifier, relation: Relation) -> UnknownName:
     names = [column.name for column in relation.fields.values()]
     return UnknownName(
-        f'"{relation.name}" has no column "{part.name}".', hint=_nearest_hint(part.name, names), span=work.span(part)
+        f'"{relation.name}" has no column "{part.name}".',
+        hint=_nearest_hint(part.name, names),
+        span=resolution.span(part),
     )
 
 
 # Aliases of relations that the author did not name; the second is sqlglot's, for a step of a pipe.
-UNNAMED: Final = "_unnested"
-_NAMELESS: Final = (UNNAMED, "__tmp")
+UNNEST_ALIAS: Final = "_unnested"
+_GENERATED_ALIASES: Final = (UNNEST_ALIAS, "__tmp")
 
 
-def visible(work: Work, scope: Scope | None) -> list[str]:
+def visible_names(resolution: Resolution, scope: Scope | None) -> list[str]:
     """Return all names that can be referenced in the scope."""
     names: dict[str, None] = {}
     while scope is not None:
         for relation in scope.relations:
             names.update(dict.fromkeys(column.name for column in relation.fields.values()))
-            if not relation.name.startswith(_NAMELESS):
+            if not relation.name.startswith(_GENERATED_ALIASES):
                 names[relation.name] = None
-            record = relation.record or relation.extras
+            record = relation.record or relation.extra_keys
             if record is not None:
-                names.update(dict.fromkeys(work.records.keys(record.nature)))
-                names.update(dict.fromkeys(name for name, _ in record.nature.fields))
+                names.update(dict.fromkeys(resolution.records.keys(record.lineage)))
+                names.update(dict.fromkeys(name for name, _ in record.lineage.fields))
         scope = scope.parent
     return list(names)
 
@@ -285,9 +291,9 @@ def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
     close = closest(name, names)
     if close:
         return f'Did you mean "{close}"?'
-    short = [known for known in names if len(known) <= LONGEST_COMPARED]
-    some = sorted(short, key=lambda known: (not _PLAIN_NAME.fullmatch(known), known))[:12]
-    return f"There are: {', '.join(some)}." if some else None
+    short_names = [candidate for candidate in names if len(candidate) <= LONGEST_COMPARED]
+    shown = sorted(short_names, key=lambda candidate: (not _PLAIN_NAME.fullmatch(candidate), candidate))[:12]
+    return f"There are: {', '.join(shown)}." if shown else None
 
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -5,45 +5,45 @@ from sqlglot import exp
 from cordwood.sql.budget import copied
 
 
-def settle_orders(tree: exp.Expr) -> None:
+def remove_inner_orders(tree: exp.Expr) -> None:
     """Drop ORDER BY from sub-queries; a query without one that passes on a sub-query's rows inherits its ORDER BY."""
-    read = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_read(query, tree)]
-    orders = {id(query): query.args["order"] for query in read if query.args.get("order") is not None}
+    table_queries = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_table_query(query, tree)]
+    orders = {id(query): query.args["order"] for query in table_queries if query.args.get("order") is not None}
     if not orders:
         return
-    if isinstance(tree, exp.Select) and _passes_rows_on(tree):
-        _inherit(tree)
-    for query in read:
+    if isinstance(tree, exp.Select) and _keeps_rows(tree):
+        _inherit_order(tree)
+    for query in table_queries:
         if id(query) in orders:
             query.set("order", None)
 
 
-def _is_read(query: exp.Expr, tree: exp.Expr) -> bool:
+def _is_table_query(query: exp.Expr, tree: exp.Expr) -> bool:
     """Return whether the query is used as a table, without a limit on its rows."""
     if query is tree or query.args.get("limit") is not None or query.args.get("offset") is not None:
         return False
-    holder = query.parent
-    while isinstance(holder, exp.Subquery) and isinstance(holder.parent, exp.Subquery):
-        holder = holder.parent
-    if isinstance(holder, exp.Subquery):
-        return isinstance(holder.parent, (exp.From, exp.Join)) and not holder.args.get("limit")
-    return isinstance(holder, exp.CTE)
+    parent = query.parent
+    while isinstance(parent, exp.Subquery) and isinstance(parent.parent, exp.Subquery):
+        parent = parent.parent
+    if isinstance(parent, exp.Subquery):
+        return isinstance(parent.parent, (exp.From, exp.Join)) and not parent.args.get("limit")
+    return isinstance(parent, exp.CTE)
 
 
-def _passes_rows_on(select: exp.Expr) -> bool:
+def _keeps_rows(select: exp.Expr) -> bool:
     if any(select.args.get(key) for key in ("order", "group", "distinct", "having", "kind")):
         return False
     return not any(item.find(exp.AggFunc) for item in select.expressions)
 
 
-def _inherit(select: exp.Expr) -> None:
+def _inherit_order(select: exp.Expr) -> None:
     from_ = select.args.get("from_")
     source = from_.this if from_ is not None else None
     query = _query_of(source, select)
     order = query.args.get("order") if query is not None else None
     if order is None or query is None or source is None:
         return
-    items = [_outside(ordered, query, source.alias) for ordered in order.expressions]
+    items = [_outer_sort_key(ordered, query, source.alias) for ordered in order.expressions]
     if all(items):
         select.set("order", exp.Order(expressions=items))
 
@@ -57,13 +57,13 @@ def _query_of(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | None:
     return None
 
 
-def _outside(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
+def _outer_sort_key(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
     """Return the sort key over the sub-query's output column; None if it does not output the key."""
     ordinal = ordered.this
     if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
         return None
     name = query.expressions[int(ordinal.this) - 1].alias_or_name
-    made = copied(ordered)
+    sort_key = copied(ordered)
     column = exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
-    made.set("this", column)
-    return made
+    sort_key.set("this", column)
+    return sort_key

@@ -11,7 +11,7 @@ from sqlglot import exp
 from cordwood.sql.budget import copied
 
 # An expression without any of these is constant.
-_OF_ROWS: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
+_ROW_DEPENDENT: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def written_ordinal(item: exp.Expr) -> exp.Expr | None:
@@ -31,16 +31,16 @@ def is_ordinal(item: exp.Expr) -> bool:
 
 def is_constant(item: exp.Expr) -> bool:
     """Return whether the key is the same for all rows, and therefore does not sort."""
-    return item.find(*_OF_ROWS) is None
+    return item.find(*_ROW_DEPENDENT) is None
 
 
-def as_value(key: exp.Expr) -> exp.Expr:
+def as_group_key(key: exp.Expr) -> exp.Expr:
     """Return the key; a constant one in a form that no engine takes for an ordinal."""
     return exp.Case(ifs=[exp.If(this=exp.true(), true=copied(key))]) if is_constant(key) else key
 
 
-def set_order(owner: exp.Expr, kept: list[exp.Expr]) -> None:
+def set_order(owner: exp.Expr, keys: list[exp.Expr]) -> None:
     """Replace the keys of ORDER BY; without any, remove it."""
     order = owner.args["order"]
-    order.set("expressions", kept)
-    owner.set("order", order if kept else None)
+    order.set("expressions", keys)
+    owner.set("order", order if keys else None)

@@ -8,7 +8,7 @@ from cordwood.errors import UnknownName, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.nodes import NOW, typed
 from cordwood.sql.places import copy_place
-from cordwood.sql.resolve.work import Work
+from cordwood.sql.resolve.resolution import Resolution
 
 SLOT_TYPES: Final[dict[Kind, exp.DType]] = {
     Kind.STRING: exp.DType.VARCHAR,
@@ -27,34 +27,34 @@ SLOT_TYPES: Final[dict[Kind, exp.DType]] = {
 }
 
 
-def slot(work: Work, node: exp.Expr) -> exp.Expr:
+def slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
     """Return a typed slot for an @name that the endpoint declares."""
     name = node.name
-    declared = {known.lower(): parameter for known, parameter in work.parameters.items()}
-    parameter = declared.get(name.lower())
+    by_name = {declared_name.lower(): parameter for declared_name, parameter in resolution.parameters.items()}
+    parameter = by_name.get(name.lower())
     if parameter is None:
-        raise _undeclared(work, node, list(work.parameters))
-    made = exp.Parameter(this=exp.Var(this=parameter.name))
-    return copy_place(node, typed(made, SLOT_TYPES[parameter.type]))
+        raise _undeclared_parameter(resolution, node, list(resolution.parameters))
+    placeholder = exp.Parameter(this=exp.Var(this=parameter.name))
+    return copy_place(node, typed(placeholder, SLOT_TYPES[parameter.type]))
 
 
-def moment(node: exp.Expr) -> exp.Expr:
+def time_from_call(node: exp.Expr) -> exp.Expr:
     """Return CURRENT_TIMESTAMP or a related function, computed from the time of the call."""
-    now = typed(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
+    value = typed(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):
-        now = exp.Date(this=now, zone=zone)
+        value = exp.Date(this=value, zone=zone)
     elif isinstance(node, exp.CurrentDatetime):
-        now = exp.Datetime(this=now, expression=zone)
+        value = exp.Datetime(this=value, expression=zone)
     elif isinstance(node, exp.CurrentTime):
-        now = exp.Time(this=now, zone=zone) if zone is not None else exp.TsOrDsToTime(this=now)
-    return copy_place(node, now)
+        value = exp.Time(this=value, zone=zone) if zone is not None else exp.TsOrDsToTime(this=value)
+    return copy_place(node, value)
 
 
-def _undeclared(work: Work, node: exp.Expr, names: list[str]) -> UnknownName:
+def _undeclared_parameter(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:
     close = closest(node.name, names)
     if close:
         hint = f"Did you mean @{close}?"
     else:
         hint = f"There are: {', '.join('@' + name for name in names)}." if names else "None is declared."
-    return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=work.span(node))
+    return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span(node))

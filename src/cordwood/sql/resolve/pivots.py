@@ -10,27 +10,27 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.records import joined
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.expressions import Place, resolve_expression
-from cordwood.sql.resolve.work import Names, Output, Work
-from cordwood.sql.scope import PLAIN, Field, Nature, Relation, Scope, nature_of
+from cordwood.sql.resolve.expressions import Context, resolve_expression
+from cordwood.sql.resolve.resolution import CteScope, Output, Resolution
+from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, lineage_of
 
 
 class Pivoted(msgspec.Struct):
     """A pivoted relation: the resolved query that it reads, under an alias."""
 
-    work: Work
-    names: Names
+    resolution: Resolution
+    ctes: CteScope
     inner: exp.Expr
     relation: Relation
 
     @property
-    def place(self) -> Place:
-        return Place(self.work, self.names, Scope(relations=[self.relation]))
+    def context(self) -> Context:
+        return Context(self.resolution, self.ctes, Scope(relations=[self.relation]))
 
-    def resolved(self, node: exp.Expr) -> exp.Expr:
+    def resolve_copy(self, node: exp.Expr) -> exp.Expr:
         """Return a resolved copy of an expression over the relation's columns."""
         holder = exp.Paren(this=copied(node))
-        resolve_expression(holder.this, self.place)
+        resolve_expression(holder.this, self.context)
         value: exp.Expr = holder.this
         return value
 
@@ -42,46 +42,50 @@ def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[Ou
     """Return the query that is equivalent to a PIVOT or an UNPIVOT, and its columns."""
     fields = pivot.args.get("fields") or []
     if len(fields) != 1 or not isinstance(fields[0], exp.In) or fields[0].find(exp.PivotAny):
-        raise pivoted.work.unsupported(pivot, "This form of PIVOT", "Write PIVOT(aggregate FOR column IN (values)).")
+        raise pivoted.resolution.unsupported(
+            pivot, "This form of PIVOT", "Write PIVOT(aggregate FOR column IN (values))."
+        )
     select = _values_to_rows(pivoted, pivot) if pivot.args.get("unpivot") else _rows_to_columns(pivoted, pivot)
-    outputs = [Output(item.alias, nature_of(item)) for item in select.expressions]
+    outputs = [Output(item.alias, lineage_of(item)) for item in select.expressions]
     return select, outputs
 
 
 def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
     """Return PIVOT as conditional aggregates for each value, grouped by the columns that they do not use."""
-    key = pivoted.resolved(pivot.args["fields"][0].this)
-    calls = [(item.alias, pivoted.resolved(_aggregate(pivoted.work, item))) for item in pivot.expressions]
+    key = pivoted.resolve_copy(pivot.args["fields"][0].this)
+    calls = [(item.alias, pivoted.resolve_copy(_aggregate(pivoted.resolution, item))) for item in pivot.expressions]
     used = {column.name.lower() for part in (key, *(call for _, call in calls)) for column in part.find_all(exp.Column)}
-    kept = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
-    items = [_item(field.expression(), field.name) for field in kept]
-    for value, label in _labelled_values(pivoted.work, pivot):
+    group_fields = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
+    items = [_aliased(field.expression(), field.name) for field in group_fields]
+    for value, label in _pivot_values(pivoted.resolution, pivot):
         for prefix, call in calls:
-            condition = _equal(copied(key), pivoted.resolved(value))
+            condition = _equal(copied(key), pivoted.resolve_copy(value))
             name = f"{prefix}_{label}" if prefix else label
-            items.append(_item(_under(pivoted.work, copied(call), condition), name))
+            items.append(_aliased(_aggregate_where(pivoted.resolution, copied(call), condition), name))
     select = pivoted.select(items)
-    if kept:
-        select.set("group", exp.Group(expressions=[exp.Literal.number(at) for at in range(1, len(kept) + 1)]))
+    if group_fields:
+        select.set(
+            "group", exp.Group(expressions=[exp.Literal.number(ordinal) for ordinal in range(1, len(group_fields) + 1)])
+        )
     return select
 
 
-def _aggregate(work: Work, item: exp.Expr) -> exp.Expr:
+def _aggregate(resolution: Resolution, item: exp.Expr) -> exp.Expr:
     call: exp.Expr = item.unalias()
     if not isinstance(call, exp.AggFunc):
-        raise work.unsupported(item, "In PIVOT an expression that is no call of an aggregate")
+        raise resolution.unsupported(item, "In PIVOT an expression that is no call of an aggregate")
     return call
 
 
-def _labelled_values(work: Work, pivot: exp.Expr) -> Iterator[tuple[exp.Expr, str]]:
+def _pivot_values(resolution: Resolution, pivot: exp.Expr) -> Iterator[tuple[exp.Expr, str]]:
     for item in pivot.args["fields"][0].expressions:
         value = item.this if isinstance(item, exp.PivotAlias) else item
         if value.find(exp.Column, exp.Query):
-            raise work.unsupported(item, "A value of PIVOT that is no constant")
+            raise resolution.unsupported(item, "A value of PIVOT that is no constant")
         label = item.alias if isinstance(item, exp.PivotAlias) else label_of(value)
         if label is None:
-            what = "A value of PIVOT that is neither a text, a whole number, a truth nor a date, without a name,"
-            raise work.unsupported(item, what, "Write a name after it.")
+            subject = "A value of PIVOT that is neither a text, a whole number, a truth nor a date, without a name,"
+            raise resolution.unsupported(item, subject, "Write a name after it.")
         yield value, label
 
 
@@ -107,7 +111,7 @@ def _equal(key: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 # Aggregates that ignore NULL.
-_SKIPPING: Final = (
+_NULL_IGNORING: Final = (
     *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.CountIf, exp.AnyValue, exp.GroupConcat, exp.LogicalAnd),
     *(exp.LogicalOr, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct),
     *(exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg, exp.ArrayAgg, exp.ArgMax, exp.ArgMin),
@@ -115,10 +119,10 @@ _SKIPPING: Final = (
 _WRAPPERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax)
 
 
-def _under(work: Work, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
+def _aggregate_where(resolution: Resolution, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
     """Return the aggregate over the rows that fulfil the condition; for others its argument is NULL and ignored."""
-    if not isinstance(call, _SKIPPING) or call.find(exp.RespectNulls):
-        raise work.unsupported(
+    if not isinstance(call, _NULL_IGNORING) or call.find(exp.RespectNulls):
+        raise resolution.unsupported(
             call, "In PIVOT an aggregate that does not leave NULL out", "Write a query with GROUP BY."
         )
     if isinstance(call, (exp.ArgMax, exp.ArgMin)):
@@ -140,27 +144,27 @@ def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
     name = pivot.args["fields"][0].this.name
     groups = [_columns_of(pivoted, item) for item in pivot.args["fields"][0].expressions]
     if any(len(columns) != len(values) for columns, _ in groups):
-        raise pivoted.work.unsupported(pivot, "UNPIVOT into another number of columns than it takes")
-    alias = exp.to_identifier(pivoted.work.unique("_unpivoted"), quoted=True)
-    natures = [_together([columns[at].nature for columns, _ in groups]) for at in range(len(values))]
-    made = [_field(alias, value, nature) for value, nature in zip(values, natures, strict=True)]
-    items = [_item(field.expression(), field.name) for field in _kept_fields(pivoted, groups)]
-    items += [_item(value, told) for value, told in zip(made, values, strict=True)]
-    select = pivoted.select([*items, _item(_field(alias, name, PLAIN), name)])
-    select.set("joins", [exp.Join(this=_unnested_groups(groups, values, name, alias), kind="CROSS")])
+        raise pivoted.resolution.unsupported(pivot, "UNPIVOT into another number of columns than it takes")
+    alias = exp.to_identifier(pivoted.resolution.unique_name("_unpivoted"), quoted=True)
+    lineages = [_join_lineages([columns[position].lineage for columns, _ in groups]) for position in range(len(values))]
+    value_columns = [_unnested_field(alias, value, lineage) for value, lineage in zip(values, lineages, strict=True)]
+    items = [_aliased(field.expression(), field.name) for field in _ungrouped_fields(pivoted, groups)]
+    items += [_aliased(value, value_name) for value, value_name in zip(value_columns, values, strict=True)]
+    select = pivoted.select([*items, _aliased(_unnested_field(alias, name, NO_LINEAGE), name)])
+    select.set("joins", [exp.Join(this=_unnest_groups(groups, values, name, alias), kind="CROSS")])
     if not pivot.args.get("include_nulls"):
-        missing = [exp.Is(this=copied(value), expression=exp.Null()) for value in made]
-        select.set("where", exp.Where(this=exp.Not(this=exp.Paren(this=exp.and_(*missing, copy=False)))))
+        null_tests = [exp.Is(this=copied(value), expression=exp.Null()) for value in value_columns]
+        select.set("where", exp.Where(this=exp.Not(this=exp.Paren(this=exp.and_(*null_tests, copy=False)))))
     return select
 
 
-def _kept_fields(pivoted: Pivoted, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
+def _ungrouped_fields(pivoted: Pivoted, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
     """Return the fields of the relation that are in no group."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
     return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
 
 
-def _unnested_groups(
+def _unnest_groups(
     groups: Sequence[tuple[list[Field], exp.Expr]], values: Sequence[str], name: str, alias: exp.Identifier
 ) -> exp.Unnest:
     """Return UNNEST of one struct for each group: the group's columns under the names of `values`, and its label."""
@@ -184,11 +188,11 @@ def _columns_of(pivoted: Pivoted, item: exp.Expr) -> tuple[list[Field], exp.Expr
 
 def _column_of(pivoted: Pivoted, column: exp.Expr) -> Field:
     name = column.this if isinstance(column, exp.Column) else column
-    found = pivoted.relation.fields.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
-    if found is None or column.args.get("table") is not None:
+    field = pivoted.relation.fields.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
+    if field is None or column.args.get("table") is not None:
         identifier = name if isinstance(name, exp.Identifier) else exp.to_identifier(column.sql("bigquery"))
-        raise of_names.unknown(pivoted.work, [identifier], pivoted.place.scope)
-    return found
+        raise of_names.unknown_name(pivoted.resolution, [identifier], pivoted.context.scope)
+    return field
 
 
 def _parts(node: exp.Expr) -> list[exp.Expr]:
@@ -200,16 +204,16 @@ def _struct(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
     return exp.Struct(expressions=parts)
 
 
-def _field(relation: exp.Expr, name: str, nature: Nature) -> exp.Expr:
+def _unnested_field(relation: exp.Expr, name: str, lineage: Lineage) -> exp.Expr:
     row = exp.Column(this=copied(relation), table=copied(relation))
-    made = exp.Dot(this=row, expression=exp.to_identifier(name, quoted=True))
-    made.meta["nature"] = nature
-    return made
+    dot = exp.Dot(this=row, expression=exp.to_identifier(name, quoted=True))
+    dot.meta["lineage"] = lineage
+    return dot
 
 
-def _together(natures: Sequence[Nature]) -> Nature:
-    return joined(natures) if natures and all(nature.is_event for nature in natures) else PLAIN
+def _join_lineages(lineages: Sequence[Lineage]) -> Lineage:
+    return joined(lineages) if lineages and all(lineage.is_event for lineage in lineages) else NO_LINEAGE
 
 
-def _item(value: exp.Expr, name: str) -> exp.Expr:
+def _aliased(value: exp.Expr, name: str) -> exp.Expr:
     return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))

@@ -9,80 +9,80 @@ from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import asks_for_record, is_record, is_within
 from cordwood.sql.resolve import tables
-from cordwood.sql.resolve.constants import are_keys, as_relation
-from cordwood.sql.resolve.expressions import Place, as_elements, resolve_expression, without_default
-from cordwood.sql.resolve.joins import add_condition, is_plain_truth, keep_row, using_to_on
-from cordwood.sql.resolve.names import UNNAMED
-from cordwood.sql.resolve.work import Names, Work
-from cordwood.sql.scope import Field, Nature, Relation, Scope, fresh, nature_of
+from cordwood.sql.resolve.constants import are_group_keys, constant_relation
+from cordwood.sql.resolve.expressions import Context, replace_by_elements, resolve_expression, strip_empty_default
+from cordwood.sql.resolve.joins import add_condition, add_join_filter, is_always_true, using_to_on
+from cordwood.sql.resolve.names import UNNEST_ALIAS
+from cordwood.sql.resolve.resolution import CteScope, Resolution
+from cordwood.sql.scope import Field, Lineage, Relation, Scope, copy_value, lineage_of
 
 
-class Reader(msgspec.Struct):
-    """The state of reading one FROM from left to right; `drops` collects filters that replace unnested objects.
+class FromReader(msgspec.Struct):
+    """The state of reading one FROM from left to right; `filters` collects filters that replace unnested objects.
 
-    `paths_are_safe` if such a filter may be put in WHERE, because no later outer join adds rows with NULL. `first` is
+    `paths_are_safe` if such a filter may be put in WHERE, because no later outer join adds rows with NULL. `first_relation` is
     the index in the scope of the first relation of this chain of joins.
     """
 
-    work: Work
-    names: Names
+    resolution: Resolution
+    ctes: CteScope
     scope: Scope
-    drops: list[exp.Expr]
+    filters: list[exp.Expr]
     paths_are_safe: bool = True
-    first: int = 0
+    first_relation: int = 0
 
     @property
-    def place(self) -> Place:
-        return Place(self.work, self.names, self.scope)
+    def context(self) -> Context:
+        return Context(self.resolution, self.ctes, self.scope)
 
 
-def read_from(select: exp.Expr, work: Work, names: Names, parent: Scope | None) -> Scope:
+def read_from(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: Scope | None) -> Scope:
     """Resolve the FROM of a SELECT; filters that replace unnested objects are added to its WHERE."""
-    reader = Reader(work, names, Scope(parent=parent), [])
+    reader = FromReader(resolution, ctes, Scope(parent=parent), [])
     from_ = select.args.get("from_")
     if from_ is None:
         return reader.scope
     joins = select.args.get("joins") or []
-    only = None if joins else _only_constants(reader, select)
-    if only is not None:
-        reader.scope.relations.append(as_relation(from_.this.alias or from_.this.name, only))
+    constant_row = None if joins else _only_constants(reader, select)
+    if constant_row is not None:
+        reader.scope.relations.append(constant_relation(from_.this.alias or from_.this.name, constant_row))
         select.set("from_", None)
         return reader.scope
     _read_chain(reader, from_.this, joins)
     select.set("joins", [join for join in joins if join.args.get("this") is not None])
-    for drop in reader.drops:
-        add_condition(select, drop)
+    for filter_ in reader.filters:
+        add_condition(select, filter_)
     return reader.scope
 
 
-def _only_constants(reader: Reader, select: exp.Expr) -> dict[str, exp.Expr] | None:
+def _only_constants(reader: FromReader, select: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of the constant row that is all a SELECT reads; None if it reads more, or groups by them."""
     if select.args.get("group"):
         return None
-    return tables.constant_columns(reader.work, reader.names, select.args["from_"].this)
+    return tables.constant_columns(reader.resolution, reader.ctes, select.args["from_"].this)
 
 
-def _read_chain(reader: Reader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
-    _read_item(msgspec.structs.replace(reader, paths_are_safe=_are_safe(reader, joins)), first)
+def _read_chain(reader: FromReader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
+    _read_item(msgspec.structs.replace(reader, paths_are_safe=_are_paths_safe(reader, joins)), first)
     _read_joins(reader, joins)
 
 
-def _read_joins(reader: Reader, joins: Sequence[exp.Expr]) -> None:
+def _read_joins(reader: FromReader, joins: Sequence[exp.Expr]) -> None:
     for index, join in enumerate(joins):
-        _read_join(msgspec.structs.replace(reader, paths_are_safe=_are_safe(reader, joins[index + 1 :])), join)
+        _read_join(msgspec.structs.replace(reader, paths_are_safe=_are_paths_safe(reader, joins[index + 1 :])), join)
 
 
-def _are_safe(reader: Reader, later: Sequence[exp.Expr]) -> bool:
-    return reader.paths_are_safe and not any(_keeps_right(join) for join in later)
+def _are_paths_safe(reader: FromReader, later: Sequence[exp.Expr]) -> bool:
+    return reader.paths_are_safe and not any(_adds_null_left(join) for join in later)
 
 
-def _keeps_right(join: exp.Expr) -> bool:
+def _adds_null_left(join: exp.Expr) -> bool:
     """Return whether the join adds rows whose left side is NULL, which must not be filtered afterwards."""
     return join.args.get("side") in ("RIGHT", "FULL")
 
 
-def _read_join(reader: Reader, join: exp.Expr) -> None:
-    _check_join(reader.work, join)
+def _read_join(reader: FromReader, join: exp.Expr) -> None:
+    _check_join(reader.resolution, join)
     source = join.this
     _, unnest = _as_unnest(reader, source)
     if unnest is not None:
@@ -91,100 +91,105 @@ def _read_join(reader: Reader, join: exp.Expr) -> None:
     if _read_constants(reader, join, source):
         return
     side = join.args.get("side")
-    safe = side == "LEFT" or (reader.paths_are_safe and side != "FULL")
-    inner = msgspec.structs.replace(reader, drops=[], paths_are_safe=safe)
-    before = len(reader.scope.relations)
+    paths_are_safe = side == "LEFT" or (reader.paths_are_safe and side != "FULL")
+    inner = msgspec.structs.replace(reader, filters=[], paths_are_safe=paths_are_safe)
+    relation_count = len(reader.scope.relations)
     _read_item(inner, source)
     if join.args.get("using"):
-        using_to_on(reader.work, join, reader.scope, (reader.first, before))
+        using_to_on(reader.resolution, join, reader.scope, (reader.first_relation, relation_count))
     elif join.args.get("on") is not None:
-        resolve_expression(join.args["on"], reader.place)
-    _place_drops(reader, join, inner.drops)
+        resolve_expression(join.args["on"], reader.context)
+    _attach_filters(reader, join, inner.filters)
 
 
-def _read_constants(reader: Reader, join: exp.Expr, source: exp.Expr) -> bool:
+def _read_constants(reader: FromReader, join: exp.Expr, source: exp.Expr) -> bool:
     """Replace a cross join with a constant row by its values; return whether this was done."""
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
-    columns = tables.constant_columns(reader.work, reader.names, source)
-    if columns is None or are_keys(columns, join.parent_select):
+    columns = tables.constant_columns(reader.resolution, reader.ctes, source)
+    if columns is None or are_group_keys(columns, join.parent_select):
         return False
-    reader.scope.relations.append(as_relation(source.alias or source.name, columns))
+    reader.scope.relations.append(constant_relation(source.alias or source.name, columns))
     join.set("this", None)
     return True
 
 
-def _check_join(work: Work, join: exp.Expr) -> None:
+def _check_join(resolution: Resolution, join: exp.Expr) -> None:
     if join.args.get("method") or join.args.get("kind") in ("SEMI", "ANTI", "STRAIGHT_JOIN"):
-        raise work.unsupported(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
+        raise resolution.unsupported(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
 
 
-def _place_drops(reader: Reader, join: exp.Expr, drops: list[exp.Expr]) -> None:
+def _attach_filters(reader: FromReader, join: exp.Expr, filters: list[exp.Expr]) -> None:
     """Put the filters of a parenthesised join into WHERE, or into the ON of the LEFT JOIN that contains it."""
     if join.args.get("side") != "LEFT":
-        reader.drops.extend(drops)
+        reader.filters.extend(filters)
         return
-    if drops:
-        join.set("on", exp.and_(join.args.get("on"), *drops, copy=False))
+    if filters:
+        join.set("on", exp.and_(join.args.get("on"), *filters, copy=False))
 
 
-def _read_item(reader: Reader, source: exp.Expr) -> None:
-    unnested, unnest = _as_unnest(reader, source)
+def _read_item(reader: FromReader, source: exp.Expr) -> None:
+    original, unnest = _as_unnest(reader, source)
     if unnest is not None:
-        reader.scope.relations.append(_real_unnest(reader, unnest))
-        if unnested is not unnest:
+        reader.scope.relations.append(_read_first_unnest(reader, unnest))
+        if original is not unnest:
             source.replace(unnest)
-    elif isinstance(source, exp.Table) and (made := tables.as_query(reader.work, reader.names, source)) is not None:
-        _read_subquery(reader, made)
+    elif (
+        isinstance(source, exp.Table)
+        and (query_source := tables.pivot_as_query(reader.resolution, reader.ctes, source)) is not None
+    ):
+        _read_subquery(reader, query_source)
     elif isinstance(source, exp.Table):
         inner_joins = source.args.get("joins")
-        inner = msgspec.structs.replace(reader, first=len(reader.scope.relations))
-        tables.read_table(reader.work, reader.names, reader.scope, source)
+        inner = msgspec.structs.replace(reader, first_relation=len(reader.scope.relations))
+        tables.read_table(reader.resolution, reader.ctes, reader.scope, source)
         if inner_joins:
             _read_inner_joins(inner, source, inner_joins)
-            _put_in_brackets(source)
+            _parenthesise(source)
     elif isinstance(source, exp.Subquery):
         _read_subquery(reader, source)
     else:
-        raise reader.work.refuse(
+        raise reader.resolution.refuse(
             source, "This cannot stand in FROM.", "Read a sub-query, a SELECT in brackets or UNNEST."
         )
 
 
-def _read_inner_joins(reader: Reader, source: exp.Expr, joins: list[exp.Expr]) -> None:
+def _read_inner_joins(reader: FromReader, source: exp.Expr, joins: list[exp.Expr]) -> None:
     _read_joins(reader, joins)
     source.set("joins", [join for join in joins if join.args.get("this") is not None])
 
 
-def _put_in_brackets(source: exp.Expr) -> None:
+def _parenthesise(source: exp.Expr) -> None:
     """Parenthesise `b` in `a JOIN b JOIN c ON … ON …`, because not every engine parses the nested joins without."""
     if source.args.get("joins") and isinstance(source.parent, exp.Join):
         source.replace(exp.Subquery(this=copied(source)))
 
 
-def _read_subquery(reader: Reader, source: exp.Expr) -> None:
+def _read_subquery(reader: FromReader, source: exp.Expr) -> None:
     """Resolve parentheses in FROM: a SELECT is a table, tables are a nested join."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
-        _read_bracket(reader, source, inner)
+        _read_parenthesised_join(reader, source, inner)
         return
     joins = source.args.get("joins") or []
-    inner_reader = msgspec.structs.replace(reader, first=len(reader.scope.relations))
+    inner_reader = msgspec.structs.replace(reader, first_relation=len(reader.scope.relations))
     source.set("joins", None)
-    tables.read_derived(reader.work, reader.names, reader.scope, source)
+    tables.read_derived_table(reader.resolution, reader.ctes, reader.scope, source)
     if joins:
         source.set("joins", joins)
         _read_inner_joins(inner_reader, source, joins)
-        _put_in_brackets(source)
+        _parenthesise(source)
 
 
-def _read_bracket(reader: Reader, source: exp.Expr, inner: exp.Expr) -> None:
-    group = msgspec.structs.replace(reader, scope=Scope(parent=reader.scope), first=0)
-    before = len(reader.scope.relations)
+def _read_parenthesised_join(reader: FromReader, source: exp.Expr, inner: exp.Expr) -> None:
+    group = msgspec.structs.replace(reader, scope=Scope(parent=reader.scope), first_relation=0)
+    relation_count = len(reader.scope.relations)
     _read_item(group, inner)
     _read_inner_joins(group, source, source.args.get("joins") or [])
     reader.scope.relations.extend(group.scope.relations)
-    reader.scope.merged.extend(msgspec.structs.replace(one, at=one.at + before) for one in group.scope.merged)
+    reader.scope.merged.extend(
+        msgspec.structs.replace(merged, at=merged.at + relation_count) for merged in group.scope.merged
+    )
     if not source.args.get("joins") and not source.this.args.get("joins"):
         # It never contained a join, or all of its joins have been removed.
         source.replace(source.this)
@@ -197,7 +202,7 @@ def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
-def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+def _as_unnest(reader: FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
     """Return `UNNEST(…)` for a source that is one, or a path into a relation to its left (`FROM t, t.metadata`)."""
     if isinstance(source, exp.Unnest):
         return source, source
@@ -206,81 +211,81 @@ def _as_unnest(reader: Reader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | N
         if not source.meta.get("quoted_table") and tables.is_relation(reader.scope, parts[0].name):
             column = exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts), strict=False)))
             alias = source.alias or parts[-1].name
-            made = exp.Unnest(
+            unnest = exp.Unnest(
                 expressions=[column], alias=exp.TableAlias(columns=[exp.to_identifier(alias)]), offset=False
             )
-            return source, made
+            return source, unnest
     return source, None
 
 
-def _read_unnest(reader: Reader, unnest: exp.Expr, join: exp.Expr) -> None:
+def _read_unnest(reader: FromReader, unnest: exp.Expr, join: exp.Expr) -> None:
     """Resolve a join with an unnest; one that only holds objects becomes a path."""
     if unnest is not join.this:
         join.set("this", unnest)
-    resolve_expression(unnest.expressions[0], reader.place)
-    value = without_default(unnest.expressions[0])
-    if _is_path(reader, value, join):
+    resolve_expression(unnest.expressions[0], reader.context)
+    value = strip_empty_default(unnest.expressions[0])
+    if _is_object_path(reader, value, join):
         _read_path(reader, unnest, value, join)
         return
-    reader.scope.relations.append(_unnested(reader, unnest))
+    reader.scope.relations.append(_unnest_relation(reader, unnest))
     if join.args.get("on") is not None:
-        resolve_expression(join.args["on"], reader.place)
+        resolve_expression(join.args["on"], reader.context)
 
 
-def _is_path(reader: Reader, value: exp.Expr, join: exp.Expr) -> bool:
+def _is_object_path(reader: FromReader, value: exp.Expr, join: exp.Expr) -> bool:
     """Return whether the unnested value only holds objects, so that a path replaces the unnest."""
-    nature = nature_of(value)
-    if not nature.is_event or _keeps_right(join):
+    lineage = lineage_of(value)
+    if not lineage.is_event or _adds_null_left(join):
         return False
-    kinds = reader.work.records.kinds(nature)
+    kinds = reader.resolution.records.kinds(lineage)
     if kinds is None or ValueKind.ARRAY in kinds:
         return False
     if join.args.get("side") == "LEFT":
-        return is_plain_truth(join.args.get("on"))
+        return is_always_true(join.args.get("on"))
     return reader.paths_are_safe
 
 
-def _read_path(reader: Reader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
-    name = _alias(reader.work, unnest)
-    nature = nature_of(value)
-    record = Field(name, fresh(value), nature)
+def _read_path(reader: FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
+    name = _alias(reader.resolution, unnest)
+    lineage = lineage_of(value)
+    record = Field(name, copy_value(value), lineage)
     relation = Relation(name, record=record)
     is_left = join.args.get("side") == "LEFT"
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
         zero: exp.Expr = exp.Literal.number(0)
-        place = exp.If(this=is_record(fresh(value)), true=zero) if is_left else zero
-        relation.fields[offset.name.lower()] = Field(offset.name, place)
+        offset_value = exp.If(this=is_record(copy_value(value)), true=zero) if is_left else zero
+        relation.fields[offset.name.lower()] = Field(offset.name, offset_value)
     reader.scope.relations.append(relation)
     if not is_left:
-        reader.drops[:] = [drop for drop in reader.drops if not _is_implied(drop, value)]
-        reader.drops.append(_is_there(reader.work, value, nature))
-        keep_row(reader.drops, join, reader.place)
+        reader.filters[:] = [filter_ for filter_ in reader.filters if not _is_implied(filter_, value)]
+        reader.filters.append(_record_filter(reader.resolution, value, lineage))
+        add_join_filter(reader.filters, join, reader.context)
     join.set("this", None)
 
 
-def _is_there(work: Work, value: exp.Expr, nature: Nature) -> exp.Expr:
-    only_objects = work.records.kinds(nature) == frozenset({ValueKind.OBJECT})
-    return is_record(fresh(value), only_objects=only_objects)
+def _record_filter(resolution: Resolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
+    only_objects = resolution.records.kinds(lineage) == frozenset({ValueKind.OBJECT})
+    return is_record(copy_value(value), only_objects=only_objects)
 
 
-def _is_implied(drop: exp.Expr, value: exp.Expr) -> bool:
+def _is_implied(filter_: exp.Expr, value: exp.Expr) -> bool:
     """Return whether the filter is implied by the existence of an object inside its value."""
-    return asks_for_record(drop) and is_within(value, drop.expressions[0])
+    return asks_for_record(filter_) and is_within(value, filter_.expressions[0])
 
 
-def _real_unnest(reader: Reader, unnest: exp.Expr) -> Relation:
-    resolve_expression(unnest.expressions[0], reader.place)
-    return _unnested(reader, unnest)
+def _read_first_unnest(reader: FromReader, unnest: exp.Expr) -> Relation:
+    resolve_expression(unnest.expressions[0], reader.context)
+    return _unnest_relation(reader, unnest)
 
 
-def _unnested(reader: Reader, unnest: exp.Expr) -> Relation:
+def _unnest_relation(reader: FromReader, unnest: exp.Expr) -> Relation:
     """Return a relation with the element as its only column, and the offset as another one if it is named."""
     if len(unnest.expressions) != 1:
-        raise reader.work.unsupported(unnest, "UNNEST of several arrays")
-    as_elements(reader.work, unnest.expressions[0])
-    element = nature_of(unnest.expressions[0]).element or Nature()
-    name = _alias(reader.work, unnest)
+        raise reader.resolution.unsupported(unnest, "UNNEST of several arrays")
+    replace_by_elements(reader.resolution, unnest.expressions[0])
+    element = lineage_of(unnest.expressions[0]).element or Lineage()
+    name = _alias(reader.resolution, unnest)
     relation = Relation(name, record=Field(name, _column(name, name), element))
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
@@ -291,12 +296,12 @@ def _unnested(reader: Reader, unnest: exp.Expr) -> Relation:
     return relation
 
 
-def _alias(work: Work, unnest: exp.Expr) -> str:
+def _alias(resolution: Resolution, unnest: exp.Expr) -> str:
     """Return the unnest's alias, or a unique generated one."""
     alias = unnest.args.get("alias")
     if alias is not None and alias.columns:
         return str(alias.columns[0].name)
-    return unnest.alias or work.unique(UNNAMED)
+    return unnest.alias or resolution.unique_name(UNNEST_ALIAS)
 
 
 def _column(name: str, table: str) -> exp.Expr:

@@ -9,8 +9,8 @@ from cordwood.sql.budget import copied
 from cordwood.sql.nodes import typed
 from cordwood.sql.resolve.parameters import SLOT_TYPES
 from cordwood.sql.resolve.pivots import Pivoted, expand_pivot
-from cordwood.sql.resolve.work import Cte, Names, Output, Work
-from cordwood.sql.scope import Field, Nature, Origin, Relation, Scope
+from cordwood.sql.resolve.resolution import Cte, CteScope, Output, Resolution
+from cordwood.sql.scope import Field, Lineage, Origin, Relation, Scope
 
 
 def is_relation(scope: Scope | None, name: str) -> bool:
@@ -21,28 +21,28 @@ def is_relation(scope: Scope | None, name: str) -> bool:
     return False
 
 
-def read_table(work: Work, names: Names, scope: Scope, table: exp.Expr) -> None:
-    _check_plain(work, table)
-    written = written_name(table)
-    cte = _named(work, names, table, written)
+def read_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.Expr) -> None:
+    _check_table_form(resolution, table)
+    table_name = written_name(table)
+    cte = _find_cte(resolution, ctes, table, table_name)
     if cte is not None:
         _read_cte(scope, table, cte)
         return
-    if not work.may_read_streams:
-        raise outside(work, names, table, written)
-    endpoint = _included(work, table, written)
+    if not resolution.may_read_streams:
+        raise unknown_table(resolution, ctes, table, table_name)
+    endpoint = _find_endpoint(resolution, table, table_name)
     if endpoint is not None:
-        _read_endpoint(scope, table, endpoint, written)
+        _read_endpoint(scope, table, endpoint, table_name)
         return
-    if not _is_stream(work, written):
-        raise outside(work, names, table, written)
+    if not _is_stream(resolution, table_name):
+        raise unknown_table(resolution, ctes, table, table_name)
     if table.args.get("pivots"):
-        raise work.refuse(
+        raise resolution.refuse(
             table,
             "PIVOT and UNPIVOT cannot stand right after a stream.",
             "Pick the columns first: (SELECT … FROM stream) PIVOT(…). Those that are left over are what it groups by.",
         )
-    _read_stream(work, scope, table, written)
+    _read_stream(resolution, scope, table, table_name)
 
 
 def written_name(table: exp.Expr) -> str:
@@ -51,55 +51,56 @@ def written_name(table: exp.Expr) -> str:
 
 
 def _parts(table: exp.Expr) -> list[exp.Expr]:
-    found: list[exp.Expr] = []
+    identifiers: list[exp.Expr] = []
     for key in ("catalog", "db", "this"):
         part = table.args.get(key)
         if isinstance(part, exp.Dot):
-            found.extend(part.flatten())
+            identifiers.extend(part.flatten())
         elif part is not None:
-            found.append(part)
-    return found
+            identifiers.append(part)
+    return identifiers
 
 
-def _check_plain(work: Work, table: exp.Expr) -> None:
+def _check_table_form(resolution: Resolution, table: exp.Expr) -> None:
     if not all(isinstance(part, exp.Identifier) for part in _parts(table)):
-        raise work.refuse(table, "Table functions are refused.", "Read a sub-query by its name.")
+        raise resolution.refuse(table, "Table functions are refused.", "Read a sub-query by its name.")
     for key, value in table.args.items():
         if value and key not in ("this", "db", "catalog", "alias", "joins", "pivots"):
-            raise work.refuse(table, f"{key.strip('_').upper()} cannot stand after a table here.")
+            raise resolution.refuse(table, f"{key.strip('_').upper()} cannot stand after a table here.")
 
 
-def _named(work: Work, names: Names, table: exp.Expr, written: str) -> Cte | None:
+def _find_cte(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> Cte | None:
     if table.args.get("db") is not None:
         return None
-    return names.ctes.get(written.lower()) or work.demand(written.lower())
+    return ctes.by_name.get(table_name.lower()) or resolution.find_sub_query(table_name.lower())
 
 
-def _included(work: Work, table: exp.Expr, written: str) -> Cte | None:
+def _find_endpoint(resolution: Resolution, table: exp.Expr, table_name: str) -> Cte | None:
     """Resolve an endpoint that is read by name; its errors get the position of that name."""
     try:
-        return work.demand_endpoint(written)
+        return resolution.find_endpoint(table_name)
     except QueryFault as fault:
-        raise type(fault)(f"The endpoint {written}: {fault.message}", hint=fault.hint, span=work.span(table)) from fault
+        message = f"The endpoint {table_name}: {fault.message}"
+        raise type(fault)(message, hint=fault.hint, span=resolution.span(table)) from fault
 
 
-def _read_endpoint(scope: Scope, table: exp.Expr, endpoint: Cte, written: str) -> None:
+def _read_endpoint(scope: Scope, table: exp.Expr, endpoint: Cte, table_name: str) -> None:
     """Add an endpoint's columns to the scope. Like a stream, it is known by the last part of its name."""
-    alias = table.alias or written.rpartition(".")[2]
-    dotted = "" if table.alias else written
+    alias = table.alias or table_name.rpartition(".")[2]
+    qualified_name = "" if table.alias else table_name
     table.set("this", exp.to_identifier(endpoint.name, quoted=True))
     table.set("db", None)
     table.set("catalog", None)
     name_source(table, alias)
     relation = _relation(alias, endpoint.outputs, is_value=endpoint.is_value)
-    scope.relations.append(msgspec.structs.replace(relation, dotted=dotted))
+    scope.relations.append(msgspec.structs.replace(relation, qualified_name=qualified_name))
 
 
-def constant_columns(work: Work, names: Names, source: exp.Expr) -> dict[str, exp.Expr] | None:
+def constant_columns(resolution: Resolution, ctes: CteScope, source: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of a table that is a constant sub-query; None for any other table."""
     if not isinstance(source, exp.Table) or any(source.args.get(key) for key in ("db", "joins", "pivots")):
         return None
-    cte = _named(work, names, source, written_name(source)) if isinstance(source.this, exp.Identifier) else None
+    cte = _find_cte(resolution, ctes, source, written_name(source)) if isinstance(source.this, exp.Identifier) else None
     return cte.constants if cte is not None else None
 
 
@@ -110,110 +111,112 @@ def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     scope.relations.append(_relation(alias, cte.outputs, is_value=cte.is_value))
 
 
-def read_derived(work: Work, names: Names, scope: Scope, source: exp.Expr) -> None:
+def read_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
     """Resolve a derived table. It may be correlated with outer queries but not with its siblings, as in BigQuery."""
     pivots = source.args.get("pivots") or []
-    is_value = as_table(source.this)
-    outputs = told_apart(source.this, work.query(work, source.this, names, scope.parent))
-    alias = _pivots_alias(source) or source.alias or work.unique("_derived")
+    is_value = drop_select_kind(source.this)
+    outputs = make_names_unique(source.this, resolution.resolve_query(resolution, source.this, ctes, scope.parent))
+    alias = _pivots_alias(source) or source.alias or resolution.unique_name("_derived")
     source.set("pivots", None)
     for pivot in pivots:
-        outputs = _expand(work, names, source, pivot, outputs)
+        outputs = _apply_pivot(resolution, ctes, source, pivot, outputs)
     name_source(source, alias)
     scope.relations.append(_relation(alias, outputs, is_value=is_value and not pivots))
 
 
-def _expand(work: Work, names: Names, source: exp.Expr, pivot: exp.Expr, outputs: list[Output]) -> list[Output]:
+def _apply_pivot(
+    resolution: Resolution, ctes: CteScope, source: exp.Expr, pivot: exp.Expr, outputs: list[Output]
+) -> list[Output]:
     """Wrap the derived table in the query that is equivalent to the pivot."""
-    alias = work.unique("_pivoted")
+    alias = resolution.unique_name("_pivoted")
     inner = exp.Subquery(this=copied(source.this))
     name_source(inner, alias)
-    select, made = expand_pivot(Pivoted(work, names, inner, _relation(alias, outputs)), pivot)
+    select, pivot_outputs = expand_pivot(Pivoted(resolution, ctes, inner, _relation(alias, outputs)), pivot)
     source.set("this", select)
-    return told_apart(select, made)
+    return make_names_unique(select, pivot_outputs)
 
 
-def as_query(work: Work, names: Names, table: exp.Expr) -> exp.Expr | None:
+def pivot_as_query(resolution: Resolution, ctes: CteScope, table: exp.Expr) -> exp.Expr | None:
     """Rewrite `t PIVOT(…)` of a sub-query in place as `(SELECT * FROM t) PIVOT(…)`; return None for any other table."""
     pivots, joins = table.args.get("pivots"), table.args.get("joins")
     if not pivots or not isinstance(table.this, exp.Identifier):
         return None
-    if _named(work, names, table, written_name(table)) is None:
+    if _find_cte(resolution, ctes, table, written_name(table)) is None:
         return None
     table.set("pivots", None)
     table.set("joins", None)
     query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=copied(table)))
-    made = exp.Subquery(this=query, pivots=pivots, joins=joins)
-    name_source(made, table.alias or table.name)
-    table.replace(made)
-    return made
+    sub_query = exp.Subquery(this=query, pivots=pivots, joins=joins)
+    name_source(sub_query, table.alias or table.name)
+    table.replace(sub_query)
+    return sub_query
 
 
 def _pivots_alias(source: exp.Expr) -> str:
     """Return the alias after PIVOT, which names its result, and remove it from there."""
-    found = ""
+    alias = ""
     for pivot in source.args.get("pivots") or []:
-        found = pivot.alias or found
+        alias = pivot.alias or alias
         pivot.set("alias", None)
-    return found
+    return alias
 
 
 def name_source(source: exp.Expr, alias: str) -> None:
     source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
 
 
-def as_table(query: exp.Expr) -> bool:
+def drop_select_kind(query: exp.Expr) -> bool:
     """Turn SELECT AS STRUCT and SELECT AS VALUE into plain SELECTs; return whether the rows are values."""
-    leaves = [query]
+    pending = [query]
     is_value = False
-    while leaves:
-        leaf = leaves.pop()
-        if isinstance(leaf, exp.SetOperation):
-            leaves += [leaf.this, leaf.expression]
-        elif isinstance(leaf, exp.Subquery):
-            leaves.append(leaf.this)
-        elif isinstance(leaf, exp.Select) and leaf.args.get("kind"):
-            is_value = is_value or leaf.args["kind"] == "VALUE"
-            leaf.set("kind", None)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.SetOperation):
+            pending += [node.this, node.expression]
+        elif isinstance(node, exp.Subquery):
+            pending.append(node.this)
+        elif isinstance(node, exp.Select) and node.args.get("kind"):
+            is_value = is_value or node.args["kind"] == "VALUE"
+            node.set("kind", None)
     return is_value
 
 
 def _relation(alias: str, outputs: list[Output], *, is_value: bool = False) -> Relation:
     fields: dict[str, Field] = {}
-    for place, output in enumerate(outputs):
+    for position, output in enumerate(outputs):
         lower = output.name.lower()
-        field = Field(output.name, _column(alias, output.column or output.name), output.nature)
+        field = Field(output.name, _column(alias, output.column or output.name), output.lineage)
         if lower in fields:
             fields[lower] = msgspec.structs.replace(fields[lower], repeated=True)
-            lower = f"{lower}\0{place}"
+            lower = f"{lower}\0{position}"
             while lower in fields:
                 lower += "\0"
         fields[lower] = field
     if is_value and len(fields) == 1:
         value = next(iter(fields.values()))
-        return Relation(alias, record=Field(alias, value.value, value.nature))
+        return Relation(alias, record=Field(alias, value.value, value.lineage))
     return Relation(alias, fields)
 
 
-def told_apart(query: exp.Expr, outputs: list[Output]) -> list[Output]:
+def make_names_unique(query: exp.Expr, outputs: list[Output]) -> list[Output]:
     """Give columns with duplicate names unique ones within the tree, so that a star over them finds each."""
     items = _leftmost(query).expressions
-    taken = {output.name.lower() for output in outputs}
-    if len(taken) == len(outputs) or len(items) != len(outputs):
+    used_names = {output.name.lower() for output in outputs}
+    if len(used_names) == len(outputs) or len(items) != len(outputs):
         return outputs
     seen: set[str] = set()
-    numbers: dict[str, int] = {}
-    told: list[Output] = []
+    next_suffixes: dict[str, int] = {}
+    unique: list[Output] = []
     for output, item in zip(outputs, items, strict=True):
         lower = output.name.lower()
         if lower in seen and isinstance(item, exp.Alias):
-            column = _free(output.name, taken, numbers)
+            column = _free_name(output.name, used_names, next_suffixes)
             item.set("alias", exp.to_identifier(column, quoted=True))
-            told.append(msgspec.structs.replace(output, column=column))
+            unique.append(msgspec.structs.replace(output, column=column))
         else:
-            told.append(output)
+            unique.append(output)
         seen.add(lower)
-    return told
+    return unique
 
 
 def _leftmost(query: exp.Expr) -> exp.Expr:
@@ -223,58 +226,60 @@ def _leftmost(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def _free(name: str, taken: set[str], numbers: dict[str, int]) -> str:
-    """Return a name that no column has; `numbers` are the next suffixes to try, by name."""
-    number = numbers.get(name.lower(), 2)
-    while f"{name}_{number}".lower() in taken:
-        number += 1
-    numbers[name.lower()] = number + 1
-    taken.add(f"{name}_{number}".lower())
-    return f"{name}_{number}"
+def _free_name(name: str, used_names: set[str], next_suffixes: dict[str, int]) -> str:
+    """Return a name that no column has; `next_suffixes` are the next suffixes to try, by name."""
+    suffix = next_suffixes.get(name.lower(), 2)
+    while f"{name}_{suffix}".lower() in used_names:
+        suffix += 1
+    next_suffixes[name.lower()] = suffix + 1
+    used_names.add(f"{name}_{suffix}".lower())
+    return f"{name}_{suffix}"
 
 
-def _is_stream(work: Work, written: str) -> bool:
-    return work.known_streams is None or written in work.known_streams
+def _is_stream(resolution: Resolution, table_name: str) -> bool:
+    return resolution.known_streams is None or table_name in resolution.known_streams
 
 
-def _read_stream(work: Work, scope: Scope, table: exp.Expr, stream: str) -> None:
+def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: str) -> None:
     """Add a stream to the scope: the columns of its table, and any other name as a key of its events."""
-    place = work.target.stream_table(stream)
+    stream_table = resolution.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
-    fields = {name.lower(): _physical(stream, alias, name, kind) for name, kind in place.columns.items()}
-    extras = _column(alias, place.extras)
-    typed(extras, exp.DType.VARIANT)
-    everything = Nature(origins=frozenset({Origin(stream, ())}))
-    dotted = "" if table.alias else stream
-    scope.relations.append(Relation(alias, fields, extras=Field(alias, extras, everything), dotted=dotted))
-    table.set("this", exp.to_identifier(place.table, quoted=True))
+    fields = {name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.columns.items()}
+    extra_keys = _column(alias, stream_table.extras)
+    typed(extra_keys, exp.DType.VARIANT)
+    whole_event = Lineage(origins=frozenset({Origin(stream, ())}))
+    qualified_name = "" if table.alias else stream
+    scope.relations.append(
+        Relation(alias, fields, extra_keys=Field(alias, extra_keys, whole_event), qualified_name=qualified_name)
+    )
+    table.set("this", exp.to_identifier(stream_table.table, quoted=True))
     table.set("db", None)
     table.set("catalog", None)
     table.meta["stream"] = stream
     name_source(table, alias)
-    work.streams[stream] = None
+    resolution.streams[stream] = None
 
 
-def _physical(stream: str, alias: str, name: str, kind: Kind) -> Field:
+def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> Field:
     column = typed(_column(alias, name), SLOT_TYPES[kind])
-    nature = Nature(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Nature()
-    return Field(name, column, nature)
+    lineage = Lineage(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
+    return Field(name, column, lineage)
 
 
 def _column(alias: str, name: str) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def outside(work: Work, names: Names, table: exp.Expr, written: str) -> QueryRefused:
-    streams = work.known_streams or () if work.may_read_streams else ()
-    readable = sorted({*names.ctes, *work.offered, *streams})
-    close = closest(written, readable, 0.7)
-    if close:
-        hint = f"Did you mean {close}? These can be read: {', '.join(readable)}."
+def unknown_table(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> QueryRefused:
+    streams = resolution.known_streams or () if resolution.may_read_streams else ()
+    readable = sorted({*ctes.by_name, *resolution.sub_query_names, *streams})
+    closest_name = closest(table_name, readable, 0.7)
+    if closest_name:
+        hint = f"Did you mean {closest_name}? These can be read: {', '.join(readable)}."
     else:
         hint = (
             f"These can be read: {', '.join(readable)}."
             if readable
             else "There is nothing to read here: only its own WITH."
         )
-    return work.refuse(table, f'"{written}" cannot be read here.', hint)
+    return resolution.refuse(table, f'"{table_name}" cannot be read here.', hint)

@@ -9,7 +9,7 @@ from cordwood.errors import QueryRefused, QueryUnsupported, Span
 from cordwood.model.parameter import Parameter
 from cordwood.sql.places import span_of
 from cordwood.sql.records import Records
-from cordwood.sql.scope import Nature, Scope
+from cordwood.sql.scope import Lineage, Scope
 from cordwood.sql.target import Target
 
 
@@ -21,7 +21,7 @@ class Output(msgspec.Struct, frozen=True):
     """
 
     name: str
-    nature: Nature
+    lineage: Lineage
     column: str | None = None
 
 
@@ -37,49 +37,49 @@ class Cte(msgspec.Struct):
     constants: dict[str, exp.Expr] | None = None
 
 
-Queries = Callable[["Work", exp.Expr, "Names", Scope | None], list[Output]]
+QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], list[Output]]
 
 
-class Names(msgspec.Struct, frozen=True):
-    """The named sub-queries in scope; a scope that shadows one has Names of its own."""
+class CteScope(msgspec.Struct, frozen=True):
+    """The named sub-queries in scope; a scope that shadows one has a CteScope of its own."""
 
-    ctes: Mapping[str, Cte] = msgspec.field(default_factory=dict)
+    by_name: Mapping[str, Cte] = msgspec.field(default_factory=dict)
 
-    def with_cte(self, spelt: str, cte: Cte) -> "Names":
-        return Names({**self.ctes, spelt.lower(): cte})
+    def with_cte(self, name: str, cte: Cte) -> "CteScope":
+        return CteScope({**self.by_name, name.lower(): cte})
 
 
-class Work(msgspec.Struct):
+class Resolution(msgspec.Struct):
     """The state of one resolution.
 
     With `may_read_streams`, tables may be streams: those in `known_streams`, or any if that is None. Otherwise a query
-    reads only the sub-queries in its Names. `demand` resolves a sub-query of the endpoint, and `demand_endpoint` an
-    endpoint that it reads by name.
+    reads only the sub-queries in its CteScope. `find_sub_query` resolves a sub-query of the endpoint, and
+    `find_endpoint` an endpoint that it reads by name.
     """
 
     text: str
     target: Target
     records: Records
     parameters: Mapping[str, Parameter]
-    query: Queries
+    resolve_query: QueryResolver
     may_read_streams: bool = False
     known_streams: frozenset[str] | None = None
     file: str | None = None
     first_line: int = 1
-    is_timeless: bool = False
-    demand: Callable[[str], Cte | None] = lambda _name: None
-    demand_endpoint: Callable[[str], Cte | None] = lambda _name: None
-    offered: tuple[str, ...] = ()
+    keeps_time_functions: bool = False
+    find_sub_query: Callable[[str], Cte | None] = lambda _name: None
+    find_endpoint: Callable[[str], Cte | None] = lambda _name: None
+    sub_query_names: tuple[str, ...] = ()
     streams: dict[str, None] = msgspec.field(default_factory=dict)
-    spelt: set[str] = msgspec.field(default_factory=set)
+    used_names: set[str] = msgspec.field(default_factory=set)
 
-    def unique(self, name: str) -> str:
+    def unique_name(self, name: str) -> str:
         """Return a name that is unique in this tree."""
         candidate, count = name, 1
-        while candidate.lower() in self.spelt:
+        while candidate.lower() in self.used_names:
             count += 1
             candidate = f"{name}_{count}"
-        self.spelt.add(candidate.lower())
+        self.used_names.add(candidate.lower())
         return candidate
 
     def span(self, node: exp.Expr) -> Span | None:
@@ -88,5 +88,5 @@ class Work(msgspec.Struct):
     def refuse(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=self.span(node))
 
-    def unsupported(self, node: exp.Expr, what: str, hint: str | None = None) -> QueryUnsupported:
-        return QueryUnsupported(f"{what} is not supported.", hint=hint, span=self.span(node))
+    def unsupported(self, node: exp.Expr, subject: str, hint: str | None = None) -> QueryUnsupported:
+        return QueryUnsupported(f"{subject} is not supported.", hint=hint, span=self.span(node))
