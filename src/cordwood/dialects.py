@@ -29,8 +29,8 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
     """Compile the endpoint's own query."""
-    if program.own_text is not None:
-        return compile_clickhouse(program, program.own_text, target, shapes, redaction)
+    if program.dialect_text is not None:
+        return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
     return bigquery.compile_saved(program, target, shapes, redaction)
 
 
@@ -38,7 +38,7 @@ def compile_sql(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a caller's SQL in the dialect of the endpoint."""
-    if program.own_text is not None:
+    if program.dialect_text is not None:
         return compile_clickhouse(program, text, target, shapes, redaction)
     return bigquery.compile_sandbox(program, text, target, shapes, redaction)
 
@@ -59,13 +59,13 @@ def explain_lql_query(program: Program, text: str, target: Target, shapes: Shape
 
 def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
     """Return what callers' own queries may read."""
-    if program.own_text is not None:
+    if program.dialect_text is not None:
         return (offered_table(program, shapes),)
     return sub_queries.offered(program, target, shapes)
 
 
 def _check_lql(program: Program) -> None:
-    if program.own_text is not None:
+    if program.dialect_text is not None:
         raise QueryUnsupported(
             "This endpoint is asked in ClickHouse SQL, and not in LQL.",
             hint="Send sql=SELECT … FROM logs, or ask logs.all.",

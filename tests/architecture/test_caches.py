@@ -24,7 +24,7 @@ ALLOWED = {
     ("serve/rate_limiter.py", "OrderedDict"): "10,000 buckets by the ids of valid keys, of 64 characters at most: 4 MB",
     ("serve/cache_keys.py", "OrderedDict"): "20,000 pairs of digests: 7 MB",
     ("settings/fields.py", "cache"): "of no argument",
-    ("sql/draft.py", "cache"): "one pattern an engine",
+    ("sql/tree_printer.py", "cache"): "one pattern an engine",
     ("sql/query_templates.py", "cache"): "templates of our own",
     ("sql/templates.py", "lru_cache"): "templates of our own",
     ("web/describe/openapi.py", "cache"): "of no argument",

@@ -1,6 +1,6 @@
-"""A canary in every place where a name or a text can stand: no template and no draft ever holds it.
+"""A canary in every place where a name or a text can stand: no template and no tokenized SQL ever holds it.
 
-Templates are text of the rules alone, and a draft is made of templates and tokens. So whatever a rule does with a
+Templates are text of the rules alone, and tokenized SQL is made of templates and tokens. So whatever a rule does with a
 text of an author, a caller or an event, it cannot be read as SQL. New rules are held to it by the pages of their spec.
 """
 
@@ -25,10 +25,10 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql import fragment as fragments
 from cordwood.sql.compile import compile_alone, compile_sandbox, compile_saved, read_endpoint
-from cordwood.sql.draft import Draft, Printed
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
+from cordwood.sql.tree_printer import Printed, TokenizedSql
 from tests.attack.injections import LITERAL_PLACES, NAME_PLACES, READ_PLACES, TEXT_PLACES, as_name, as_text
 from tests.spec_runner.page import read_cases
 
@@ -81,20 +81,20 @@ LQL = (
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The templates that are made and the drafts that are written meanwhile; none may hold the canary."""
+    """The templates that are split and the tokenized SQL that is rendered meanwhile; none may hold the canary."""
     seen: list[str] = []
-    pieces, written = fragments.template_pieces, Draft.written
+    split_template, render = fragments.split_template, TokenizedSql.render
 
-    def noted_pieces(template: str) -> tuple[str | int, ...]:
+    def recorded_split(template: str) -> tuple[str | int, ...]:
         seen.append(template)
-        return pieces(template)
+        return split_template(template)
 
-    def noted_written(draft: Draft, text: str) -> Printed:
+    def recorded_render(tokenized: TokenizedSql, text: str) -> Printed:
         seen.append(text)
-        return written(draft, text)
+        return render(tokenized, text)
 
-    monkeypatch.setattr(fragments, "template_pieces", noted_pieces)
-    monkeypatch.setattr(Draft, "written", noted_written)
+    monkeypatch.setattr(fragments, "split_template", recorded_split)
+    monkeypatch.setattr(TokenizedSql, "render", recorded_render)
     yield seen
     assert not [text for text in seen if CANARY in text.lower()]
 

@@ -48,7 +48,7 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answers, Parts
 from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
-from cordwood.sql.program import Program, in_file, with_places
+from cordwood.sql.program import Program, as_file_error, with_positions
 from cordwood.sql.target import Target
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions, query_budget
@@ -62,16 +62,16 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, most_se
     Each query has its own compile budget; `most_seconds` of CPU time bounds all queries of the endpoint together.
     """
     ends = time.thread_time() + most_seconds
-    program = with_places(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
+    program = with_positions(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
     try:
         compile_saved(program, target, {})
-        for name in program.names if endpoint.sandbox and not program.sources else ():
+        for name in program.sub_query_names if endpoint.sandbox and not program.sources else ():
             if time.thread_time() > ends:
                 told = f"The endpoint's sub-queries take more than {most_seconds:g} s to compile."
                 raise CompileTooLong(told, hint="Split it into several endpoints.")
             _check_sub_query(program, name, target)
     except NOT_COMPILED as fault:
-        raise in_file(fault, endpoint) from fault
+        raise as_file_error(fault, endpoint) from fault
 
 
 def _check_sub_query(program: Program, name: str, target: Target) -> None:

@@ -10,7 +10,7 @@ from cordwood.clickhouse_sql.calls import call_of, is_known
 from cordwood.clickhouse_sql.permitted import FUNCTIONS, NODES
 from cordwood.errors import QueryRefused, closest
 from cordwood.sql.budget import spend
-from cordwood.sql.places import span_of
+from cordwood.sql.positions import span_of
 from cordwood.sql.stages import Parsed
 
 # Arguments of sqlglot's nodes that do not affect the query.

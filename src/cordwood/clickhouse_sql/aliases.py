@@ -10,7 +10,7 @@ from cordwood.clickhouse_sql.scope import LOGS
 from cordwood.errors import QueryRefused, QueryUnsupported
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import swap
-from cordwood.sql.places import span_of
+from cordwood.sql.positions import span_of
 
 
 class Item(msgspec.Struct, frozen=True):

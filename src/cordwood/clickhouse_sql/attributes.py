@@ -10,7 +10,7 @@ from cordwood.clickhouse_sql.template import fill
 from cordwood.clickhouse_sql.values import STRING, Value, text_value
 from cordwood.model.shape import MAX_STEPS
 from cordwood.sql.nodes import internal
-from cordwood.sql.records import Records, below
+from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.scope import Lineage, Origin
 
 METADATA: Final = "metadata"
@@ -35,7 +35,7 @@ class Attributes(msgspec.Struct):
     """The attributes of a sub-query's events, read from its columns `metadata` and `extras`."""
 
     stream: str
-    records: Records
+    records: RecordShapes
     table: str
     has_own_project: bool = True
 
@@ -93,7 +93,7 @@ class Attributes(msgspec.Struct):
 
     def _may_lie_at_top(self, key: str) -> bool:
         top = self._lineage(EXTRAS)
-        return any(self._may_be(below(top, (first,))) for first in _first_keys(key))
+        return any(self._may_be(lineage_below(top, (first,))) for first in _first_keys(key))
 
     def _may_be(self, lineage: Lineage) -> bool:
         return self.records.kinds(lineage) != frozenset()
@@ -106,11 +106,11 @@ class Attributes(msgspec.Struct):
         if len(plain) > MAX_STEPS:
             # The whole map is only flattened to this depth, too.
             return []
-        paths = [plain] if "" not in plain and self._may_be(below(lineage, plain)) else []
+        paths = [plain] if "" not in plain and self._may_be(lineage_below(lineage, plain)) else []
         for steps in self._dotted(lineage, key, ()):
             if len(paths) >= _MOST_PATHS:
                 break
-            if steps not in paths and self._may_be(below(lineage, steps)):
+            if steps not in paths and self._may_be(lineage_below(lineage, steps)):
                 paths.append(steps)
         return paths
 
@@ -122,7 +122,7 @@ class Attributes(msgspec.Struct):
             if known == rest:
                 yield (*before, known)
             else:
-                yield from self._dotted(below(lineage, (known,)), rest[len(known) + 1 :], (*before, known))
+                yield from self._dotted(lineage_below(lineage, (known,)), rest[len(known) + 1 :], (*before, known))
 
     def _text(self, place: str, steps: tuple[str, ...]) -> exp.Expr:
         return internal("attribute", self._path(place, steps))

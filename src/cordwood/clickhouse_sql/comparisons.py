@@ -11,7 +11,7 @@ from cordwood.clickhouse_sql.moments import as_moment
 from cordwood.clickhouse_sql.template import fill, in_brackets
 from cordwood.clickhouse_sql.values import CONDITIONS, FLAG, INT, MOMENTS, NUMBERS, Value, flag_value, literal_node
 from cordwood.sql.budget import copied
-from cordwood.sql.places import start_of
+from cordwood.sql.positions import start_of
 
 
 def as_number(value: Value) -> Value:

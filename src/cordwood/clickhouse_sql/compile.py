@@ -18,7 +18,7 @@ from cordwood.clickhouse_sql.select import Builder
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_visiting
-from cordwood.sql.records import Records
+from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Parsed, Statement
 from cordwood.sql.target import Target
@@ -31,16 +31,16 @@ def compile_clickhouse(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
-    records = Records(redaction.shown(shapes) if redaction else shapes)
+    records = RecordShapes(redaction.shown(shapes) if redaction else shapes)
     with compiling():
         tree = translate(program, text, records)
         parsed = Parsed(tree, text)
         statement = compile_visiting(program, lambda: parsed, target, shapes, redaction, own_functions=INTERNAL)
-    facts = {**records.facts, **statement.facts}
-    return msgspec.structs.replace(statement, facts=facts)
+    shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
+    return msgspec.structs.replace(statement, shape_lookups=shape_lookups)
 
 
-def translate(program: Program, text: str, records: Records) -> exp.Expr:
+def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
     """Return the equivalent tree over the endpoint's sub-queries."""
 
     def logs() -> list[Branch]:

@@ -19,8 +19,8 @@ from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling, copied
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
-from cordwood.sql.places import span_at, span_of
-from cordwood.sql.program import Program, Source, in_file, program_of, with_places
+from cordwood.sql.positions import span_at, span_of
+from cordwood.sql.program import Program, Source, as_file_error, program_of, with_positions
 from cordwood.sql.resolve.entry import check_endpoint
 
 _BIGQUERY: Final = Reader.get_or_raise("bigquery")
@@ -35,9 +35,9 @@ def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None
     try:
         with compiling():
             program = _program(endpoint)
-            check_endpoint(with_places(program), streams)
+            check_endpoint(with_positions(program), streams)
     except NOT_COMPILED as fault:
-        raise in_file(fault, endpoint) from fault
+        raise as_file_error(fault, endpoint) from fault
     return program
 
 
@@ -65,7 +65,7 @@ def _program(endpoint: Endpoint) -> Program:
             ctes.append(one)
     with_.set("expressions", ctes)
     own = "".join(letter if letter == "\n" else " " for letter in text[:at]) + text[at:]
-    return msgspec.structs.replace(program_of(endpoint, tree), own_text=own, sources=sources)
+    return msgspec.structs.replace(program_of(endpoint, tree), dialect_text=own, sources=sources)
 
 
 def _sub_query(name: str, streams: Collection[str]) -> str:

@@ -17,7 +17,7 @@ from cordwood.sql.parse import (
     too_deep,
     unreadable,
 )
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 from cordwood.sql.stages import Parsed
 
 _CLICKHOUSE: Final = Dialect.get_or_raise("clickhouse")

@@ -31,7 +31,7 @@ from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
 from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal
-from cordwood.sql.places import span_of
+from cordwood.sql.positions import span_of
 
 
 class _Named(msgspec.Struct, frozen=True):

@@ -48,7 +48,7 @@ from cordwood.errors import QueryRefused, Span, UnknownName
 from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal
-from cordwood.sql.places import span_of, start_of
+from cordwood.sql.positions import span_of, start_of
 
 Function = Callable[[Expressions, Call], Value]
 

@@ -58,7 +58,7 @@ def run_here(engine: Engine, asked: Asked, cancel: Cancel) -> RunHere:
     shape by now, so no row is returned for which the statement was out of date.
     """
     rows = engine.answer(asked.question, asked.limits, cancel)
-    if not still_textless(asked.question.statement.textless, engine.shapes()):
+    if not still_textless(asked.question.statement.textless_paths, engine.shapes()):
         _let_go(rows)
         raise OutdatedError
     return RunHere(asked, rows)

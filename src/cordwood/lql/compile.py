@@ -23,8 +23,8 @@ from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_visiting
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.emit import outermost_select
-from cordwood.sql.places import span_at
-from cordwood.sql.records import Records, below
+from cordwood.sql.positions import span_at
+from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import resolve_sandbox
 from cordwood.sql.scope import Lineage, Origin, lineage_of
@@ -40,21 +40,21 @@ def compile_lql(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile an LQL query, which can only read the endpoint's sub-queries."""
-    records = Records(redaction.shown(shapes) if redaction else shapes)
+    records = RecordShapes(redaction.shown(shapes) if redaction else shapes)
     with compiling():
         written = _written(program, text, target, records)
         statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
-    facts = {**records.facts, **statement.facts}
-    return msgspec.structs.replace(statement, notices=written.notices, facts=facts)
+    shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
+    return msgspec.structs.replace(statement, notices=written.notices, shape_lookups=shape_lookups)
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
     """Return the equivalent SQL in BigQuery's dialect; paths that were never seen are assumed to have no arrays."""
     with compiling():
-        return _written(program, text, target, Records(shapes)).tree.sql("bigquery", pretty=True)
+        return _written(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
 
 
-def _written(program: Program, text: str, target: Target, records: Records) -> Written:
+def _written(program: Program, text: str, target: Target, records: RecordShapes) -> Written:
     """Return the translated query; lookups in the shapes are recorded in the facts of `records`."""
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
@@ -62,13 +62,13 @@ def _written(program: Program, text: str, target: Target, records: Records) -> W
     sub_query = _sub_query(program, query, text)
     resolved = resolve_sandbox(program, _everything(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
-    records.facts.update(resolved.facts)
+    records.shape_lookups.update(resolved.shape_lookups)
     written = write(query, _known(resolved.tree, sub_query, text, records), program.endpoint.zone)
     return msgspec.structs.replace(written, notices=(*written.notices, *slips(query, text)))
 
 
 def _sub_query(program: Program, query: Query, text: str) -> str:
-    names = {name.lower(): name for name in program.names}
+    names = {name.lower(): name for name in program.sub_query_names}
     if query.source is not None:
         found = names.get(query.source.name.lower())
         if found is None:
@@ -76,12 +76,12 @@ def _sub_query(program: Program, query: Query, text: str) -> str:
         return found
     if len(names) != 1:
         raise _no_source(program, text)
-    return program.names[0]
+    return program.sub_query_names[0]
 
 
 def _unknown_source(program: Program, source: Source, text: str) -> UnknownName:
-    close = nearest(source.name, program.names)
-    there = f"There are: {', '.join(program.names)}." if program.names else "The endpoint has none."
+    close = nearest(source.name, program.sub_query_names)
+    there = f"There are: {', '.join(program.sub_query_names)}." if program.sub_query_names else "The endpoint has none."
     return UnknownName(
         f"There is no sub-query {source.name[:60]}.",
         hint=f"Did you mean f:{close}?" if close else there,
@@ -92,12 +92,12 @@ def _unknown_source(program: Program, source: Source, text: str) -> UnknownName:
 def _no_source(program: Program, text: str) -> QuerySyntax:
     if _SQL.match(text):
         return QuerySyntax("This is SQL, and it was sent as lql=.", hint="Send it as sql=.", span=span_at(text, 0))
-    if not program.names:
+    if not program.sub_query_names:
         said, hint = "The endpoint has no sub-query.", "It can be asked in SQL only."
         return QuerySyntax(said, hint=hint, span=span_at(text, 0))
-    names = {name.lower() for name in program.names}
-    first = next((word for word in text.split() if word.lower() in names), program.names[0])
-    said = f"The endpoint has several sub-queries: {', '.join(program.names)}."
+    names = {name.lower() for name in program.sub_query_names}
+    first = next((word for word in text.split() if word.lower() in names), program.sub_query_names[0])
+    said = f"The endpoint has several sub-queries: {', '.join(program.sub_query_names)}."
     return QuerySyntax(said, hint=f"Say which one to ask, as in f:{first}.", span=span_at(text, 0))
 
 
@@ -107,7 +107,7 @@ def _everything(sub_query: str, text: str) -> Admitted:
     return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
 
-def _known(resolved: exp.Expr, sub_query: str, text: str, records: Records) -> Known:
+def _known(resolved: exp.Expr, sub_query: str, text: str, records: RecordShapes) -> Known:
     columns = outermost_select(resolved).expressions
     lineages = {column.alias_or_name.lower(): lineage_of(column) for column in columns}
     return Known(
@@ -120,7 +120,7 @@ def _known(resolved: exp.Expr, sub_query: str, text: str, records: Records) -> K
     )
 
 
-def _seen(records: Records, lineages: Mapping[str, Lineage], name: str) -> str | None:
+def _seen(records: RecordShapes, lineages: Mapping[str, Lineage], name: str) -> str | None:
     """Return the path of the events whose last step is most similar to the name."""
     origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
     found = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
@@ -132,15 +132,15 @@ def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
-def _is_plain(records: Records, lineage: Lineage | None, keys: Keys) -> bool:
+def _is_plain(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
     if lineage is None or not lineage.is_event:
         return False
-    kinds = records.kinds(below(lineage, keys[1:]) if len(keys) > 1 else lineage)
+    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
 
 
-def _has_array(records: Records, lineage: Lineage | None, keys: Keys) -> bool:
+def _has_array(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
     if lineage is None or not lineage.is_event:
         return False
-    kinds = records.kinds(below(lineage, keys[1:]) if len(keys) > 1 else lineage)
+    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)

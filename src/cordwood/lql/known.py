@@ -8,7 +8,7 @@ import msgspec
 from cordwood.errors import Span, UnknownName, closest
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 
 Keys = tuple[str, ...]
 

@@ -20,7 +20,7 @@ Shapes = Mapping[str, Shape]
 
 def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
     """Return every sub-query in the order of the endpoint's text."""
-    return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.names)
+    return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.sub_query_names)
 
 
 def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[OfferedColumn, ...]:

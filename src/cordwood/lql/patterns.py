@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from cordwood.errors import QueryValue
 from cordwood.lql.parse import parse
 from cordwood.lql.query import All, Any, Bare, Field, Filter, Message, Not, Operator, Quoted
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 
 _PATTERNS = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
 

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from cordwood.errors import QuerySyntax
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 
 # An unquoted key of a path, or a quoted one.
 _KEY: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'

@@ -13,7 +13,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape
 from cordwood.serve.ask import Language, SandboxText
 from cordwood.sql.program import Program
-from cordwood.sql.records import still_hold
+from cordwood.sql.record_shapes import lookups_still_hold
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
@@ -113,7 +113,11 @@ class StatementCache:
 
     def _keep(self, key: StatementKey, kept: _Kept) -> None:
         with self._keeping:
-            others = [one for one in self._statements.get(key) or () if one.statement.facts != kept.statement.facts]
+            others = [
+                one
+                for one in self._statements.get(key) or ()
+                if one.statement.shape_lookups != kept.statement.shape_lookups
+            ]
             self._statements.put(key, (kept, *others[: MOST_VARIANTS - 1]))
 
     def _note_version(self, key: StatementKey, kept: _Kept, versions: Versions) -> None:
@@ -145,7 +149,7 @@ def _statement_bytes(key: StatementKey, variants: Sequence[_Kept]) -> int:
 
 
 def _holding(variants: Sequence[_Kept], shapes: Shapes) -> _Kept | None:
-    return next((kept for kept in variants if still_hold(kept.statement.facts, shapes)), None)
+    return next((kept for kept in variants if lookups_still_hold(kept.statement.shape_lookups, shapes)), None)
 
 
 def _versions(statement: Statement, shapes: Shapes) -> Versions:

@@ -12,7 +12,7 @@ from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.parse import parse
-from cordwood.sql.program import parse_endpoint, with_places
+from cordwood.sql.program import parse_endpoint, with_positions
 from cordwood.sql.resolve.entry import check_endpoint
 
 MAX_ROWS: Final = 1000
@@ -34,7 +34,7 @@ def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
             max_rows=MAX_ROWS,
             parameters=tuple(Parameter(name) for name in parameter_names(text)),
         )
-        check_endpoint(with_places(parse_endpoint(endpoint)), streams)
+        check_endpoint(with_positions(parse_endpoint(endpoint)), streams)
     return endpoint
 
 

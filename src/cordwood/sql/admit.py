@@ -10,7 +10,7 @@ from cordwood.sql.budget import spend
 from cordwood.sql.clauses import misplaced
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
-from cordwood.sql.places import span_of
+from cordwood.sql.positions import span_of
 from cordwood.sql.stages import Admitted, Parsed
 
 _NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}

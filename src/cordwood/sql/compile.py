@@ -13,7 +13,7 @@ from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.dialects.slips import slips
 from cordwood.sql.emit import cap, emit
 from cordwood.sql.parse import parse
-from cordwood.sql.program import Program, in_file, parse_endpoint, with_places
+from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
 from cordwood.sql.redaction.flow import redact_reads
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_saved, resolve_standalone
@@ -33,9 +33,9 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     try:
         with explaining(endpoint.sql), compiling():
             program = parse_endpoint(endpoint)
-            check_endpoint(with_places(program), streams)
+            check_endpoint(with_positions(program), streams)
     except NOT_COMPILED as fault:
-        raise in_file(fault, endpoint) from fault
+        raise as_file_error(fault, endpoint) from fault
     return program
 
 
@@ -52,7 +52,7 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
         raise
     except NOT_COMPILED:
         with explaining(program.endpoint.sql):
-            return _bounded(lambda: compiled(with_places(program)))
+            return _bounded(lambda: compiled(with_positions(program)))
 
 
 def compile_sandbox(

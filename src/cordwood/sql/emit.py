@@ -47,10 +47,10 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         column_names=names,
         column_types=types,
         redaction=resolved.redaction,
-        hidden=resolved.hidden,
-        textless=resolved.textless,
-        most_rows=most_rows,
-        facts=resolved.facts,
+        raw_columns=resolved.raw_columns,
+        textless_paths=resolved.textless_paths,
+        row_limit=most_rows,
+        shape_lookups=resolved.shape_lookups,
     )
 
 

@@ -12,7 +12,7 @@ from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.digits import whole
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 
 # BigQuery does not have `::`, but a client does: self-hosted Supabase Studio sends `event_message::text`.
 _SIGNS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())

@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.nodes import in_brackets, is_event_path, path_steps, path_value
+from cordwood.sql.nodes import is_event_path, joined_relations, path_steps, path_value
 
 _SETS: Final = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 
@@ -53,7 +53,7 @@ def _order_keys(select: exp.Expr) -> list[exp.Expr]:
 def _sources(select: exp.Expr) -> Iterator[exp.Expr]:
     from_ = select.args.get("from_")
     for source in ([from_.this] if from_ is not None else []) + [join.this for join in select.args.get("joins") or ()]:
-        yield from in_brackets(source)
+        yield from joined_relations(source)
 
 
 def _keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:

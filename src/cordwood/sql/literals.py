@@ -8,7 +8,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QuerySyntax
 from cordwood.sql.digits import whole
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 
 _EITHER: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
 _OF_TEXT: Final = r"u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U(?!0000[dD][89a-fA-F])00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}"

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.budget import spend
 from cordwood.sql.nodes import swap
-from cordwood.sql.operations import DOES, Operation, is_operation
+from cordwood.sql.operations import OPERATION_KEY, Operation, is_operation
 from cordwood.sql.typing import inherit
 
 Rule = Callable[[exp.Expr], exp.Expr]
@@ -57,7 +57,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     def _rule(self, node: exp.Expr) -> Rule | None:
         if is_operation(node):
-            return self.operations[type(node.args[DOES])]
+            return self.operations[type(node.args[OPERATION_KEY])]
         if isinstance(node, exp.Anonymous):
             return self.named.get(str(node.this).upper())
         return self.nodes.get(type(node))

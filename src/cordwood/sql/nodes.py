@@ -14,7 +14,7 @@ Events (nodes with an operation of `operations`; made and read by the functions 
     `event_path(value, steps)`: a `PathRead` below an expression whose value is an event's. Its type is
     VARIANT: typed by use. Its `meta[KINDS]` are the kinds that have been seen there.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
-    `is_record(value)`: a `RecordTest`, BOOL.
+    `record_test(value)`: a `RecordTest`, BOOL.
     `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/flow.
 
 Relations (FROM and JOIN)
@@ -48,7 +48,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.operations import PathRead, RecordElements, RecordTest, does, operation, operation_of
+from cordwood.sql.operations import PathRead, RecordElements, RecordTest, has_operation, operation_node, operation_of
 
 # The slot of the time of the call.
 NOW: Final = "now"
@@ -70,46 +70,46 @@ KINDS: Final = "kinds"
 _RELATIONS: Final = (exp.Table, exp.Subquery, exp.Unnest)
 
 
-def swap(node: exp.Expr, made: exp.Expr) -> None:
+def swap(node: exp.Expr, replacement: exp.Expr) -> None:
     """Replace a node in constant time; `Expr.replace` visits all siblings in a list of arguments."""
     parent, key, index = node.parent, node.arg_key, node.index
     siblings = parent.args.get(key) if parent is not None and key is not None else None
     if index is None or not isinstance(siblings, list) or siblings[index] is not node:
-        node.replace(made)
+        node.replace(replacement)
         return
-    siblings[index] = made
-    made.parent, made.arg_key, made.index = parent, key, index
+    siblings[index] = replacement
+    replacement.parent, replacement.arg_key, replacement.index = parent, key, index
     node.parent, node.arg_key, node.index = None, None, None
     while parent is not None and parent._hash is not None:  # noqa: SLF001 - a changed node's hash is worked out anew
         parent._hash = None  # noqa: SLF001
         parent = parent.parent
 
 
-def typed(node: exp.Expr, type_: exp.DType) -> exp.Expr:
+def set_type(node: exp.Expr, type_: exp.DType) -> exp.Expr:
     node.type = exp.DataType(this=type_)
     return node
 
 
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
     """Return the read of a path below an event's value; a path below a path is merged into one."""
-    root, before = root_and_steps(value)
-    return typed(operation(PathRead(before + steps), root), exp.DType.VARIANT)
+    root, outer_steps = root_and_steps(value)
+    return set_type(operation_node(PathRead(outer_steps + steps), root), exp.DType.VARIANT)
 
 
 def event_elements(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
-    return typed(operation(RecordElements(only_arrays), value), exp.DType.ARRAY)
+    return set_type(operation_node(RecordElements(only_arrays), value), exp.DType.ARRAY)
 
 
-def is_record(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
-    return typed(operation(RecordTest(only_objects), value), exp.DType.BOOLEAN)
+def record_test(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
+    return set_type(operation_node(RecordTest(only_objects), value), exp.DType.BOOLEAN)
 
 
-def asks_for_record(node: exp.Expr | None) -> bool:
-    return does(node, RecordTest)
+def is_record_test(node: exp.Expr | None) -> bool:
+    return has_operation(node, RecordTest)
 
 
 def is_event_path(node: exp.Expr) -> bool:
-    return does(node, PathRead)
+    return has_operation(node, PathRead)
 
 
 def path_value(node: exp.Expr) -> exp.Expr:
@@ -133,23 +133,23 @@ def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
     return root == outer_root and steps[: len(outer_steps)] == outer_steps
 
 
-def in_brackets(relation: exp.Expr) -> Iterator[exp.Expr]:
+def joined_relations(relation: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the relations of a parenthesised join, nested ones included; any other relation is yielded itself."""
     inner = relation.this
     if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, _RELATIONS):
         yield relation
         return
-    for part in (inner, *(join.this for join in inner.args.get("joins") or ())):
-        yield from in_brackets(part)
+    for joined in (inner, *(join.this for join in inner.args.get("joins") or ())):
+        yield from joined_relations(joined)
 
 
 def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
     """Yield the conjuncts of a WHERE clause."""
-    waiting = [] if where is None else [where.this]
-    while waiting:
-        node = waiting.pop().unnest()
+    pending = [] if where is None else [where.this]
+    while pending:
+        node = pending.pop().unnest()
         if isinstance(node, exp.And):
-            waiting += [node.left, node.right]
+            pending += [node.left, node.right]
         else:
             yield node
 

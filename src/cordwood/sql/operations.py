@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.model.redaction import RedactMode
 
 # The key of the argument that holds a node's operation.
-DOES: Final = "does"
+OPERATION_KEY: Final = "does"
 # The name of nodes that are only an operation; admitted queries cannot contain it.
 OPERATION: Final = "$operation"
 
@@ -112,9 +112,9 @@ class RedactText(RedactionCall, frozen=True):
 Kind = TypeVar("Kind", bound=Operation)
 
 
-def operation(what: Operation, *operands: exp.Expr) -> exp.Expr:
+def operation_node(operation: Operation, *operands: exp.Expr) -> exp.Expr:
     """Return a node of a resolved tree for an operation."""
-    return exp.Anonymous(this=OPERATION, expressions=list(operands), **{DOES: what})
+    return exp.Anonymous(this=OPERATION, expressions=list(operands), **{OPERATION_KEY: operation})
 
 
 def is_operation(node: exp.Expr) -> bool:
@@ -124,21 +124,21 @@ def is_operation(node: exp.Expr) -> bool:
 
 def operation_of(node: object, kind: type[Kind]) -> Kind | None:
     """Return the node's operation if it is of this kind."""
-    found = node.args.get(DOES) if isinstance(node, exp.Anonymous) else None
+    found = node.args.get(OPERATION_KEY) if isinstance(node, exp.Anonymous) else None
     return found if isinstance(found, kind) else None
 
 
-def doing(node: exp.Expr, what: Operation) -> exp.Expr:
+def with_operation(node: exp.Expr, operation: Operation) -> exp.Expr:
     """Set the operation of an expression that was made from parts."""
-    node.set(DOES, what)
+    node.set(OPERATION_KEY, operation)
     return node
 
 
-def does(node: object, kind: type[Operation]) -> bool:
+def has_operation(node: object, kind: type[Operation]) -> bool:
     return operation_of(node, kind) is not None
 
 
-def found_operations(tree: exp.Expr, kind: type[Kind]) -> Iterator[tuple[exp.Expr, Kind]]:
+def find_operations(tree: exp.Expr, kind: type[Kind]) -> Iterator[tuple[exp.Expr, Kind]]:
     """Yield the nodes of a tree with an operation of this kind, and their operations."""
     for node in tree.find_all(exp.Anonymous):
         found = operation_of(node, kind)

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
-from cordwood.sql.operations import Operation, does, operation
+from cordwood.sql.operations import Operation, has_operation, operation_node
 from cordwood.sql.typing import inherit, kind_of
 
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
@@ -36,7 +36,7 @@ def check_overflow(node: exp.Expr) -> exp.Expr:
     if len(leaves) > _MOST_LEAVES or any(leaf.find(*_COSTLY) for leaf in leaves) or not _may_be_said(node, leaves):
         return node
     # The copies are lowered to identical SQL, which the engine evaluates once.
-    return inherit(operation(OverflowCheck(), copied(node), *(copied(leaf) for leaf in leaves)), node)
+    return inherit(operation_node(OverflowCheck(), copied(node), *(copied(leaf) for leaf in leaves)), node)
 
 
 def may_overflow(node: exp.Expr) -> bool:
@@ -56,7 +56,7 @@ def _may_be_said(node: exp.Expr, leaves: list[exp.Expr]) -> bool:
 
 def _is_whole(node: exp.Expr) -> bool:
     """Return whether the arithmetic is not part of a larger expression, which is checked as a whole."""
-    if does(node.parent, OverflowCheck):
+    if has_operation(node.parent, OverflowCheck):
         return False
     parent = node.parent
     while isinstance(parent, (exp.Neg, exp.Paren)):

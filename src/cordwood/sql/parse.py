@@ -11,10 +11,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
 from cordwood.sql.foreign import check_foreign, clear_words
-from cordwood.sql.forms import clear_forms, clear_quantifiers, name_offsets, name_paths
+from cordwood.sql.forms import name_unnested_paths, rewrite_tokens, set_offset_kinds, strip_quantifier_parentheses
 from cordwood.sql.literals import check_literals, escape_doubled_quotes, join_doubled_quotes
 from cordwood.sql.pipes import cut_pipes, unshare
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 from cordwood.sql.precedence import bind_bits
 from cordwood.sql.stages import Parsed
 from cordwood.sql.with_expressions import as_structs, spell_out
@@ -252,7 +252,7 @@ def too_deep(span: Span | None) -> QueryRefused:
 
 def _one_statement(found: list[Token], text: str) -> exp.Expr:
     has_dotted = _hide_dots(found, text)
-    found = clear_forms(as_structs(cut_pipes(found)))
+    found = rewrite_tokens(as_structs(cut_pipes(found)))
     # Checked again, because WITH(…) has become STRUCT(…), which the parser reads twice.
     check_work(found, text)
     trees = _trees(found, text)
@@ -262,9 +262,9 @@ def _one_statement(found: list[Token], text: str) -> exp.Expr:
         raise _second_statement(found, text)
     tree = spell_out(trees[0])
     unshare(tree)
-    clear_quantifiers(tree)
-    name_offsets(tree)
-    name_paths(tree)
+    strip_quantifier_parentheses(tree)
+    set_offset_kinds(tree)
+    name_unnested_paths(tree)
     bind_bits(tree)
     if has_dotted:
         _show_dots(tree)

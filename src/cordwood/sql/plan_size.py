@@ -16,7 +16,7 @@ from sqlglot import exp
 from cordwood.errors import PlanTooLarge, Span
 from cordwood.sql.budget import spend
 from cordwood.sql.fragment import is_fragment, parts_of
-from cordwood.sql.places import span_of
+from cordwood.sql.positions import span_of
 from cordwood.sql.templates import measure
 
 # Ten times what the largest known client query needs, and about a second of the slower planner.

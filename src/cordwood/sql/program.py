@@ -15,7 +15,7 @@ from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
 
 # The parser's metadata that is kept without positions.
-_KEPT: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
+_KEPT_METADATA: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -29,8 +29,8 @@ class Source(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
-    For an endpoint in another dialect, `own_text` is its own query, and `sources` are the streams of its table, by the
-    names that callers see. `included` has the programs of the endpoints that the query reads, by name.
+    For an endpoint in another dialect, `dialect_text` is its own query, and `sources` are the streams of its table, by
+    the names that callers see. `included` has the programs of the endpoints that the query reads, by name.
     """
 
     endpoint: Endpoint
@@ -39,12 +39,12 @@ class Program(msgspec.Struct, frozen=True):
     final: exp.Expr
     is_recursive: bool
     parameters: Mapping[str, Parameter]
-    own_text: str | None = None
+    dialect_text: str | None = None
     sources: Mapping[str, Source] = msgspec.field(default_factory=dict)
     included: "Mapping[str, Program]" = msgspec.field(default_factory=dict)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def sub_query_names(self) -> tuple[str, ...]:
         return tuple(cte.alias for cte in self.sub_queries.values())
 
 
@@ -62,23 +62,25 @@ def program_of(endpoint: Endpoint, tree: exp.Expr) -> Program:
     return _program(endpoint, tree)
 
 
-def with_places(program: Program) -> Program:
+def with_positions(program: Program) -> Program:
     """Return the same program with positions in its trees: slower to compile, used to report errors."""
-    made = _program(program.endpoint, program.tree, places=True)
-    return msgspec.structs.replace(made, own_text=program.own_text, sources=program.sources, included=program.included)
+    positioned = _program(program.endpoint, program.tree, has_positions=True)
+    return msgspec.structs.replace(
+        positioned, dialect_text=program.dialect_text, sources=program.sources, included=program.included
+    )
 
 
-def _forget_places(tree: exp.Expr) -> None:
+def _remove_positions(tree: exp.Expr) -> None:
     """Remove positions: they are half of the cost of a copy, and sandbox errors must not point into saved SQL."""
     for node in tree.walk():
-        kept = {key: node.meta_get(key) for key in _KEPT if node.meta_get(key) is not None}
-        node._meta = kept or None  # noqa: SLF001 - to ask for `meta` would make one
+        metadata = {key: node.meta_get(key) for key in _KEPT_METADATA if node.meta_get(key) is not None}
+        node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one
 
 
-def _program(endpoint: Endpoint, tree: exp.Expr, *, places: bool = False) -> Program:
+def _program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = False) -> Program:
     final = copied(tree)
-    if not places:
-        _forget_places(final)
+    if not has_positions:
+        _remove_positions(final)
     with_ = final.args.get("with_")
     final.set("with_", None)
     ctes = with_.expressions if with_ is not None else []
@@ -92,8 +94,8 @@ def _program(endpoint: Endpoint, tree: exp.Expr, *, places: bool = False) -> Pro
     )
 
 
-def in_file(fault: Fault, endpoint: Endpoint) -> BadEndpointFile:
+def as_file_error(fault: Fault, endpoint: Endpoint) -> BadEndpointFile:
     """Return the same error with its position in the endpoint's file."""
     span = fault.span or Span(1, 1)
-    place = Span(span.line + endpoint.body_line - 1, span.column, endpoint.file or None)
-    return BadEndpointFile(fault.message, hint=fault.hint, span=place)
+    file_span = Span(span.line + endpoint.body_line - 1, span.column, endpoint.file or None)
+    return BadEndpointFile(fault.message, hint=fault.hint, span=file_span)

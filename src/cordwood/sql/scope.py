@@ -70,8 +70,8 @@ def copy_value(value: exp.Expr) -> exp.Expr:
 class Relation(msgspec.Struct):
     """A relation of FROM. `record` is the value of its alias if it is an unnested element.
 
-    `extra_keys` is set for a stream: any name that is not a column is a key of its events. `qualified_name` is the whole name of a
-    stream without an alias, which in backquotes may qualify a column.
+    `extra_keys` is set for a stream: any name that is not a column is a key of its events. `qualified_name` is the
+    whole name of a stream without an alias, which in backquotes may qualify a column.
     """
 
     name: str

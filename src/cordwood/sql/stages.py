@@ -14,7 +14,7 @@ from cordwood.model.shape import Path
 from cordwood.sql.plan import Plan, Reads
 
 # Lookups in the shapes, with their results.
-Facts = Mapping[tuple[str, tuple[Hashable, ...]], object]
+ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -35,9 +35,9 @@ class Admitted(msgspec.Struct, frozen=True):
 class Resolved(msgspec.Struct, frozen=True):
     """A query whose names are columns, paths of events, or typed slots, and whose expressions have types.
 
-    With `redaction`, only the answer has raw texts of events: the engine must redact its columns `hidden` on output.
-    The tree assumes that `textless`, paths of streams, hold no texts; the caller that runs the statement must check
-    that this still holds at the time of the answer.
+    With `redaction`, only the answer has raw texts of events: the engine must redact its columns `raw_columns` on
+    output. The tree assumes that `textless_paths`, paths of streams, hold no texts; the caller that runs the statement
+    must check that this still holds at the time of the answer.
     """
 
     tree: exp.Expr
@@ -46,9 +46,9 @@ class Resolved(msgspec.Struct, frozen=True):
     unseen_paths: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
     redaction: RedactMode | None = None
-    hidden: tuple[int, ...] = ()
-    textless: tuple[tuple[str, Path], ...] = ()
-    facts: Facts = msgspec.field(default_factory=dict)
+    raw_columns: tuple[int, ...] = ()
+    textless_paths: tuple[tuple[str, Path], ...] = ()
+    shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -85,9 +85,9 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     """A compiled query: an engine's plan, its slots, and properties of its answer.
 
     `column_types` are BigQuery's; an engine whose own types are less specific (text for BYTES and JSON) encodes by
-    them. `notices` are for the receipt. `most_rows` is the literal row limit of the SQL, if any: a variant that reads
-    only recent events is sufficient if it finds that many rows. `facts` are all lookups in the shapes of streams:
-    shapes with the same results compile to the same statement.
+    them. `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads
+    only recent events is sufficient if it finds that many rows. `shape_lookups` are all lookups in the shapes of
+    streams: shapes with the same results compile to the same statement.
     """
 
     plan: Plan
@@ -99,10 +99,10 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     column_types: tuple[Datatype | None, ...] = ()
     notices: tuple[str, ...] = ()
     redaction: RedactMode | None = None
-    hidden: tuple[int, ...] = ()
-    textless: tuple[tuple[str, Path], ...] = ()
-    most_rows: int | None = None
-    facts: Facts = msgspec.field(default_factory=dict)
+    raw_columns: tuple[int, ...] = ()
+    textless_paths: tuple[tuple[str, Path], ...] = ()
+    row_limit: int | None = None
+    shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
 
     @property
     def sql(self) -> str:
@@ -115,7 +115,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
         It covers fields that are added later as well, and is equal only for equal statements.
         """
-        digested = msgspec.structs.replace(self, facts={})
+        digested = msgspec.structs.replace(self, shape_lookups={})
         return sha256(msgspec.msgpack.encode(digested, order="deterministic")).digest()
 
 

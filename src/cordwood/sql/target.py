@@ -7,8 +7,8 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.sql.draft import Printed
 from cordwood.sql.stages import Lowered, Resolved
+from cordwood.sql.tree_printer import Printed
 
 
 class StreamTable(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ _COLUMNS: Final = {
 }
 
 
-def table_of_its_name(stream: str) -> StreamTable:
+def table_named_as_stream(stream: str) -> StreamTable:
     """Return a table with the stream's own name, unquoted: the printer quotes it."""
     return StreamTable(table=stream, columns=_COLUMNS, extras="extras")
 

@@ -1,7 +1,8 @@
 """Properties of fragments that are derived from the text of their templates.
 
-Besides `fragment` and `draft`, only this module reads templates. These properties limit the plan's size or prevent a
-rewrite that would change the result. The operation of a fragment is never derived from text: see `operations`.
+Besides `fragment` and `tree_printer`, only this module reads templates. These properties limit the plan's size or
+prevent a rewrite that would change the result. The operation of a fragment is never derived from text: see
+`operations`.
 """
 
 import re

@@ -19,7 +19,7 @@ from cordwood.sql.budget import spend
 from cordwood.sql.constants import constant_text
 from cordwood.sql.grouping import out_of_range, ungrouped
 from cordwood.sql.nodes import COMPARISONS
-from cordwood.sql.places import span_of, start_of
+from cordwood.sql.positions import span_of, start_of
 from cordwood.sql.typing import datatype_of
 from cordwood.sql.typing.annotate import SIDES
 

@@ -6,19 +6,19 @@ from sqlglot import exp, parse_one
 from cordwood.engines.clickhouse.sql_values import ClickHouseValues
 from cordwood.engines.duckdb.sql_values import DuckDBValues, author_name, engine_name, is_name
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.draft import Printed, Script, is_closed, print_tree
 from cordwood.sql.fragment import (
     block_filter,
     data_part,
     fragment,
-    listed,
-    named,
+    join_fragments,
+    merge_fragments,
+    name_part,
     optional_predicate,
-    own_text,
-    spliced,
+    quoted_constant,
     text_part,
 )
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, print_segments
+from cordwood.sql.tree_printer import Printed, SqlQuoting, is_closed, print_tree
 
 DUCKDB = DuckDBValues()
 CLICKHOUSE = ClickHouseValues()
@@ -43,7 +43,7 @@ HOSTILE = [
 ]
 
 
-def printed(tree: exp.Expr, script: Script = DUCKDB) -> str:
+def printed(tree: exp.Expr, script: SqlQuoting = DUCKDB) -> str:
     return print_tree(tree, lambda node: node.sql("duckdb"), script).text
 
 
@@ -60,7 +60,7 @@ def test_a_fragment_in_a_tree_is_printed_where_it_stands() -> None:
 
 
 def test_what_looks_like_a_hole_in_a_name_or_a_text_is_text() -> None:
-    tree = fragment("{0}.{1} = {2}", exp.column("x"), named("{0}"), text_part("it's {0} @a {2}"))
+    tree = fragment("{0}.{1} = {2}", exp.column("x"), name_part("{0}"), text_part("it's {0} @a {2}"))
     assert printed(tree) == """"x"."{0}" = 'it''s {0} @a {2}'"""
 
 
@@ -96,7 +96,7 @@ def test_brackets_in_names_and_texts_count_for_nothing(text: str) -> None:
     for script in (DUCKDB, CLICKHOUSE):
         whole = fragment("{0} AND c", fragment("a = {0} OR b", text_part(text)))
         assert printed(whole, script) == f"(a = {script.text(text)} OR b) AND c"
-        called = fragment("{0} AND c", fragment("f({0}, {1})", text_part(text), named(text)))
+        called = fragment("{0} AND c", fragment("f({0}, {1})", text_part(text), name_part(text)))
         assert printed(called, script) == f"f({script.text(text)}, {script.name(text)}) AND c"
 
 
@@ -110,18 +110,18 @@ def test_no_part_is_written_inside_quotes_of_a_template() -> None:
 def test_names_that_the_engine_cannot_be_given_are_spelled_so_that_none_becomes_another(name: str) -> None:
     assert author_name(engine_name(name)) == name
     assert is_name(name) == (engine_name(name) == name)
-    assert "\0" not in DUCKDB.spelled(name)
+    assert "\0" not in DUCKDB.identifier_for(name)
     for script in (DUCKDB, CLICKHOUSE):
-        assert script.spelled(name) != ""
-        assert printed(named(name, as_it_is=True), script) == script.name(name)
-        assert printed(named(name), script) == script.name(script.spelled(name))
+        assert script.identifier_for(name) != ""
+        assert printed(name_part(name, is_verbatim=True), script) == script.name(name)
+        assert printed(name_part(name), script) == script.name(script.identifier_for(name))
 
 
 def test_clickhouse_is_given_no_name_that_it_takes_for_a_part_of_a_column() -> None:
     names = ["null", "size0", "size12", "", "\ue0ffnull", "\ue0ff", "a", "Null", "size"]
-    assert len({CLICKHOUSE.spelled(name) for name in names}) == len(names)
-    assert not {"null", "size0", "size12", ""} & {CLICKHOUSE.spelled(name) for name in names}
-    assert [name for name in names if CLICKHOUSE.spelled(name) == name] == ["a", "Null", "size"]
+    assert len({CLICKHOUSE.identifier_for(name) for name in names}) == len(names)
+    assert not {"null", "size0", "size12", ""} & {CLICKHOUSE.identifier_for(name) for name in names}
+    assert [name for name in names if CLICKHOUSE.identifier_for(name) == name] == ["a", "Null", "size"]
 
 
 def test_a_zero_character_in_a_text_is_no_end_of_it() -> None:
@@ -154,7 +154,7 @@ def test_a_slot_and_a_word_are_words(word: str) -> None:
 @pytest.mark.parametrize("text", ["{0}", "@a", "\\", '"', "\n", "é", "$x", "`", "#"])
 def test_a_constant_of_a_template_holds_nothing_that_has_a_meaning(text: str) -> None:
     with pytest.raises(ValueError, match="no constant"):
-        own_text(text)
+        quoted_constant(text)
 
 
 SLOT = exp.Parameter(this=exp.Var(this="p"))
@@ -185,8 +185,8 @@ def test_the_slots_that_stand_in_the_text_are_told() -> None:
 
 
 def test_spliced_fragments_are_one_template() -> None:
-    alias = spliced("{0} AS {1}", fragment("{0}.{1}", named("x"), named("{0}")), named("y"))
-    assert printed(listed(", ", [alias, fragment("{0}", text_part("{1}"))])) == """"x"."{0}" AS "y", '{1}'"""
+    alias = merge_fragments("{0} AS {1}", fragment("{0}.{1}", name_part("x"), name_part("{0}")), name_part("y"))
+    assert printed(join_fragments(", ", [alias, fragment("{0}", text_part("{1}"))])) == """"x"."{0}" AS "y", '{1}'"""
 
 
 @pytest.mark.parametrize("text", ["a", "1.5", "'it''s (b'", '"a"."b c"', "f(x, (y))", "(a + b)", "[1, 2]", "f(x)[1]"])

@@ -11,10 +11,10 @@ from cordwood.sql.operations import (
     Operation,
     PathRead,
     RecordTest,
-    does,
-    found_operations,
+    find_operations,
+    has_operation,
     is_operation,
-    operation,
+    operation_node,
     operation_of,
 )
 
@@ -22,27 +22,27 @@ VALUE = exp.column("metadata", "t", quoted=True)
 
 
 def read(*steps: str) -> exp.Expr:
-    return operation(PathRead(steps), VALUE.copy())
+    return operation_node(PathRead(steps), VALUE.copy())
 
 
 def test_nodes_are_equal_where_their_operations_are() -> None:
     """Keys tell capitals apart, where sqlglot compares names without their case."""
     assert read("request", "path") == read("request", "path")
     assert read("request", "path") != read("request", "Path")
-    assert read("path") != operation(RecordTest(), VALUE.copy())
+    assert read("path") != operation_node(RecordTest(), VALUE.copy())
     assert len({read("a"), read("A"), read("a", "b"), read("a")}) == 3
 
 
 def test_a_copy_does_the_same() -> None:
-    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read("a"), does=AsText()), "x"))
+    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read("a"), operation=AsText()), "x"))
     copy = copied(tree)
     assert copy == tree
-    assert [what for _, what in found_operations(copy, Operation)] == [AsText(), PathRead(("a",))]
+    assert [what for _, what in find_operations(copy, Operation)] == [AsText(), PathRead(("a",))]
 
 
 def test_the_same_template_of_other_parts_says_nothing_of_what_it_does() -> None:
-    node = fragment("{0}::VARCHAR", VALUE.copy(), does=AsText())
-    assert not does(with_parts(node, [exp.Null()]), AsText)
+    node = fragment("{0}::VARCHAR", VALUE.copy(), operation=AsText())
+    assert not has_operation(with_parts(node, [exp.Null()]), AsText)
 
 
 def test_an_operation_is_asked_for_by_its_kind() -> None:
@@ -57,12 +57,12 @@ def test_rules_are_chosen_by_the_kind_of_an_operation_and_not_asked_again() -> N
 
     def path(node: exp.Expr) -> exp.Expr:
         lowered.append("path")
-        return fragment("{0}.a", node.expressions[0], does=PathRead(("a",)))
+        return fragment("{0}.a", node.expressions[0], operation=PathRead(("a",)))
 
     rules = joined([Meaning(operations={PathRead: path})])
     made = rules.lower(exp.select(exp.alias_(read("a"), "x"))).expressions[0].this
     assert lowered == ["path"]
-    assert does(made, PathRead)
+    assert has_operation(made, PathRead)
     assert not is_operation(made)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cordwood.errors import AmbiguousName, UnknownName
-from cordwood.sql.operations import RecordElements, found_operations
+from cordwood.sql.operations import RecordElements, find_operations
 from cordwood.sql.stages import Resolved
 
 Body = Callable[[str], str]
@@ -108,7 +108,7 @@ def test_arrays_of_events_are_elements_where_arrays_are_asked_for(resolve: Calla
     tree = resolve(
         "select 1 from edge_logs where 'x' in unnest(metadata.tags) and array_length(metadata.tags) > 1"
     ).tree
-    assert [elements.only_arrays for _, elements in found_operations(tree, RecordElements)] == [True, True]
+    assert [elements.only_arrays for _, elements in find_operations(tree, RecordElements)] == [True, True]
 
 
 def test_an_unqualified_name_is_a_field_of_the_records_in_scope(body: Body) -> None:

@@ -30,11 +30,11 @@ class AnswerRedaction:
         self, statement: Statement, rows: Sequence[Sequence[object]], query: Query, until: float
     ) -> Iterator[Sequence[object]]:
         """Yield the rows of an answer redacted; `query` is the query that returned them."""
-        if statement.redaction is None or not statement.hidden:
+        if statement.redaction is None or not statement.raw_columns:
             yield from rows
             return
         mode = statement.redaction
-        places = {place: _is_text(statement, place) for place in statement.hidden}
+        places = {place: _is_text(statement, place) for place in statement.raw_columns}
         for at in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[at : at + _ROWS_AT_ONCE]
             yield from self._texts.rows(mode, some, places, lambda texts: self._redacted(mode, texts, query, until))

@@ -17,7 +17,7 @@ from cordwood.engines.clickhouse.rules.stored import Manner, event_of, stored
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import KINDS, is_event_path, root_and_steps
-from cordwood.sql.operations import RecordTest, does
+from cordwood.sql.operations import RecordTest, has_operation
 
 _TEXTS: Final = frozenset({ValueKind.TEXT})
 _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
@@ -46,7 +46,7 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> None:
     if any(select.is_star for select in tree.find_all(exp.Select)):
         return
     for node in list(tree.find_all(exp.Anonymous)):
-        is_test = does(node, RecordTest)
+        is_test = has_operation(node, RecordTest)
         found = _path_of(node.expressions[0] if is_test else node)
         manner = Manner.RECORD if is_test else _manner(node)
         if found is not None and manner is not None:

@@ -16,7 +16,7 @@ class ClickHouseValues:
 
     quoted = _QUOTED
 
-    def spelled(self, name: str) -> str:
+    def identifier_for(self, name: str) -> str:
         return spelled(name)
 
     def name(self, name: str) -> str:

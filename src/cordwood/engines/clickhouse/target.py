@@ -13,12 +13,12 @@ from cordwood.engines.clickhouse.sql_values import ClickHouseValues
 from cordwood.engines.clickhouse.with_wrapping import begin_with_select
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
-from cordwood.sql.draft import Draft, Printed
-from cordwood.sql.fragment import keep_name, verbatim
-from cordwood.sql.operations import RedactionCall, found_operations
+from cordwood.sql.fragment import mark_verbatim_name, verbatim
+from cordwood.sql.operations import RedactionCall, find_operations
 from cordwood.sql.redaction.calls import optimistic
 from cordwood.sql.stages import Alternative, Lowered, Resolved
-from cordwood.sql.target import StreamTable, table_of_its_name
+from cordwood.sql.target import StreamTable, table_named_as_stream
+from cordwood.sql.tree_printer import Printed, TokenizedSql
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
 
@@ -53,7 +53,7 @@ class ClickHouseTarget:
         self._functions: dict[RedactMode, dict[str, str]] = {}
 
     def stream_table(self, stream: str) -> StreamTable:
-        return table_of_its_name(stream)
+        return table_named_as_stream(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree
@@ -75,8 +75,8 @@ class ClickHouseTarget:
         mode = tree.meta_get(_HIDING)
         if mode is not None:
             tree = _with_functions(tree, self._hiding(mode))
-        draft = Draft(tree, lambda node: generator.generate(node, copy=False), self._script)
-        return draft.written(as_it_must_be_run(draft.text))
+        tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._script)
+        return tokenized.render(as_it_must_be_run(tokenized.text))
 
     def _hiding(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:
@@ -86,7 +86,7 @@ class ClickHouseTarget:
 
 def _with_functions(tree: exp.Expr, known: Mapping[str, str]) -> exp.Expr:
     """Define the functions that the tree calls in its WITH."""
-    called = {call.function for _, call in found_operations(tree, RedactionCall)}
+    called = {call.function for _, call in find_operations(tree, RedactionCall)}
     made = [verbatim(function) for name, function in known.items() if name in called]
     if not made:
         return tree
@@ -106,7 +106,7 @@ def _keep_names(tree: exp.Expr) -> None:
     """Keep the names of streams as they are when names are spelled for the engine."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
-            keep_name(table.this)
+            mark_verbatim_name(table.this)
 
 
 def _keep_key(tree: exp.Expr) -> None:

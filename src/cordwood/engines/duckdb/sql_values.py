@@ -42,7 +42,7 @@ class DuckDBValues:
 
     quoted = _QUOTED
 
-    def spelled(self, name: str) -> str:
+    def identifier_for(self, name: str) -> str:
         return engine_name(name)
 
     def name(self, name: str) -> str:

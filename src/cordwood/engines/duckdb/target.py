@@ -13,11 +13,11 @@ from cordwood.engines.duckdb.query.subquery_flattening import flatten
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.sql_values import DuckDBValues
 from cordwood.sql.budget import copied
-from cordwood.sql.draft import Printed, print_tree
 from cordwood.sql.plan import Reads
 from cordwood.sql.redaction.calls import keep_texts, optimistic
 from cordwood.sql.stages import Alternative, Lowered, Resolved
-from cordwood.sql.target import StreamTable, table_of_its_name
+from cordwood.sql.target import StreamTable, table_named_as_stream
+from cordwood.sql.tree_printer import Printed, print_tree
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
 
@@ -32,7 +32,7 @@ class DuckDBTarget:
         self._script = DuckDBValues()
 
     def stream_table(self, stream: str) -> StreamTable:
-        return table_of_its_name(stream)
+        return table_named_as_stream(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
         tree = resolved.tree

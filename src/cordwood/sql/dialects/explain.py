@@ -22,7 +22,7 @@ from cordwood.sql.dialects.source import Source
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.dialects.units import unit
 from cordwood.sql.permitted import FUNCTIONS
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 
 # Longer texts are not analysed.
 MOST_CHARACTERS: Final = 32_000

@@ -11,7 +11,7 @@ from cordwood.sql.dialects.explain import MOST_CHARACTERS
 from cordwood.sql.dialects.functions import calls
 from cordwood.sql.dialects.source import Source, Word
 from cordwood.sql.permitted import FUNCTIONS
-from cordwood.sql.places import span_at
+from cordwood.sql.positions import span_at
 
 _CASTS: Final = "CAST SAFE_CAST"
 _TIMES: Final = "TIMESTAMP DATE DATETIME TIME CAST"

@@ -18,8 +18,8 @@ from cordwood.sql.operations import (
     Redacted,
     RedactionCall,
     RedactText,
-    does,
-    found_operations,
+    find_operations,
+    has_operation,
     operation_of,
 )
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_TEXT
@@ -29,13 +29,13 @@ from cordwood.sql.templates import catches_failures
 def redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts a text."""
     name = f"{REDACT_TEXT}_{mode}"
-    return fragment(f"{name}({{0}})", text, does=RedactText(name, optimistic=f"{OPTIMISTIC_TEXT}_{mode}"))
+    return fragment(f"{name}({{0}})", text, operation=RedactText(name, optimistic=f"{OPTIMISTIC_TEXT}_{mode}"))
 
 
 def redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts an event's value."""
     name = f"{REDACT_EVENT}_{mode}"
-    return fragment(f"{name}({{0}})", value, does=RedactionCall(name))
+    return fragment(f"{name}({{0}})", value, operation=RedactionCall(name))
 
 
 def mode_of(node: exp.Expr) -> RedactMode:
@@ -52,11 +52,11 @@ def optimistic(tree: exp.Expr) -> exp.Expr | None:
     Return None if nothing would be gained, or if its failure might be caught and become NULL.
     """
     fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
-    if next(found_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
+    if next(find_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
         return None
     changed = copied(tree)
-    for node, call in list(found_operations(changed, RedactText)):
-        swap(node, fragment(f"{call.optimistic}({{0}})", *parts_of(node), does=RedactionCall(call.optimistic)))
+    for node, call in list(find_operations(changed, RedactText)):
+        swap(node, fragment(f"{call.optimistic}({{0}})", *parts_of(node), operation=RedactionCall(call.optimistic)))
     return changed
 
 
@@ -66,7 +66,7 @@ def keep_texts(tree: exp.Expr) -> None:
     Filters are never applied to a text before it is redacted: their timing would reveal whether it contains what is
     searched for.
     """
-    for reader, _ in list(found_operations(tree, AsText)):
+    for reader, _ in list(find_operations(tree, AsText)):
         value = parts_of(reader)[0].unnest()
-        if does(value, AsEventValue) and does(parts_of(value)[0], RedactText):
+        if has_operation(value, AsEventValue) and has_operation(parts_of(value)[0], RedactText):
             swap(reader, parts_of(value)[0])

@@ -1,7 +1,7 @@
 """Data flow of raw event values: every read of a text is redacted before anything else can use its value.
 
 Raw values may pass unchanged through sub-queries, and paths may be read below them; the first other read is redacted.
-Columns that only the answer reads are redacted by the engine on output (`Resolved.hidden`), so that a top-n query
+Columns that only the answer reads are redacted by the engine on output (`Resolved.raw_columns`), so that a top-n query
 redacts n rows rather than all that it sorts.
 """
 
@@ -15,12 +15,12 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import (
-    asks_for_record,
     is_event_path,
+    is_record_test,
     path_steps,
     path_value,
+    set_type,
     swap,
-    typed,
 )
 from cordwood.sql.operations import (
     RecordElements,
@@ -29,10 +29,10 @@ from cordwood.sql.operations import (
     RedactedEventText,
     RedactedSecret,
     RedactedText,
-    does,
-    operation,
+    has_operation,
+    operation_node,
 )
-from cordwood.sql.records import Records
+from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.raw_columns import (
     MOST_PLACES,
     Columns,
@@ -60,22 +60,26 @@ _NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
     """Redact the reads of a resolved tree. Mutates the tree."""
     tree = resolved.tree
-    leaves = _Leaves(redaction, Records(shapes), frozenset(_opened_names(tree)))
+    leaves = _Leaves(redaction, RecordShapes(shapes), frozenset(_opened_names(tree)))
     raw = leaves.query(tree, {}, {}, hands_on=True)
     leaves.require_judged(tree)
     names = [item.alias_or_name for item in tree.expressions] if isinstance(tree, exp.Select) else []
-    hidden = tuple(place for place, name in enumerate(names) if name in raw)
-    if len(set(names)) < len(names) and hidden:
+    raw_columns = tuple(place for place, name in enumerate(names) if name in raw)
+    if len(set(names)) < len(names) and raw_columns:
         raise QueryUnsupported("Two columns of the answer have one name.")
-    facts = {**resolved.facts, **leaves.records.facts}
+    shape_lookups = {**resolved.shape_lookups, **leaves.records.shape_lookups}
     return msgspec.structs.replace(
-        resolved, redaction=redaction.mode, hidden=hidden, textless=tuple(leaves.textless), facts=facts
+        resolved,
+        redaction=redaction.mode,
+        raw_columns=raw_columns,
+        textless_paths=tuple(leaves.textless_paths),
+        shape_lookups=shape_lookups,
     )
 
 
 def still_textless(places: Iterable[Place], shapes: Mapping[str, Shape]) -> bool:
     """Return whether these places, which a statement reads without redaction, still hold no texts."""
-    records = Records(shapes)
+    records = RecordShapes(shapes)
     return all(kinds_at(place, records) <= _NO_TEXT for place in places)
 
 
@@ -94,12 +98,12 @@ def _has_star(select: exp.Select) -> bool:
 class _Leaves:
     """The state of one walk over a tree, query by query."""
 
-    def __init__(self, redaction: Redaction, records: Records, opened: frozenset[str]) -> None:
+    def __init__(self, redaction: Redaction, records: RecordShapes, opened: frozenset[str]) -> None:
         self._redaction = redaction
         self.records = records
         self._opened = opened
         # Places that are read without redaction, because no text was ever seen there.
-        self.textless: dict[Place, None] = {}
+        self.textless_paths: dict[Place, None] = {}
         # Columns by their ids; referenced here so that ids are not reused.
         self._judged: dict[int, exp.Expr] = {}
         self._lifted = 0
@@ -278,7 +282,7 @@ class _Leaves:
         return Raw(places, is_event=True) if len(places) <= MOST_PLACES else None
 
     def _elements(self, node: exp.Expr, sources: Sources) -> Raw | None:
-        if does(node, RecordElements):
+        if has_operation(node, RecordElements):
             base = self._raw(node.expressions[0], sources)
             return base.elements() if base is not None else None
         return None
@@ -294,16 +298,16 @@ class _Leaves:
     def _redacted(self, node: exp.Expr, raw: Raw) -> exp.Expr:
         mode = self._redaction.mode
         if not raw.is_event:
-            return typed(operation(RedactedText(mode), node), exp.DType.VARCHAR)
+            return set_type(operation_node(RedactedText(mode), node), exp.DType.VARCHAR)
         if self._is_hidden(raw):
-            return typed(exp.Null(), exp.DType.VARIANT)
+            return set_type(exp.Null(), exp.DType.VARIANT)
         if raw.kinds(self.records) == _ONLY_TEXT and not self._is_secret(raw):
             # Read as text directly: no test of the kind is needed, and the engine keeps such values as columns.
-            return typed(operation(RedactedEventText(mode), node), exp.DType.VARIANT)
+            return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._is_secret(raw):
             may_be_record = bool(raw.kinds(self.records) & _RECORDS)
-            return typed(operation(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
-        return typed(operation(RedactedEvent(mode), node), exp.DType.VARIANT)
+            return set_type(operation_node(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
+        return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _is_secret(self, raw: Raw) -> bool:
         """Return whether the value is redacted because of its name, which would be lost if it were passed on raw."""
@@ -318,7 +322,7 @@ class _Leaves:
         kinds = raw.kinds(self.records)
         is_textless = bool(kinds) and kinds <= _NO_TEXT and not self._is_hidden(raw)
         if is_textless:
-            self.textless |= dict.fromkeys(raw.places)
+            self.textless_paths |= dict.fromkeys(raw.places)
         return is_textless
 
     def _is_hidden(self, raw: Raw) -> bool:
@@ -344,13 +348,13 @@ def _is_known(node: exp.Expr) -> bool:
 
 
 def _is_redacted(node: exp.Expr) -> bool:
-    return does(node, Redacted)
+    return has_operation(node, Redacted)
 
 
 def _is_only_counted(reader: exp.Expr | None) -> bool:
     if isinstance(reader, exp.Is):
         return isinstance(reader.expression, exp.Null)
-    return isinstance(reader, exp.Count) or asks_for_record(reader)
+    return isinstance(reader, exp.Count) or is_record_test(reader)
 
 
 def _renames(node: exp.Expr) -> bool:

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from cordwood.model.shape import ELEMENT, Path, ValueKind
 from cordwood.sql.budget import copied
-from cordwood.sql.records import Records
+from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.scope import Lineage, Origin
 
 # A tenant may know its own name; all other texts are redacted.
@@ -55,7 +55,7 @@ class Raw(msgspec.Struct, frozen=True):
         for _, path in self.places:
             yield from [step for step in path[1:] if step != ELEMENT][-1:]
 
-    def kinds(self, records: Records) -> frozenset[ValueKind]:
+    def kinds(self, records: RecordShapes) -> frozenset[ValueKind]:
         """Return the kinds seen there; none for a text column, of which nothing is known."""
         return frozenset().union(*(kinds_at(place, records) for place in self.places)) if self.is_event else frozenset()
 
@@ -89,7 +89,7 @@ class Source(msgspec.Struct, eq=False):
 Sources = dict[str, Source]
 
 
-def kinds_at(place: Place, records: Records) -> frozenset[ValueKind]:
+def kinds_at(place: Place, records: RecordShapes) -> frozenset[ValueKind]:
     """Return the kinds seen at a place; all kinds if unknown."""
     kinds = records.kinds(Lineage(origins=frozenset({Origin(*place)})))
     return _ANY if kinds is None else kinds

@@ -7,15 +7,15 @@ from sqlglot import exp
 
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import copied
-from cordwood.sql.draft import Printed
 from cordwood.sql.program import Program
-from cordwood.sql.records import Records
+from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.resolve.ordering import remove_inner_orders
 from cordwood.sql.resolve.queries import resolve_cte, resolve_query
 from cordwood.sql.resolve.resolution import Cte, CteScope, Resolution
 from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
 from cordwood.sql.stages import Admitted, Lowered, Resolved
-from cordwood.sql.target import StreamTable, Target, table_of_its_name
+from cordwood.sql.target import StreamTable, Target, table_named_as_stream
+from cordwood.sql.tree_printer import Printed
 
 
 class _SubQueries(msgspec.Struct):
@@ -62,7 +62,7 @@ class _SubQueries(msgspec.Struct):
         self.endpoints[name] = Cte(unique_name, outputs, is_value=is_value)
         return self.endpoints[name]
 
-    def names(self) -> tuple[str, ...]:
+    def sub_query_names(self) -> tuple[str, ...]:
         """Return the names of those that were referenced, in the order of the endpoint."""
         return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.ctes)
 
@@ -91,7 +91,7 @@ def resolve_sandbox(program: Program, admitted: Admitted, target: Target, shapes
 
 
 def resolve_standalone(admitted: Admitted, target: Target) -> Resolved:
-    resolution = Resolution(admitted.text, target, Records({}), {}, resolve_query, keeps_time_functions=True)
+    resolution = Resolution(admitted.text, target, RecordShapes({}), {}, resolve_query, keeps_time_functions=True)
     drop_select_kind(admitted.tree)
     resolve_query(resolution, admitted.tree, CteScope(), None)
     remove_inner_orders(admitted.tree)
@@ -111,11 +111,11 @@ def _start_resolution(program: Program, target: Target, shapes: Mapping[str, Sha
     resolution = Resolution(
         program.endpoint.sql,
         target,
-        Records(shapes),
+        RecordShapes(shapes),
         program.parameters,
         resolve_query,
         may_read_streams=True,
-        sub_query_names=program.names,
+        sub_query_names=program.sub_query_names,
     )
     return resolution, _attach(resolution, program)
 
@@ -123,7 +123,7 @@ def _start_resolution(program: Program, target: Target, shapes: Mapping[str, Sha
 def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueries]:
     """Return the state that resolves an included endpoint: its own text, names and parameters, and shared columns."""
     inner = msgspec.structs.replace(
-        resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.names
+        resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.sub_query_names
     )
     return inner, _attach(inner, program)
 
@@ -153,13 +153,13 @@ def _finish(resolution: Resolution, sub_queries: _SubQueries, tree: exp.Expr) ->
     return Resolved(
         tree,
         resolution.text,
-        sub_queries=sub_queries.names(),
+        sub_queries=sub_queries.sub_query_names(),
         unseen_paths=tuple(
             path if suggestion is None else f"{path}; did you mean {suggestion}?"
-            for path, suggestion in resolution.records.unseen.items()
+            for path, suggestion in resolution.records.unseen_paths.items()
         ),
         streams=tuple(resolution.streams),
-        facts=resolution.records.facts,
+        shape_lookups=resolution.records.shape_lookups,
     )
 
 
@@ -169,7 +169,7 @@ class _OutlineTarget:
     name = "outline"
 
     def stream_table(self, stream: str) -> StreamTable:
-        return table_of_its_name(stream)
+        return table_named_as_stream(stream)
 
     def lower(self, resolved: Resolved) -> Lowered:
         return Lowered(resolved.tree, resolved)

@@ -10,7 +10,7 @@ from cordwood.errors import LONGEST_COMPARED, AmbiguousName, UnknownName, closes
 from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import KINDS, WHOLE_EXTRAS, event_path, root_and_steps
-from cordwood.sql.records import joined
+from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve.resolution import Resolution
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, copy_value, lineage_of
 
@@ -209,7 +209,7 @@ def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts:
     resolution.records.note_unseen(paths[0][1])
     reads = [_make_event_path(resolution, base, path) for path in paths]
     value_read = reads[0] if len(reads) == 1 else exp.Coalesce(this=reads[0], expressions=reads[1:])
-    value_read.meta["lineage"] = joined(path_lineage for _, path_lineage in paths)
+    value_read.meta["lineage"] = join_lineages(path_lineage for _, path_lineage in paths)
     start = parts[0].meta_get("start")
     if start is not None:
         value_read.meta["start"], value_read.meta["end"] = start, parts[-1].meta_get("end", start)

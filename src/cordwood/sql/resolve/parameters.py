@@ -6,8 +6,8 @@ from sqlglot import exp
 
 from cordwood.errors import UnknownName, closest
 from cordwood.model.datatype import Kind
-from cordwood.sql.nodes import NOW, typed
-from cordwood.sql.places import copy_place
+from cordwood.sql.nodes import NOW, set_type
+from cordwood.sql.positions import copy_position
 from cordwood.sql.resolve.resolution import Resolution
 
 SLOT_TYPES: Final[dict[Kind, exp.DType]] = {
@@ -35,12 +35,12 @@ def slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
     if parameter is None:
         raise _undeclared_parameter(resolution, node, list(resolution.parameters))
     placeholder = exp.Parameter(this=exp.Var(this=parameter.name))
-    return copy_place(node, typed(placeholder, SLOT_TYPES[parameter.type]))
+    return copy_position(node, set_type(placeholder, SLOT_TYPES[parameter.type]))
 
 
 def time_from_call(node: exp.Expr) -> exp.Expr:
     """Return CURRENT_TIMESTAMP or a related function, computed from the time of the call."""
-    value = typed(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
+    value = set_type(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):
         value = exp.Date(this=value, zone=zone)
@@ -48,7 +48,7 @@ def time_from_call(node: exp.Expr) -> exp.Expr:
         value = exp.Datetime(this=value, expression=zone)
     elif isinstance(node, exp.CurrentTime):
         value = exp.Time(this=value, zone=zone) if zone is not None else exp.TsOrDsToTime(this=value)
-    return copy_place(node, value)
+    return copy_position(node, value)
 
 
 def _undeclared_parameter(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:

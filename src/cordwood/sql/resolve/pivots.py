@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.records import joined
+from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import Context, resolve_expression
 from cordwood.sql.resolve.resolution import CteScope, Output, Resolution
@@ -212,7 +212,7 @@ def _unnested_field(relation: exp.Expr, name: str, lineage: Lineage) -> exp.Expr
 
 
 def _join_lineages(lineages: Sequence[Lineage]) -> Lineage:
-    return joined(lineages) if lineages and all(lineage.is_event for lineage in lineages) else NO_LINEAGE
+    return join_lineages(lineages) if lineages and all(lineage.is_event for lineage in lineages) else NO_LINEAGE
 
 
 def _aliased(value: exp.Expr, name: str) -> exp.Expr:

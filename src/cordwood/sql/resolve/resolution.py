@@ -7,8 +7,8 @@ from sqlglot import exp
 
 from cordwood.errors import QueryRefused, QueryUnsupported, Span
 from cordwood.model.parameter import Parameter
-from cordwood.sql.places import span_of
-from cordwood.sql.records import Records
+from cordwood.sql.positions import span_of
+from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.scope import Lineage, Scope
 from cordwood.sql.target import Target
 
@@ -59,7 +59,7 @@ class Resolution(msgspec.Struct):
 
     text: str
     target: Target
-    records: Records
+    records: RecordShapes
     parameters: Mapping[str, Parameter]
     resolve_query: QueryResolver
     may_read_streams: bool = False

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
-from cordwood.sql.nodes import asks_for_record, is_record, is_within
+from cordwood.sql.nodes import is_record_test, is_within, record_test
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.constants import are_group_keys, constant_relation
 from cordwood.sql.resolve.expressions import Context, replace_by_elements, resolve_expression, strip_empty_default
@@ -20,8 +20,8 @@ from cordwood.sql.scope import Field, Lineage, Relation, Scope, copy_value, line
 class FromReader(msgspec.Struct):
     """The state of reading one FROM from left to right; `filters` collects filters that replace unnested objects.
 
-    `paths_are_safe` if such a filter may be put in WHERE, because no later outer join adds rows with NULL. `first_relation` is
-    the index in the scope of the first relation of this chain of joins.
+    `paths_are_safe` if such a filter may be put in WHERE, because no later outer join adds rows with NULL.
+    `first_relation` is the index in the scope of the first relation of this chain of joins.
     """
 
     resolution: Resolution
@@ -254,7 +254,7 @@ def _read_path(reader: FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
         zero: exp.Expr = exp.Literal.number(0)
-        offset_value = exp.If(this=is_record(copy_value(value)), true=zero) if is_left else zero
+        offset_value = exp.If(this=record_test(copy_value(value)), true=zero) if is_left else zero
         relation.fields[offset.name.lower()] = Field(offset.name, offset_value)
     reader.scope.relations.append(relation)
     if not is_left:
@@ -266,12 +266,12 @@ def _read_path(reader: FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.
 
 def _record_filter(resolution: Resolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
     only_objects = resolution.records.kinds(lineage) == frozenset({ValueKind.OBJECT})
-    return is_record(copy_value(value), only_objects=only_objects)
+    return record_test(copy_value(value), only_objects=only_objects)
 
 
 def _is_implied(filter_: exp.Expr, value: exp.Expr) -> bool:
     """Return whether the filter is implied by the existence of an object inside its value."""
-    return asks_for_record(filter_) and is_within(value, filter_.expressions[0])
+    return is_record_test(filter_) and is_within(value, filter_.expressions[0])
 
 
 def _read_first_unnest(reader: FromReader, unnest: exp.Expr) -> Relation:

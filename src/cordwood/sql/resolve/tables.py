@@ -6,7 +6,7 @@ from sqlglot import exp
 from cordwood.errors import QueryFault, QueryRefused, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.nodes import typed
+from cordwood.sql.nodes import set_type
 from cordwood.sql.resolve.parameters import SLOT_TYPES
 from cordwood.sql.resolve.pivots import Pivoted, expand_pivot
 from cordwood.sql.resolve.resolution import Cte, CteScope, Output, Resolution
@@ -246,7 +246,7 @@ def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: 
     alias = table.alias or stream.rpartition(".")[2]
     fields = {name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.columns.items()}
     extra_keys = _column(alias, stream_table.extras)
-    typed(extra_keys, exp.DType.VARIANT)
+    set_type(extra_keys, exp.DType.VARIANT)
     whole_event = Lineage(origins=frozenset({Origin(stream, ())}))
     qualified_name = "" if table.alias else stream
     scope.relations.append(
@@ -261,7 +261,7 @@ def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: 
 
 
 def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> Field:
-    column = typed(_column(alias, name), SLOT_TYPES[kind])
+    column = set_type(_column(alias, name), SLOT_TYPES[kind])
     lineage = Lineage(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
     return Field(name, column, lineage)
 

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.operations import (
-    DOES,
+    OPERATION_KEY,
     Operation,
     PathRead,
     RecordElements,
@@ -202,7 +202,7 @@ def _series(node: exp.Expr) -> Datatype | None:
 
 
 def _anonymous(node: exp.Expr) -> Datatype | None:
-    what = node.args.get(DOES)
+    what = node.args.get(OPERATION_KEY)
     return BY_NAME.get(str(node.this).upper()) if what is None else _BY_OPERATION[type(what)]
 
 

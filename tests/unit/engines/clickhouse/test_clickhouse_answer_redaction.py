@@ -52,7 +52,7 @@ def shown(
         column_names=("id", "event_message", "metadata"),
         column_types=tuple(Datatype(kind) for kind in types),
         redaction=mode,
-        hidden=(1, 2),
+        raw_columns=(1, 2),
     )
     rows = engine.answer(Question(statement, values or {}), limits, Pull())
     return [

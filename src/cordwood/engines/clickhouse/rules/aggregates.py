@@ -11,7 +11,7 @@ from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import is_small
-from cordwood.sql.fragment import fragment, holes, own_text
+from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import Meaning, Rule
 from cordwood.sql.typing import datatype_of, inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -99,7 +99,7 @@ def settled(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
 
     A cast between an aggregate and its OVER is a syntax error.
     """
-    return wrapped(node, called, f"CAST({{0}}, {own_text(cast)})") if cast else called
+    return wrapped(node, called, f"CAST({{0}}, {quoted_constant(cast)})") if cast else called
 
 
 def wrapped(node: exp.Expr, called: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:

@@ -9,7 +9,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.bigquery.made_values import most_elements
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import fragment, holes, own_text, text_part
+from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, array_of
@@ -136,12 +136,14 @@ def _series(node: exp.Expr) -> exp.Expr:
     most = most_elements(*parts)
     huge = f"{count} > {most}"
     if not is_safe(node):
-        huge = f"throwIf({huge}, {own_text(RAISED + f'GENERATE_ARRAY of more than {most} elements')})"
+        huge = f"throwIf({huge}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {most} elements')})"
     count = f"toUInt64(if({huge}, 0, {count}))"
-    items = f"arrayMap(_i -> CAST(@a + _i * @c, {own_text(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
+    items = (
+        f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
+    )
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
     if not is_safe(node):
-        check = f"throwIf(ifNull(@c = 0, false), {own_text(RAISED + 'Sequence step cannot be 0.')})"
+        check = f"throwIf(ifNull(@c = 0, false), {quoted_constant(RAISED + 'Sequence step cannot be 0.')})"
         body = f"if({check} = 1, @d, {body})"
     return once(body, *parts, null_of(datatype))
 

@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, onc
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, own_text
+from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING, spelled
@@ -48,8 +48,8 @@ def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
 
 def _plain(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
     if is_safe(node):
-        return fragment(f"accurateCastOrNull({{0}}, {own_text(NAMES[to])})", value)
-    return fragment(f"CAST({{0}}, {own_text(f'Nullable({NAMES[to]})')})", value)
+        return fragment(f"accurateCastOrNull({{0}}, {quoted_constant(NAMES[to])})", value)
+    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({NAMES[to]})')})", value)
 
 
 def _composite(value: exp.Expr, to: Datatype) -> exp.Expr:

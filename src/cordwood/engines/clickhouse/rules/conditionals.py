@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text, is_null
-from cordwood.sql.fragment import fragment, holes, own_text
+from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -95,8 +95,8 @@ def _error(node: exp.Expr) -> exp.Expr:
     if is_safe(node):
         return exp.Null()
     sentence = node.expressions[0]
-    told = "{0}" if constant_text(sentence) is not None else own_text(_UNTOLD)
-    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({own_text(RAISED)}, {told}))", sentence)
+    told = "{0}" if constant_text(sentence) is not None else quoted_constant(_UNTOLD)
+    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED)}, {told}))", sentence)
 
 
 _UNTOLD = "ERROR, with a sentence that is worked out and cannot be told"

@@ -12,7 +12,7 @@ from cordwood.sql.bigquery.reading import Reader, Readers, read_by
 from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
-from cordwood.sql.fragment import fragment, own_text, text_part
+from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 from cordwood.sql.typing import inherit, kind_of
 
@@ -36,7 +36,7 @@ def _cast(kind: Kind) -> Reader:
 
 
 def _try_cast(kind: Kind) -> Reader:
-    name = own_text(NAMES[kind])
+    name = quoted_constant(NAMES[kind])
     return lambda node: fragment(f"accurateCastOrNull({{0}}, {name})", event_text(node))
 
 

@@ -6,7 +6,14 @@ from cordwood.engines.clickhouse.rules.reading import event_text, with_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.operations import RedactedEvent, RedactedEventText, RedactedSecret, RedactedText, RedactionCall, doing
+from cordwood.sql.operations import (
+    RedactedEvent,
+    RedactedEventText,
+    RedactedSecret,
+    RedactedText,
+    RedactionCall,
+    with_operation,
+)
 from cordwood.sql.redaction.calls import mode_of, redacted_event, redacted_text
 from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
 
@@ -38,7 +45,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
         f"multiIf(JSONType(@a) = 'String', '\"{HIDDEN}\"', JSONType(@a) = 'Array', {elements}, {looked}(@a))",
         node.expressions[0],
     )
-    return doing(made, RedactionCall(looked))
+    return with_operation(made, RedactionCall(looked))
 
 
 MEANING = Meaning(

@@ -18,7 +18,7 @@ from cordwood.sql.bigquery.patterns import (
     may_be_empty,
 )
 from cordwood.sql.constants import CONSTANT, constant_int, constant_text
-from cordwood.sql.fragment import fragment, own_text, text_part
+from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, Meaning, is_safe, name_of, place_of, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
@@ -97,7 +97,7 @@ def _found(pattern: exp.Expr, value: str, name: str) -> str:
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _groups_of(pattern, name)
-    several = f"throwIf({groups} > 1, {own_text(RAISED + _ONE_GROUP)})"
+    several = f"throwIf({groups} > 1, {quoted_constant(RAISED + _ONE_GROUP)})"
     return f"if({several} = 0 AND {groups} = 1, {_all(value, name, '1')}, {_all(value, name, '0')})"
 
 

@@ -16,9 +16,9 @@ from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
-from cordwood.sql.fragment import fragment, holes, named
+from cordwood.sql.fragment import fragment, holes, name_part
 from cordwood.sql.lowering import Meaning, unsupported
-from cordwood.sql.nodes import conditions, in_brackets, swap
+from cordwood.sql.nodes import conditions, joined_relations, swap
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import BOOL, FLOAT64, common
 
@@ -39,7 +39,7 @@ def _relation(node: exp.Expr) -> exp.Expr:
         pair = "(arrayJoin(arrayZip({0}, arrayEnumerate({0}))) AS _z)"
         fields, labels = _fields(element, "{1}", first=3)
         source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{fields})"
-        made = fragment(source, array, column, named(offset.name), *labels)
+        made = fragment(source, array, column, name_part(offset.name), *labels)
     else:
         fields, labels = _fields(element, "{1}", first=2)
         made = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
@@ -51,7 +51,7 @@ def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[
     fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
     labelled = [(at, label) for at, (label, _) in enumerate(fields, 1) if label]
     said = (f", tupleElement({name}, {at}) AS {{{hole}}}" for hole, (at, _) in enumerate(labelled, first))
-    return "".join(said), [named(label) for _, label in labelled]
+    return "".join(said), [name_part(label) for _, label in labelled]
 
 
 def _names(node: exp.Expr) -> tuple[str, str]:
@@ -87,7 +87,7 @@ def _with_key(node: exp.Expr) -> exp.Expr:
     condition = node.args.get("on")
     if condition is None or not node.args.get("side"):
         return node
-    own = {relation.alias_or_name for relation in in_brackets(node.this)}
+    own = {relation.alias_or_name for relation in joined_relations(node.this)}
     if any(_is_key(part, own) for part in conditions(exp.Where(this=copied(condition)))):
         return node
     columns = list(condition.find_all(exp.Column))
@@ -351,7 +351,7 @@ def _brackets(select: exp.Expr) -> Iterator[exp.Expr]:
 
 def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
     inner = bracket.this
-    relations = {relation.alias_or_name for relation in in_brackets(bracket)}
+    relations = {relation.alias_or_name for relation in joined_relations(bracket)}
     joins = inner.args.get("joins") or []
     inner.set("joins", None)
     inside = {id(column) for part in (inner, *joins) for column in part.find_all(exp.Column)}

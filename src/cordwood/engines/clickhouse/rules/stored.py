@@ -10,9 +10,9 @@ from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import written_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
-from cordwood.sql.fragment import fragment, named, text_part
+from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.lowering import Meaning
-from cordwood.sql.operations import Operation, operation, operation_of
+from cordwood.sql.operations import Operation, operation_node, operation_of
 from cordwood.sql.typing import inherit, kind_of
 
 
@@ -47,12 +47,12 @@ def stored(table: str, column: str, steps: tuple[str, ...], manner: Manner) -> e
     name = OBJECT_PATHS if manner is Manner.RECORD else PATHS[column]
     read = exp.column(name, table, quoted=True)
     path = steps if manner is not Manner.RECORD or column == "extras" else (column, *steps)
-    return operation(Stored(manner, path), read)
+    return operation_node(Stored(manner, path), read)
 
 
 def event_of(carrier: exp.Expr, manner: Manner, origin: exp.Expr) -> exp.Expr:
     """Return the value that replaces the origin, with the same type."""
-    return inherit(operation(EventOf(manner), carrier), origin)
+    return inherit(operation_node(EventOf(manner), carrier), origin)
 
 
 _READ: Final = {
@@ -69,7 +69,7 @@ def _stored(node: exp.Expr) -> exp.Expr:
     if what.manner is Manner.RECORD:
         return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(what.steps)))
     below = "".join(f".{{{at}}}" for at in range(1, len(what.steps) + 1))
-    return fragment(_READ[what.manner] % below, column, *(named(step, as_it_is=True) for step in what.steps))
+    return fragment(_READ[what.manner] % below, column, *(name_part(step, is_verbatim=True) for step in what.steps))
 
 
 def _event_of(node: exp.Expr) -> exp.Expr:

@@ -15,7 +15,7 @@ from cordwood.engines.clickhouse.rules.words import (
 )
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.fragment import fragment, own_text
+from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RAISED, Meaning, Rule, unsupported
 from cordwood.sql.operations import Interval, operation_of
 from cordwood.sql.typing import inherit, kind_of
@@ -161,13 +161,13 @@ def _series(kind: Kind) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         start, end = (read_as(node.args[key], kind) for key in ("start", "end"))
         step = node.args.get("step") or fragment("tuple(toInt64(0), toInt64(1), toInt64(0))")
-        name = own_text(f"Nullable({NAMES[kind]})")
+        name = quoted_constant(f"Nullable({NAMES[kind]})")
         start_wall = "CAST(@a, 'Nullable(DateTime64(6))')" if kind is Kind.DATE else "@a"
         moved_by = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
         kept = f"if({_STEP} > 0, _x <= @b, _x >= @b)"
         series = f"arrayFilter(_x -> {kept}, arrayMap(_i -> {moved_by}, range({_STEPS})))"
-        none = f"CAST([], {own_text(f'Array(Nullable({NAMES[kind]}))')})"
-        check = f"throwIf({_STEP} = 0, {own_text(RAISED + 'Sequence step cannot be 0')}) = 1"
+        none = f"CAST([], {quoted_constant(f'Array(Nullable({NAMES[kind]}))')})"
+        check = f"throwIf({_STEP} = 0, {quoted_constant(RAISED + 'Sequence step cannot be 0')}) = 1"
         return once(f"if(isNull(@a) OR isNull(@b) OR {check}, {none}, {series})", start, end, step)
 
     return rule

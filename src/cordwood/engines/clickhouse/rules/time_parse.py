@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing
 from cordwood.sql.bigquery.time_patterns import Reading
-from cordwood.sql.fragment import fragment, own_text, text_part
+from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 
 
@@ -34,7 +34,7 @@ class _Words:
         return f"toMonday({date})"
 
     def place(self, names: Sequence[str], text: str) -> str:
-        return f"toInt64(indexOf([{', '.join(map(own_text, names))}], lower(substring({text}, 1, 3))))"
+        return f"toInt64(indexOf([{', '.join(map(quoted_constant, names))}], lower(substring({text}, 1, 3))))"
 
     def microseconds(self, count: str, each: int) -> str:
         return f"{count} * {each}"
@@ -60,7 +60,7 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     if is_safe(node):
         body = f"if({wrong}, NULL, {moment})"
     else:
-        message = own_text(f"{RAISED}Failed to parse input string as {kind}")
+        message = quoted_constant(f"{RAISED}Failed to parse input string as {kind}")
         body = f"if(throwIf({wrong}, {message}) = 1, NULL, {moment})"
     matched = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
     wall = fragment(f"if(isNull({{0}}), NULL, {matched})", value, pattern)

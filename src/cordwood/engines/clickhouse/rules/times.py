@@ -39,7 +39,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
         template = f"tuple(toInt64(0), toInt64(0), toInt64({{0}} * {MICROSECONDS[unit]}))"
     else:
         unsupported(node, f"The unit {unit}")
-    return typed_as(fragment(template, as_count(count), does=Interval(unit)), INTERVAL)
+    return typed_as(fragment(template, as_count(count), operation=Interval(unit)), INTERVAL)
 
 
 def as_count(count: exp.Expr) -> exp.Expr:

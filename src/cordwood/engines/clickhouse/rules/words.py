@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.constants import CONSTANT
-from cordwood.sql.fragment import HOLE, fragment, is_fragment, own_text, parts_of, text_part
+from cordwood.sql.fragment import HOLE, fragment, is_fragment, parts_of, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 
 # The meta key of an array that stands for NULL if it is empty: no position in it is out of bounds.
@@ -103,7 +103,7 @@ def quoted_name(name: str) -> str:
 
 def cast(node: exp.Expr, kind: Kind) -> exp.Expr:
     """Return ClickHouse's own cast, which fails for values that do not fit and keeps NULL."""
-    return fragment(f"CAST({{0}}, {own_text(f'Nullable({NAMES[kind]})')})", node)
+    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({NAMES[kind]})')})", node)
 
 
 def null_of(datatype: Datatype | None) -> exp.Expr:
@@ -119,7 +119,7 @@ def null_of(datatype: Datatype | None) -> exp.Expr:
 
 def fail(node: exp.Expr, message: str) -> str:
     """Return template text that raises a value error when it is evaluated, or NULL inside SAFE."""
-    return "NULL" if is_safe(node) else f"throwIf(true, {own_text(RAISED + message)})"
+    return "NULL" if is_safe(node) else f"throwIf(true, {quoted_constant(RAISED + message)})"
 
 
 def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
@@ -127,7 +127,7 @@ def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
 
     The message must be a constant of cordwood. ClickHouse's `throwIf` also evaluates the values below a NULL.
     """
-    return guarded_with(node, wrong, own_text(RAISED + message), value)
+    return guarded_with(node, wrong, quoted_constant(RAISED + message), value)
 
 
 def guarded_with(node: exp.Expr, wrong: str, message: str, value: str) -> str:

@@ -33,7 +33,7 @@ class AnswerRedaction:
 
     def columns(self, statement: Statement) -> "RedactedColumns":
         """Return the columns of the statement's answer to redact after they are fetched."""
-        return RedactedColumns(self, statement.redaction, statement.hidden)
+        return RedactedColumns(self, statement.redaction, statement.raw_columns)
 
     def make(self, mode: RedactMode) -> None:
         """Create the macros of a redaction mode, which takes a third of a second."""

@@ -91,7 +91,7 @@ class QueryRunner:
             if not kept.has_held():
                 return None
         (found,) = rows.batches
-        if rows.truncated or len(found) == statement.most_rows:
+        if rows.truncated or len(found) == statement.row_limit:
             rows.engine_seconds = time.perf_counter() - began
             return rows
         if len(self._elsewhere) >= _REMEMBERED:
@@ -297,7 +297,7 @@ def _rendering(segments: Segments, types: Types, limit: str) -> Segments:
 
 def _bounded(statement: Statement, rows: int) -> str:
     """Return a LIMIT, unless the statement's own suffices: a LIMIT makes DuckDB copy whole events once more."""
-    return "" if statement.most_rows is not None and statement.most_rows <= rows else f" LIMIT {rows}"
+    return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
 def _cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:

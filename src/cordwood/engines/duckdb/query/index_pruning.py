@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.query.scan_source import Source
 from cordwood.engines.duckdb.storage.ngram_index import blocks_that_may_have, ngrams_of
 from cordwood.sql.fragment import block_filter, fragment, parts_of, text_part
 from cordwood.sql.nodes import conditions
-from cordwood.sql.operations import Operation, RegexMatch, TextPosition, does
+from cordwood.sql.operations import Operation, RegexMatch, TextPosition, has_operation
 from cordwood.sql.plan import BlockFilter
 
 # A condition, and the relation and column that hold the message in it.
@@ -112,14 +112,14 @@ def _parameters(asked: Sequence[_Asked], kind: type[Operation]) -> tuple[str, ..
 def _position(condition: exp.Expr) -> exp.Expr | None:
     """Return the operand of a condition that a text occurs: `instr(…) > 0`."""
     is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0")
-    return condition.this if is_asked and does(condition.this, TextPosition) else None
+    return condition.this if is_asked and has_operation(condition.this, TextPosition) else None
 
 
 def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
     position = _position(condition)
     if position is not None:
         return [_literal(position, TextPosition, alias, name)]
-    if does(condition, RegexMatch):
+    if has_operation(condition, RegexMatch):
         return _required(_literal(condition, RegexMatch, alias, name))
     if isinstance(condition, exp.Like) and _is_column(condition.this, alias, name):
         return _parts(condition.expression)
@@ -133,7 +133,7 @@ def _literal(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> st
 
 
 def _argument(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> exp.Expr | None:
-    if not does(node, kind):
+    if not has_operation(node, kind):
         return None
     message, argument = parts_of(node)
     return argument if _is_column(message, alias, name) else None

@@ -15,8 +15,8 @@ from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.budget import look
 from cordwood.sql.fragment import parts_of
-from cordwood.sql.nodes import KINDS, in_brackets
-from cordwood.sql.operations import AsText, PathRead, RecordTest, does, found_operations, operation_of
+from cordwood.sql.nodes import KINDS, joined_relations
+from cordwood.sql.operations import AsText, PathRead, RecordTest, find_operations, has_operation, operation_of
 from cordwood.sql.typing import inherit
 
 _WITH_PARTS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
@@ -100,7 +100,7 @@ def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
     """Push down all path reads of the tree; return the scan sources with the columns to read."""
     _ungrouped_texts(tree)
     work = _Reach(streams, grouped=_grouped(tree))
-    tests, paths = ([node for node, _ in found_operations(tree, kind)] for kind in (RecordTest, PathRead))
+    tests, paths = ([node for node, _ in find_operations(tree, kind)] for kind in (RecordTest, PathRead))
     for node in tests:
         _move(node, parts_of(node)[0], Manner.RECORD, work)
     for node in paths:
@@ -125,7 +125,7 @@ def _ungrouped_texts(tree: exp.Expr) -> None:
 
 
 def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
-    path = parts_of(text)[0] if does(text, AsText) else None
+    path = parts_of(text)[0] if has_operation(text, AsText) else None
     if path is None or _place_of(path) is None:
         return
     for other in select.find_all(exp.Anonymous):
@@ -156,7 +156,7 @@ def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> None
         return
     column, path = found
     relation = _relation(select, column.table)
-    kinds = value.meta_get(KINDS) if does(value, PathRead) else frozenset()
+    kinds = value.meta_get(KINDS) if has_operation(value, PathRead) else frozenset()
     is_wide = manner is Manner.VALUE and (kinds is None or bool(kinds & _WITH_PARTS))
     name = None if relation is None else work.provide(relation, Read(column.name, path, manner, is_wide))
     if name is not None:
@@ -177,7 +177,7 @@ def _column_and(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | N
 
 
 def _is_read_as_text(node: exp.Expr) -> bool:
-    return does(node.parent, AsText)
+    return has_operation(node.parent, AsText)
 
 
 def _relation(select: exp.Select, alias: str) -> Relation | None:
@@ -185,7 +185,7 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
     for named in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
-        for relation in in_brackets(named):
+        for relation in joined_relations(named):
             if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
                 return relation
     return None

@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.query.plan_path import cte_of
 from cordwood.engines.duckdb.rules.events import path_part
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.model.event import written_path
-from cordwood.sql.fragment import fragment, listed, named, spliced, text_part
+from cordwood.sql.fragment import fragment, join_fragments, merge_fragments, name_part, text_part
 
 
 class Manner(StrEnum):
@@ -54,8 +54,8 @@ class Read(msgspec.Struct, frozen=True):
         """
         text = next((read for read in beside if read.is_text_of(self)), None)
         if text is None:
-            return spliced("{0} AS {1}", self.value(), named(self.name))
-        return spliced("{0} IS NOT NULL OR {1} AS {2}", text.value(), self.value(), named(self.name))
+            return merge_fragments("{0} AS {1}", self.value(), name_part(self.name))
+        return merge_fragments("{0} IS NOT NULL OR {1} AS {2}", text.value(), self.value(), name_part(self.name))
 
     def is_text_of(self, record: "Read") -> bool:
         depth = len(record.steps)
@@ -66,8 +66,8 @@ class Read(msgspec.Struct, frozen=True):
         if self.manner is Manner.RECORD:
             steps = self.steps if self.column == "extras" else (self.column, *self.steps)
             return fragment('contains("object_paths", {0})', text_part(written_path(steps)))
-        path = path_part(named(self.column), self.steps)
-        return spliced("{0}::VARCHAR", path) if self.manner is Manner.TEXT else path
+        path = path_part(name_part(self.column), self.steps)
+        return merge_fragments("{0}::VARCHAR", path) if self.manner is Manner.TEXT else path
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class Source(msgspec.Struct, frozen=True):
         read = self._read_by_reader()
         paths = [path for path in self.reads if path.name in read]
         beside = paths if all_of_them else []
-        return self._select(place, [*map(named, _own(read)), *(path.printed(beside) for path in paths), *more])
+        return self._select(place, [*map(name_part, _own(read)), *(path.printed(beside) for path in paths), *more])
 
     def few_events(self, place: Place, only: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
         """Return a SELECT over few events; columns in `as_json` are only passed through and are read as JSON.
@@ -109,7 +109,7 @@ class Source(msgspec.Struct, frozen=True):
         own = [_said(name, as_json=name in as_json - whole) for name in _own(read | whole)]
         events = self._select(place, [*own, *(path.printed() for path in paths if path not in dear)], only)
         return (
-            spliced("SELECT *, {0} FROM ({1})", listed(", ", [path.printed() for path in dear]), events)
+            merge_fragments("SELECT *, {0} FROM ({1})", join_fragments(", ", [path.printed() for path in dear]), events)
             if dear
             else events
         )
@@ -117,10 +117,10 @@ class Source(msgspec.Struct, frozen=True):
     def _select(self, place: Place, columns: Sequence[exp.Expr], *only: exp.Expr) -> exp.Expr:
         narrowing = self.narrowing if place is Place.SEALED else ()
         conditions = (*self.matches, *narrowing, *only)
-        told = listed(", ", columns) if columns else fragment("NULL")
+        told = join_fragments(", ", columns) if columns else fragment("NULL")
         select = "SELECT {0} FROM {1} WHERE {2}" if conditions else "SELECT {0} FROM {1}"
-        table = fragment(place, named(self.table.name, as_it_is=True))
-        return spliced(select, told, table, listed(" AND ", conditions))
+        table = fragment(place, name_part(self.table.name, is_verbatim=True))
+        return merge_fragments(select, told, table, join_fragments(" AND ", conditions))
 
     def _read_by_reader(self) -> frozenset[str]:
         """Return the columns that the reading SELECT uses: planning unused ones takes time."""
@@ -130,10 +130,10 @@ class Source(msgspec.Struct, frozen=True):
 
     def read(self, *events: exp.Expr) -> None:
         """Replace the stream's table reference by the union of these SELECTs."""
-        alias = exp.TableAlias(this=named(self.table.alias_or_name))
+        alias = exp.TableAlias(this=name_part(self.table.alias_or_name))
         # The joins of a table in parentheses are attached to the table node.
         joins = self.table.args.get("joins")
-        self.table.replace(exp.Subquery(this=listed(" UNION ALL ", events), alias=alias, joins=joins))
+        self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", events), alias=alias, joins=joins))
 
     def twin(self, copy: exp.Expr) -> "Source":
         """Return the same scan in a copy of the tree, of which it is the only one."""
@@ -142,7 +142,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def _said(column: str, *, as_json: bool) -> exp.Expr:
-    return fragment("{0}::JSON AS {0}", named(column)) if as_json else named(column)
+    return fragment("{0}::JSON AS {0}", name_part(column)) if as_json else name_part(column)
 
 
 def _own(read: frozenset[str]) -> list[str]:

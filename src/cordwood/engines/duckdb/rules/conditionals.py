@@ -6,7 +6,7 @@ from cordwood.engines.duckdb.rules.comparison import meeting_kind, positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment, own_text
+from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RAISED, Meaning, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
@@ -67,7 +67,7 @@ def _nullif(node: exp.Expr) -> exp.Expr:
 def _error(node: exp.Expr) -> exp.Expr:
     if is_safe(node):
         return fragment("NULL")
-    return fragment(f"error({own_text(RAISED)} || {{0}})", node.expressions[0])
+    return fragment(f"error({quoted_constant(RAISED)} || {{0}})", node.expressions[0])
 
 
 MEANING = Meaning(

@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.words import NAMES, variant_text
 from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment, named, text_part
+from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.nodes import KINDS, path_steps, path_value
 from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
@@ -29,8 +29,8 @@ def _path(node: exp.Expr) -> exp.Expr:
 def path_part(value: exp.Expr, steps: Sequence[str], does: Operation | None = None) -> exp.Expr:
     """Return the value at a path below a VARIANT; keys that DuckDB does not accept as names are in brackets."""
     template = "{0}" + "".join(f".{{{at}}}" if is_name(step) else f"[{{{at}}}]" for at, step in enumerate(steps, 1))
-    keys = [named(step) if is_name(step) else text_part(step) for step in steps]
-    return fragment(template, value, *keys, does=does)
+    keys = [name_part(step) if is_name(step) else text_part(step) for step in steps]
+    return fragment(template, value, *keys, operation=does)
 
 
 def _projected(node: exp.Expr) -> exp.Expr:
@@ -68,7 +68,7 @@ def _elements(node: exp.Expr) -> exp.Expr:
 
 def _is_record(node: exp.Expr) -> exp.Expr:
     """Test for an object; the NULL test comes first, because it does not read the value."""
-    return fragment(f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')", node.expressions[0], does=RecordTest())
+    return fragment(f"({{0}} IS NOT NULL AND {_KIND} = 'OBJEC')", node.expressions[0], operation=RecordTest())
 
 
 def _slot(node: exp.Expr) -> exp.Expr:

@@ -35,7 +35,7 @@ def clock(node: exp.Expr) -> exp.Expr:
 
 
 def _cast(kind: Kind) -> Reader:
-    return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node, does=Recast())
+    return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node, operation=Recast())
 
 
 def _try_cast(kind: Kind) -> Reader:

@@ -24,7 +24,7 @@ def _text(node: exp.Expr) -> exp.Expr:
 
 def _event_text(node: exp.Expr) -> exp.Expr:
     text = redacted_text(variant_text(node.expressions[0]), mode_of(node))
-    return fragment("{0}::VARIANT", text, does=AsEventValue())
+    return fragment("{0}::VARIANT", text, operation=AsEventValue())
 
 
 def _event(node: exp.Expr) -> exp.Expr:
@@ -53,7 +53,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
         f" THEN list_transform(CAST({{0}} AS VARIANT[]), lambda e: {element})::VARIANT"
         f" ELSE {looked}({{0}}) END",
         node.expressions[0],
-        does=RedactionCall(looked),
+        operation=RedactionCall(looked),
     )
 
 

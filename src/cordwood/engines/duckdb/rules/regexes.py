@@ -68,7 +68,7 @@ def _matches(node: exp.Expr) -> exp.Expr:
     subject, pattern = as_text(node.this), node.expression
     if is_safe(node):
         return attempt(node, "regexp_matches(@a, @b)", subject, pattern)
-    return fragment("regexp_matches({0}, {1})", subject, pattern, does=RegexMatch())
+    return fragment("regexp_matches({0}, {1})", subject, pattern, operation=RegexMatch())
 
 
 def _extract(node: exp.Expr) -> exp.Expr:

@@ -6,7 +6,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.words import type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment, named
+from cordwood.sql.fragment import fragment, name_part
 from cordwood.sql.lowering import Meaning
 from cordwood.sql.typing import datatype_of, typed_as
 
@@ -30,7 +30,7 @@ def _elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> ex
     """Return a sub-query over the elements of an array, each of which is called `_e`."""
     element = _element_of(array)
     is_spread = spread and element is not None and element.kind is Kind.STRUCT
-    parts = [array, named(name or "_element")]
+    parts = [array, name_part(name or "_element")]
     column = "unnest(_e)" if is_spread else "_e AS {1}"
     if not isinstance(offset, exp.Identifier):
         return fragment(f"(SELECT {column} FROM (SELECT unnest({{0}}) AS _e))", *parts)  # noqa: S608 - a template of ours
@@ -104,7 +104,7 @@ def _relations(select: exp.Expr) -> list[str]:
 
 def _say_with(column: exp.Expr, relation: str) -> None:
     """Replace the column by an equal expression that mentions a relation of the inner query."""
-    said = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), named(relation))
+    said = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), name_part(relation))
     column.replace(typed_as(said, datatype_of(column)))
 
 

@@ -229,7 +229,7 @@ def _position(node: exp.Expr) -> exp.Expr:
         return _nth_position(node, value, part)
     if is_bytes(value):
         return fragment("(instr({0}, {1}) + 2) // 3", fragment(_SPACED, value), fragment(_SPACED, part))
-    return fragment("instr({0}, {1})", value, part, does=TextPosition())
+    return fragment("instr({0}, {1})", value, part, operation=TextPosition())
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:

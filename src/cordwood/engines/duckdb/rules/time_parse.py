@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.rules.zones import moment_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing
 from cordwood.sql.bigquery.time_patterns import Reading
-from cordwood.sql.fragment import fragment, own_text, text_part
+from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import is_safe
 
 
@@ -35,7 +35,7 @@ class _Words:
         return f"CAST(date_trunc('week', {date}) AS DATE)"
 
     def place(self, names: Sequence[str], text: str) -> str:
-        return f"list_position([{', '.join(map(own_text, names))}], lower(left({text}, 3)))"
+        return f"list_position([{', '.join(map(quoted_constant, names))}], lower(left({text}, 3)))"
 
     def microseconds(self, count: str, each: int) -> str:
         return f"to_microseconds({count}::BIGINT * {each})"
@@ -52,7 +52,7 @@ _BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
 
 def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     """Return the parsed time; all groups are empty if the text does not match, which is an error or NULL."""
-    names = ", ".join(own_text(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
+    names = ", ".join(quoted_constant(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     found = {element: f"_p.g{group - 1}" for element, group in reading.last.items()}
     moment = _moment(Groups(found, _Words()), kind)

@@ -37,7 +37,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
     """Return an INTERVAL of a number of units."""
     if unit not in _MAKERS:
         unsupported(node, f"The unit {unit}")
-    return typed_as(fragment(_MAKERS[unit], _as_count(count), does=Interval(unit)), INTERVAL)
+    return typed_as(fragment(_MAKERS[unit], _as_count(count), operation=Interval(unit)), INTERVAL)
 
 
 def _as_count(count: exp.Expr) -> exp.Expr:

@@ -11,9 +11,9 @@ from cordwood.engines.duckdb.sql_values import told_apart
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.made_values import MOST_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
-from cordwood.sql.fragment import HOLE, fragment, is_fragment, named, own_text, parts_of
+from cordwood.sql.fragment import HOLE, fragment, is_fragment, name_part, parts_of, quoted_constant
 from cordwood.sql.lowering import RAISED, is_safe
-from cordwood.sql.operations import AsText, Recast, does
+from cordwood.sql.operations import AsText, Recast, has_operation
 from cordwood.sql.templates import has_calls
 
 NAMES: Final = {
@@ -48,7 +48,7 @@ def null() -> exp.Expr:
 
 def fail(node: exp.Expr, message: str) -> str:
     """Return template text that raises a value error, or NULL inside SAFE; the message must be a constant."""
-    return fail_with(node, own_text(RAISED + message))
+    return fail_with(node, quoted_constant(RAISED + message))
 
 
 def fail_with(node: exp.Expr, message: str) -> str:
@@ -77,7 +77,7 @@ def _may_not_count(node: exp.Expr) -> bool:
 def is_simple(node: exp.Expr) -> bool:
     """Return whether evaluating the node twice costs nothing."""
     if is_fragment(node):
-        return (does(node, Recast) or not has_calls(node)) and all(map(is_simple, parts_of(node)))
+        return (has_operation(node, Recast) or not has_calls(node)) and all(map(is_simple, parts_of(node)))
     return isinstance(node, (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
         isinstance(node, (exp.Cast, exp.Neg, exp.Paren, exp.Dot)) and is_simple(node.this)
     )
@@ -107,8 +107,8 @@ def field_part(datatype: Datatype, at: int) -> exp.Expr:
     """Return DuckDB's name of a field as a part."""
     name, before = datatype.fields[at][0], [label for label, _ in datatype.fields[:at]]
     if name and name not in before and name.lower() in map(str.lower, before):
-        return named(told_apart(name, at), as_it_is=True)
-    return named(field_name(datatype, at))
+        return name_part(told_apart(name, at), is_verbatim=True)
+    return name_part(field_name(datatype, at))
 
 
 _FIRST_AND_LAST: Final = {
@@ -186,14 +186,14 @@ def attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp
 
 def variant_text(value: exp.Expr) -> exp.Expr:
     """Return an event's value as text, which DuckDB reads from shredded columns without reassembling the value."""
-    return fragment("{0}::VARCHAR", value, does=AsText())
+    return fragment("{0}::VARCHAR", value, operation=AsText())
 
 
 def naive(node: exp.Expr) -> exp.Expr:
     """Return a TIMESTAMP as its UTC wall clock, with which DuckDB calculates ten times as fast."""
-    return fragment("make_timestamp(epoch_us({0}))", node, does=Recast())
+    return fragment("make_timestamp(epoch_us({0}))", node, operation=Recast())
 
 
 def instant(node: exp.Expr) -> exp.Expr:
     """Return the TIMESTAMP of a UTC wall clock."""
-    return fragment("make_timestamptz(epoch_us({0}))", node, does=Recast())
+    return fragment("make_timestamptz(epoch_us({0}))", node, operation=Recast())

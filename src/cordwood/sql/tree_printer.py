@@ -1,9 +1,9 @@
 """The printer of lowered trees, in two steps, so that user text is only ever written as a quoted name or literal.
 
-First the tree becomes a `Draft`, in which a token stands for each name, text, bytes literal, slot and segment of the
-plan. Then one pass over the draft replaces each token by its written form, which is not scanned again. Parentheses,
+First the tree becomes a `TokenizedSql`, in which a token stands for each name, text, bytes literal, slot and segment of
+the plan. Then one pass over this text replaces each token by its written form, which is not scanned again. Parentheses,
 commas and quotes are therefore counted only in text of the templates, and user text reaches the engine only as a name
-or a literal that the engine's `Script` wrote.
+or a literal that the engine's `SqlQuoting` wrote.
 """
 
 import re
@@ -19,17 +19,17 @@ from sqlglot import exp
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.budget import spend, write
 from cordwood.sql.fragment import (
-    AS_IT_IS,
     BLOCKS,
     FRAGMENT,
     OPTIONAL,
     VERBATIM,
-    filter_of,
+    VERBATIM_NAME,
+    block_filter_of,
     is_fragment,
     parts_of,
+    split_template,
     template_of,
-    template_pieces,
-    written_of,
+    verbatim_text,
 )
 from cordwood.sql.nodes import swap
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Segment, Segments, print_segments
@@ -41,29 +41,29 @@ _NUMBER: Final = re.compile(
     r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|nan)", re.ASCII
 )
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# The prefix of placeholder tokens, random so that no template contains it. Texts are never part of a draft.
-_TOKEN: Final = f"_{secrets.token_hex(8)}_"
-_HELD: Final = re.compile(rf"{_TOKEN}(\d+_\d+)_")
-_drafts: Final = count()
+# The prefix of placeholder tokens, random so that no template contains it. Texts are never part of the tokenized SQL.
+_TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
+_PLACEHOLDER: Final = re.compile(rf"{_TOKEN_PREFIX}(\d+_\d+)_")
+_serials: Final = count()
 
 # Templates that repeat a part double the length with every nesting; this is the limit.
-LONGEST: Final = 1_000_000
-_LONGEST_WRITTEN: Final = 4 * LONGEST
+MAX_FILLED_CHARACTERS: Final = 1_000_000
+_MAX_WRITTEN_CHARACTERS: Final = 4 * MAX_FILLED_CHARACTERS
 
 Printer = Callable[[exp.Expr], str]
 
 
-class Script(Protocol):
+class SqlQuoting(Protocol):
     """The engine's spelling of names, texts, bytes and slots."""
 
     # Matches a quoted text or name, or a comment, as the engine's lexer delimits it.
     quoted: re.Pattern[str]
 
-    def spelled(self, name: str) -> str:
+    def identifier_for(self, name: str) -> str:
         """Return the engine's identifier for a name. Distinct names have distinct identifiers."""
 
     def name(self, name: str) -> str:
-        """Write a name that `spelled` returned as a quoted identifier."""
+        """Write a name that `identifier_for` returned as a quoted identifier."""
 
     def text(self, text: str) -> str:
         """Write a text as an expression."""
@@ -97,11 +97,11 @@ class _Text(msgspec.Struct, frozen=True):
 
 class _Slot(msgspec.Struct, frozen=True):
     name: str
-    written: str
+    sql: str
 
 
 class _Verbatim(msgspec.Struct, frozen=True):
-    written: str
+    sql: str
 
 
 class _Optional(msgspec.Struct, frozen=True):
@@ -115,36 +115,38 @@ class _Optional(msgspec.Struct, frozen=True):
 _Part = _Name | _Text | _Slot | _Verbatim | _Optional | BlockFilter | bytes
 
 
-def print_tree(tree: exp.Expr, printer: Printer, script: Script) -> Printed:
+def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> Printed:
     """Print a tree with the dialect's printer, and its fragments by their templates. Mutates the tree."""
-    draft = Draft(tree, printer, script)
-    return draft.written(draft.text)
+    tokenized = TokenizedSql(tree, printer, quoting)
+    return tokenized.render(tokenized.text)
 
 
-class Draft:
+class TokenizedSql:
     """A printed tree with placeholder tokens for names, texts, bytes, slots and segments. Mutates the tree."""
 
-    def __init__(self, tree: exp.Expr, printer: Printer, script: Script) -> None:
+    def __init__(self, tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> None:
         self._printer = printer
-        self._script = script
-        self._serial = next(_drafts)
-        self._held: dict[_Part, int] = {}
+        self._quoting = quoting
+        self._serial = next(_serials)
+        self._parts: dict[_Part, int] = {}
         self._slots: set[str] = set()
         self._length = 0
-        self.text = self._printed(tree)
+        self.text = self._print(tree)
 
-    def written(self, text: str) -> Printed:
-        """Replace the tokens in `text`, the draft with text of the printer around it, by what they stand for."""
+    def render(self, text: str) -> Printed:
+        """Replace the tokens in `text`, the tokenized SQL with the printer's text around it, by what they stand for."""
         self._slots, self._length = set(), 0
-        segments = self._segments(text, list(self._held))
+        segments = self._segments(text, list(self._parts))
         return Printed(segments, frozenset(self._slots))
 
     def _segments(self, text: str, parts: Sequence[_Part]) -> Segments:
-        self._check(text)
-        pieces: list[Segment] = []
-        for place, piece in enumerate(_HELD.split(text)):
-            pieces.append(self._segment(parts[self._number_of(piece)], parts) if place % 2 else piece)
-        return _merged(pieces)
+        self._check_quoting(text)
+        segments: list[Segment] = []
+        for index, text_or_token in enumerate(_PLACEHOLDER.split(text)):
+            segments.append(
+                self._segment(parts[self._part_number(text_or_token)], parts) if index % 2 else text_or_token
+            )
+        return _join_texts(segments)
 
     def _segment(self, part: _Part, parts: Sequence[_Part]) -> Segment:
         if isinstance(part, BlockFilter):
@@ -154,138 +156,140 @@ class Draft:
             return OptionalPredicate(part.parameter, *sides)
         if isinstance(part, _Slot):
             self._slots.add(part.name)
-        written = self._written(part)
-        write(len(written))
-        self._length += len(written)
-        if self._length > _LONGEST_WRITTEN:
+        sql = self._write_part(part)
+        write(len(sql))
+        self._length += len(sql)
+        if self._length > _MAX_WRITTEN_CHARACTERS:
             raise _too_long()
-        return written
+        return sql
 
-    def _number_of(self, token: str) -> int:
+    def _part_number(self, token: str) -> int:
         serial, number = map(int, token.split("_"))
         if serial != self._serial:
             raise ValueError("a tree was printed before")
         return number
 
-    def _check(self, text: str) -> None:
+    def _check_quoting(self, text: str) -> None:
         """Raise ValueError for a token inside quotes or a comment of a template, where its quoting would be wrong."""
-        if any(_TOKEN in found[0] for found in self._script.quoted.finditer(text)):
+        if any(_TOKEN_PREFIX in match[0] for match in self._quoting.quoted.finditer(text)):
             raise ValueError("a part stands in quotes")
 
-    def _written(self, part: _Name | _Text | _Slot | _Verbatim | bytes) -> str:
+    def _write_part(self, part: _Name | _Text | _Slot | _Verbatim | bytes) -> str:
         if isinstance(part, _Name):
-            return self._script.name(part.name)
+            return self._quoting.name(part.name)
         if isinstance(part, _Text):
-            return self._script.text(part.text)
+            return self._quoting.text(part.text)
         if isinstance(part, (_Slot, _Verbatim)):
-            return part.written
-        return self._script.data(part)
+            return part.sql
+        return self._quoting.data(part)
 
-    def _printed(self, tree: exp.Expr) -> str:
-        text = self._alone(tree)
+    def _print(self, tree: exp.Expr) -> str:
+        text = self._print_special(tree)
         if text is not None:
             return text
-        nodes = list(tree.walk(prune=_is_apart))
+        nodes = list(tree.walk(prune=_prints_own_children))
         spend(len(nodes))
         for node in nodes:
-            held = self._alone(node)
-            if held is not None:
-                is_whole = not is_fragment(node) or self._is_closed(held)
-                swap(node, exp.Var(this=held if is_whole else f"({held})"))
+            special = self._print_special(node)
+            if special is not None:
+                is_operand = not is_fragment(node) or self._is_closed(special)
+                swap(node, exp.Var(this=special if is_operand else f"({special})"))
         printed = self._printer(tree)
         write(len(printed))
         return printed
 
-    def _alone(self, node: exp.Expr) -> str | None:
+    def _print_special(self, node: exp.Expr) -> str | None:
         """Return the text of a node that sqlglot must not print; None for other nodes."""
         if isinstance(node, exp.Anonymous):
-            return self._filled(node) if node.this == FRAGMENT else self._of_plan(node)
+            return self._fill_template(node) if node.this == FRAGMENT else self._print_plan_node(node)
         if isinstance(node, exp.Literal) and not node.is_string:
-            return _number(node)
+            return _checked_number(node)
         if isinstance(node, exp.Var):
-            return _word(node.name)
-        part = self._part(node)
-        return None if part is None else self._hold(part)
+            return _checked_word(node.name)
+        part = self._tokenized_part(node)
+        return None if part is None else self._token(part)
 
-    def _part(self, node: exp.Expr) -> _Part | None:
+    def _tokenized_part(self, node: exp.Expr) -> _Part | None:
         """Return the part for which a token is printed; None for other nodes."""
         if isinstance(node, exp.Identifier):
-            return _Name(node.name if node.meta_get(AS_IT_IS) else self._script.spelled(node.name))
+            return _Name(node.name if node.meta_get(VERBATIM_NAME) else self._quoting.identifier_for(node.name))
         if isinstance(node, exp.Literal):
             return _Text(node.this)
         if isinstance(node, exp.Parameter):
-            return _Slot(_word(node.name), self._script.slot(node))
+            return _Slot(_checked_word(node.name), self._quoting.slot(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
-    def _of_plan(self, node: exp.Anonymous) -> str | None:
+    def _print_plan_node(self, node: exp.Anonymous) -> str | None:
         """Return the token of a segment of the plan, or of verbatim text."""
         if node.this == BLOCKS:
-            return self._hold(filter_of(node))
+            return self._token(block_filter_of(node))
         if node.this == VERBATIM:
-            return self._hold(_Verbatim(written_of(node)))
+            return self._token(_Verbatim(verbatim_text(node)))
         if node.this != OPTIONAL:
             return None
         test, predicate, parameter = node.expressions
-        return self._hold(_Optional(_word(parameter.name), self._side(test), self._side(predicate)))
+        return self._token(
+            _Optional(_checked_word(parameter.name), self._print_side(test), self._print_side(predicate))
+        )
 
-    def _side(self, condition: exp.Expr) -> str:
-        printed = self._printed(condition)
+    def _print_side(self, condition: exp.Expr) -> str:
+        printed = self._print(condition)
         return printed if self._is_closed(printed) else f"({printed})"
 
-    def _hold(self, part: _Part) -> str:
-        return f"{_TOKEN}{self._serial}_{self._held.setdefault(part, len(self._held))}_"
+    def _token(self, part: _Part) -> str:
+        return f"{_TOKEN_PREFIX}{self._serial}_{self._parts.setdefault(part, len(self._parts))}_"
 
-    def _filled(self, node: exp.Expr) -> str:
-        pieces = template_pieces(template_of(node))
+    def _fill_template(self, node: exp.Expr) -> str:
+        segments = split_template(template_of(node))
         parts = parts_of(node)
-        texts = [self._printed(part) for part in parts]
-        filled = "".join(
-            piece if isinstance(piece, str) else self._set(texts[piece], parts[piece], pieces, place)
-            for place, piece in enumerate(pieces)
+        texts = [self._print(part) for part in parts]
+        sql = "".join(
+            segment if isinstance(segment, str) else self._fill_hole(texts[segment], parts[segment], segments, index)
+            for index, segment in enumerate(segments)
         )
-        write(len(filled))
-        if len(filled) > LONGEST:
+        write(len(sql))
+        if len(sql) > MAX_FILLED_CHARACTERS:
             raise _too_long()
-        return filled
+        return sql
 
-    def _set(self, text: str, part: exp.Expr, pieces: Sequence[str | int], place: int) -> str:
-        alone = isinstance(part, exp.Ordered) or _stands_alone(pieces, place) or self._is_closed(text)
-        return text if alone else f"({text})"
+    def _fill_hole(self, text: str, part: exp.Expr, segments: Sequence[str | int], index: int) -> str:
+        needs_no_parentheses = isinstance(part, exp.Ordered) or _is_delimited(segments, index) or self._is_closed(text)
+        return text if needs_no_parentheses else f"({text})"
 
     def _is_closed(self, text: str) -> bool:
-        return is_closed(text, self._script.quoted)
+        return is_closed(text, self._quoting.quoted)
 
 
-def _is_apart(node: exp.Expr) -> bool:
+def _prints_own_children(node: exp.Expr) -> bool:
     """Return whether the node's children are printed with it, not by sqlglot."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
         isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, OPTIONAL, BLOCKS, VERBATIM)
     )
 
 
-def _merged(pieces: Sequence[Segment]) -> Segments:
+def _join_texts(segments: Sequence[Segment]) -> Segments:
     """Return the pieces with adjacent texts joined."""
     merged: list[Segment] = []
-    for is_text, run in groupby(pieces, lambda piece: isinstance(piece, str)):
-        found = list(run)
-        merged += [_encodable("".join(map(str, found)))] if is_text else found
+    for is_text, run in groupby(segments, lambda item: isinstance(item, str)):
+        parts = list(run)
+        merged += [_checked_unicode("".join(map(str, parts)))] if is_text else parts
     return tuple(segment for segment in merged if segment != "")
 
 
-def _number(node: exp.Literal) -> str:
-    spelled = str(node.this)
-    if not _NUMBER.fullmatch(spelled):
+def _checked_number(node: exp.Literal) -> str:
+    digits = str(node.this)
+    if not _NUMBER.fullmatch(digits):
         raise ValueError("no number")
-    return spelled
+    return digits
 
 
-def _word(name: str) -> str:
+def _checked_word(name: str) -> str:
     if not _WORD.fullmatch(name):
         raise ValueError("no word")
     return name
 
 
-def _encodable(text: str) -> str:
+def _checked_unicode(text: str) -> str:
     """Return the text; raise QueryUnsupported if it contains a lone surrogate, which no engine accepts."""
     try:
         text.encode()
@@ -298,14 +302,14 @@ def _too_long() -> QueryUnsupported:
     return QueryUnsupported("An expression nested so deeply is not supported", hint="Split it into sub-queries.")
 
 
-def _stands_alone(pieces: Sequence[str | int], place: int) -> bool:
+def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
     """Return whether the hole is delimited by commas or parentheses on both sides.
 
     Between two holes there is always a piece of text.
     """
-    before, after = str(pieces[place - 1]).rstrip(), str(pieces[place + 1]).lstrip()
-    opens = before.endswith(("(", ",", "[")) if before else place == 1
-    closes = after.startswith((")", ",", "]")) if after else place == len(pieces) - 2
+    before, after = str(segments[index - 1]).rstrip(), str(segments[index + 1]).lstrip()
+    opens = before.endswith(("(", ",", "[")) if before else index == 1
+    closes = after.startswith((")", ",", "]")) if after else index == len(segments) - 2
     return opens and closes
 
 
@@ -315,20 +319,20 @@ def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
     It is an atom with any calls and subscripts after it, or parenthesised as a whole.
     """
     atom = _ATOM.match(text)
-    at = atom.end() if atom else 0
-    while at < len(text) and text[at] in _CLOSERS:
-        closed = _closing(text, at, quoted)
+    end = atom.end() if atom else 0
+    while end < len(text) and text[end] in _CLOSERS:
+        closed = _find_closing(text, end, quoted)
         if closed < 0:
             return False
-        at = closed + 1
-    return at == len(text)
+        end = closed + 1
+    return end == len(text)
 
 
-def _closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
+def _find_closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
     """Return where the parenthesis at `opened` closes, skipping quoted text; -1 if it or a quote is not closed."""
     stack: list[str] = []
-    for found in _delimiters(quoted).finditer(text, opened):
-        char = found[1]
+    for delimiter in _delimiters(quoted).finditer(text, opened):
+        char = delimiter[1]
         if char is None:
             continue
         if char in "'\"`":
@@ -338,7 +342,7 @@ def _closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
         elif stack and char == stack[-1]:
             stack.pop()
             if not stack:
-                return found.start()
+                return delimiter.start()
     return -1
 
 

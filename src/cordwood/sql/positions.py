@@ -26,7 +26,7 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 def _parameter_start(node: exp.Expr, text: str) -> int | None:
     """Return the first occurrence of the parameter's name, because sqlglot keeps no position of an @name."""
-    return next((found.start() for found in _PARAMETER.finditer(text) if found[1] == node.name), None)
+    return next((match.start() for match in _PARAMETER.finditer(text) if match[1] == node.name), None)
 
 
 def start_of(node: exp.Expr) -> int | None:
@@ -35,10 +35,10 @@ def start_of(node: exp.Expr) -> int | None:
     return min((start for start in starts if start is not None), default=None)
 
 
-def copy_place(source: exp.Expr, made: exp.Expr) -> exp.Expr:
+def copy_position(source: exp.Expr, replacement: exp.Expr) -> exp.Expr:
     """Give a replacement the position of the node that it replaces."""
     start = start_of(source)
     if start is not None:
-        made.meta["start"] = start
-        made.meta["end"] = source.meta_get("end", start)
-    return made
+        replacement.meta["start"] = start
+        replacement.meta["end"] = source.meta_get("end", start)
+    return replacement

@@ -1,0 +1,229 @@
+"""Access to the kinds and keys of values at a path of a stream's events, as recorded in shapes."""
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from cordwood.bounded_cache import BoundedCache, remember_short
+from cordwood.model.shape import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
+from cordwood.sql.budget import spend
+from cordwood.sql.dialects.suggestions import nearest
+from cordwood.sql.scope import Lineage, Origin
+from cordwood.sql.stages import ShapeLookups
+
+_CHILDREN_BYTES: Final = 8 * 2**20
+_CHILD_BYTES: Final = 150
+# The budget of an origin, in nodes: its path is as long as the value is deep.
+_COST_PER_ORIGIN: Final = 10
+# A key that needs no quotes in a query and is at most as long as usual names.
+_UNQUOTED_KEY: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
+_MAX_LENGTH_DIFFERENCE: Final = 3
+_MAX_SIMILAR: Final = 100
+_SPECIAL_CHARACTER: Final = re.compile(r"[^0-9a-z]")
+
+_T = TypeVar("_T")
+KeysByPath = Mapping[Path, tuple[str, ...]]
+# The keys below every path, cached for the latest shapes, because computing them costs as much as a compilation.
+_children_cache: BoundedCache[int, tuple[Kinds, KeysByPath]] = BoundedCache(
+    _CHILDREN_BYTES, lambda _, kept: _CHILD_BYTES * len(kept[0])
+)
+
+
+class RecordShapes(msgspec.Struct):
+    """A recorder of lookups in shapes: names are those that may be shown, kinds those of all events of the stream.
+
+    `shape_lookups` records every lookup with its result, and `unseen_paths` the paths that were read but never seen.
+    """
+
+    shapes: Mapping[str, Shape]
+    unseen_paths: dict[str, str | None] = msgspec.field(default_factory=dict)
+    shape_lookups: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
+
+    def kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
+        """Return the kinds seen there; None if unknown, because a stream has no shape or its shape omits the path."""
+        return self._record_lookup("kinds", self._kinds(lineage), lineage)
+
+    def keys(self, lineage: Lineage) -> tuple[str, ...]:
+        """Return every key seen in the objects there, sorted, so that the order of arrival changes no answer."""
+        return self._record_lookup("keys", self._keys(lineage), lineage)
+
+    def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
+        """Return the keys there that equal this dotted name, or are a prefix of it that ends before a dot."""
+        found = tuple(key for key in self._keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
+        return self._record_lookup("keys_within", found, lineage, dotted)
+
+    def depth(self, lineage: Lineage) -> int | None:
+        """Return the length of the longest path below; None if unknown."""
+        return self._record_lookup("depth", self._depth(lineage), lineage)
+
+    def keys_for(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
+        """Return the keys to which a name refers: the exact key if seen or quoted, else those of equal normal form."""
+        return self._record_lookup(
+            "keys_for", (name,) if exact else self._keys_for(lineage, name), lineage, name, exact
+        )
+
+    def has(self, lineage: Lineage, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
+        found = name in self._keys(lineage) if exact else bool(self._keys_for(lineage, name))
+        return self._record_lookup("has", found, lineage, name, exact)
+
+    def is_blank(self, lineage: Lineage) -> bool:
+        """Return whether no object has been seen there, so that any name may be one of its keys."""
+        return self._record_lookup("is_blank", not self._keys(lineage), lineage)
+
+    def is_unseen(self, lineage: Lineage) -> bool:
+        """Return whether no event that may be shown has a value there."""
+        return self._record_lookup("is_unseen", all(map(self._is_unseen, lineage.origins)), lineage)
+
+    def note_unseen(self, lineage: Lineage) -> None:
+        if self.is_unseen(lineage):
+            for origin in sorted(lineage.origins, key=str):
+                self.unseen_paths[".".join(origin.path)] = self.nearest(origin)
+
+    def nearest(self, origin: Origin) -> str | None:
+        """Return the known path whose last step is most similar to this one's; None if none is similar."""
+        return self._record_lookup("nearest", self._nearest(origin), origin)
+
+    def elements(self, lineage: Lineage) -> Lineage:
+        """Return the lineage of a repeated record's elements: an object is its own element, an array has its elements.
+
+        Only paths where a value may exist are followed; otherwise the origins would double with every level.
+        """
+        spend(_COST_PER_ORIGIN * len(lineage.origins))
+        origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))
+        return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
+
+    def child(self, lineage: Lineage, key: str) -> Lineage:
+        """Return the lineage of the value at a key; of several paths only those that may exist are followed."""
+        spend(_COST_PER_ORIGIN * len(lineage.origins))
+        candidates = lineage_below(lineage, (key,))
+        if len(candidates.origins) == 1:
+            return candidates
+        possible = frozenset(
+            origin for origin in candidates.origins if self._kinds(Lineage(origins=frozenset({origin}))) != NO_KINDS
+        )
+        return self._record_lookup("child", Lineage(origins=possible or candidates.origins), lineage, key)
+
+    def _element_origins(self, origin: Origin) -> Iterator[Origin]:
+        shape = self.shapes.get(origin.stream)
+        kinds = (shape.whole or shape).kinds if shape is not None else {}
+        if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
+            # Nothing is known of this path, nor of any below it.
+            yield origin
+            return
+        for path in (origin.path, (*origin.path, ELEMENT)):
+            if shape.stored_kinds(path) != NO_KINDS:
+                yield Origin(origin.stream, path)
+
+    def _record_lookup(self, method: str, result: _T, *arguments: Hashable) -> _T:
+        self.shape_lookups[method, arguments] = result
+        return result
+
+    def _kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
+        kinds: set[ValueKind] = set()
+        for origin in lineage.origins:
+            shape = self.shapes.get(origin.stream)
+            stored = shape.stored_kinds(origin.path) if shape is not None else None
+            if stored is None:
+                return None
+            kinds |= stored
+        return frozenset(kinds)
+
+    def _depth(self, lineage: Lineage) -> int | None:
+        max_depth = 0
+        for origin in lineage.origins:
+            shape = self.shapes.get(origin.stream)
+            whole_shape = (shape.whole or shape) if shape is not None else None
+            if whole_shape is None or whole_shape.unlisted:
+                return None
+            length = len(origin.path)
+            lengths = (len(path) - length for path in whole_shape.kinds if path[:length] == origin.path)
+            max_depth = max(max_depth, max(lengths, default=0))
+        return max_depth
+
+    def _keys(self, lineage: Lineage) -> tuple[str, ...]:
+        keys = {key for origin in lineage.origins for key in self._child_keys(origin)}
+        return tuple(sorted(keys - {ELEMENT}))
+
+    def _keys_for(self, lineage: Lineage, name: str) -> tuple[str, ...]:
+        normalized = _normalized_key(name)
+        matching = [key for key in self._keys(lineage) if _normalized_key(key) == normalized]
+        return tuple(sorted(matching, key=lambda key: (key != name, key.lower() != name.lower(), key)))
+
+    def _is_unseen(self, origin: Origin) -> bool:
+        shape = self.shapes.get(origin.stream)
+        return shape is not None and origin.path not in shape.kinds and not shape.may_lack(origin.path)
+
+    def _nearest(self, origin: Origin) -> str | None:
+        shape = self.shapes.get(origin.stream)
+        if shape is None or not origin.path:
+            return None
+        last_step = origin.path[-1].lower()
+        prefixed: dict[str, Path] = {}
+        similar: dict[str, Path] = {}
+        for name, path in _similar_paths(shape, origin.path[0], last_step):
+            if name == last_step or name.startswith(f"{last_step}_"):
+                prefixed[name] = min(prefixed.get(name, path), path, key=_length_order)
+            elif name in similar or len(similar) < _MAX_SIMILAR:
+                similar[name] = min(similar.get(name, path), path, key=_length_order)
+        closest_path = min(prefixed.values(), key=_length_order, default=None)
+        if closest_path is None:
+            closest_path = similar.get(nearest(last_step, similar) or "")
+        return ".".join(step for step in closest_path if step != ELEMENT) if closest_path else None
+
+    def _child_keys(self, origin: Origin) -> tuple[str, ...]:
+        shape = self.shapes.get(origin.stream)
+        return _find_children(shape.kinds).get(origin.path, ()) if shape is not None else ()
+
+
+def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[str, Path]]:
+    """Yield the paths below a column whose last step may be similar to a name.
+
+    Senders choose keys, so most are excluded cheaply by their first letter and length.
+    """
+    for path in shape.kinds:
+        name = path[-1].lower() if len(path) > 1 and path[0] == root else ""
+        is_similar = name.startswith(last_step) or abs(len(name) - len(last_step)) <= _MAX_LENGTH_DIFFERENCE
+        if name[:1] == last_step[:1] and is_similar and _UNQUOTED_KEY.fullmatch(name):
+            yield name, path
+
+
+def _length_order(path: Path) -> tuple[int, Path]:
+    return len(path), path
+
+
+def lineage_below(lineage: Lineage, steps: Iterable[str]) -> Lineage:
+    """Return the lineage of the value at a path below."""
+    steps_below = tuple(steps)
+    return Lineage(origins=frozenset(Origin(origin.stream, origin.path + steps_below) for origin in lineage.origins))
+
+
+def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
+    """Return the lineage of a value that is one of several."""
+    return Lineage(origins=frozenset(origin for lineage in lineages for origin in lineage.origins))
+
+
+def lookups_still_hold(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) -> bool:
+    """Return whether the recorded lookups give the same results in these shapes, so the statement is still valid."""
+    records = RecordShapes(shapes)
+    return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())
+
+
+def _find_children(kinds: Kinds) -> KeysByPath:
+    cached = _children_cache.get(id(kinds))
+    if cached is not None and cached[0] is kinds:
+        return cached[1]
+    keys_by_parent: dict[Path, list[str]] = {}
+    for path in kinds:
+        if path:
+            siblings = keys_by_parent.setdefault(path[:-1], [])
+            siblings.append(path[-1])
+    children = {path: tuple(keys) for path, keys in keys_by_parent.items()}
+    _children_cache.put(id(kinds), (kinds, children))
+    return children
+
+
+@remember_short(longest=128, most=4096)
+def _normalized_key(key: str) -> str:
+    return _SPECIAL_CHARACTER.sub("_", key.lower()).lstrip("_")
