@@ -24,7 +24,7 @@ from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql import fragment as fragments
-from cordwood.sql.compile import compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
@@ -135,7 +135,7 @@ def test_of_the_pages_of_the_spec(page: Path) -> None:
     for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
         for changed in with_canaries(sql):
             for target in TARGETS.values():
-                compiled(partial(compile_alone, changed, target))
+                compiled(partial(compile_standalone, changed, target))
 
 
 def with_canaries(sql: str) -> Iterator[str]:

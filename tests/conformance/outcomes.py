@@ -20,7 +20,7 @@ from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import Isolation
 from cordwood.errors import Fault, IsolationBroken, QueryFault, QueryUnsupported
-from cordwood.sql.compile import compile_alone
+from cordwood.sql.compile import compile_standalone
 from cordwood.sql.target import Target
 from tests.chdb_databases import bare_connection, fresh_database
 from tests.conformance.cases import Case, comparison
@@ -115,7 +115,7 @@ def _run(runner: "DuckDB | Clickhouse", target: Target, cases: Sequence[Case]) -
 
 def _outcome(runner: "DuckDB | Clickhouse", target: Target, case: Case, found: Found) -> tuple[str, str]:
     try:
-        sql = compile_alone(case["sql"], target).sql
+        sql = compile_standalone(case["sql"], target).sql
     except Fault as fault:
         return REFUSED if isinstance(fault, QueryFault) else ERROR, f"{fault.code}: {fault}"
     try:

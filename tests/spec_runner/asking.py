@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules, RedactMode
-from cordwood.sql.compile import compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from tests.spec_runner.page import Case
@@ -24,7 +24,7 @@ def compiled(case: Case, engine: Engine) -> Statement:
     sql = case.text("sql") or ""
     sandbox, lql = case.text("sandbox"), case.text("lql")
     if not (case.all("stream") or case.text("params") or sandbox or lql):
-        return compile_alone(sql, target)
+        return compile_standalone(sql, target)
     program, redaction = read_endpoint(_endpoint(case, sql)), _redaction(case)
     if sandbox is not None:
         return compile_sandbox(program, sandbox, target, shapes, redaction)

@@ -25,7 +25,7 @@ from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
 from cordwood.errors import NOT_COMPILED, Fault, UnknownEndpoint
-from cordwood.sql.compile import Program, compile_alone
+from cordwood.sql.compile import Program, compile_standalone
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
@@ -98,7 +98,7 @@ def _read(file: str | None) -> str:
 def _compiled(text: str | None, target: Target, program: Program | None) -> Statement:
     """Compile without shapes, so that every UNNEST handles objects and arrays."""
     if program is None:
-        return compile_alone(text or "", target)
+        return compile_standalone(text or "", target)
     if text is None:
         return compile_saved(program, target, {})
     return compile_sql(program, text, target, {})

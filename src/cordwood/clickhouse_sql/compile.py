@@ -17,7 +17,7 @@ from cordwood.clickhouse_sql.scope import LOGS, Branch, SubQueryBranch
 from cordwood.clickhouse_sql.select import Builder
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
-from cordwood.sql.compile import Program, compile_visiting
+from cordwood.sql.compile import Program, compile_sandbox_tree
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Parsed, Statement
@@ -35,7 +35,9 @@ def compile_clickhouse(
     with compiling():
         tree = translate(program, text, records)
         parsed = Parsed(tree, text)
-        statement = compile_visiting(program, lambda: parsed, target, shapes, redaction, own_functions=INTERNAL)
+        statement = compile_sandbox_tree(
+            program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL
+        )
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups)
 

@@ -13,9 +13,9 @@ from cordwood.sql.parse import (
     check_characters,
     check_depth,
     check_work,
+    nested_too_deeply,
     syntax_fault,
-    too_deep,
-    unreadable,
+    tokenizer_fault,
 )
 from cordwood.sql.positions import span_at
 from cordwood.sql.stages import Parsed
@@ -56,7 +56,7 @@ def _tokens(text: str) -> list[Token]:
     try:
         found: list[Token] = _CLICKHOUSE.tokenize(text)
     except TokenError as error:
-        raise unreadable(error, text) from error
+        raise tokenizer_fault(error, text) from error
     return found
 
 
@@ -66,7 +66,7 @@ def _tree(found: list[Token], text: str) -> exp.Expr:
     except ParseError as error:
         raise syntax_fault(error) from error
     except RecursionError as error:
-        raise too_deep(None) from error
+        raise nested_too_deeply(None) from error
     except Exception as error:
         raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
     if len(trees) != 1:

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import swap
-from cordwood.sql.query_templates import parsed
+from cordwood.sql.query_templates import parse_template
 
 
 def fill(template: str, at: int | None = None, /, **parts: exp.Expr) -> exp.Expr:
@@ -13,7 +13,7 @@ def fill(template: str, at: int | None = None, /, **parts: exp.Expr) -> exp.Expr
     A part without a parent is moved, and copied for further uses. All nodes of the template get the position `at` in
     the author's text.
     """
-    tree = copied(parsed(template))
+    tree = copied(parse_template(template))
     spend(1)
     for node in tree.walk():
         node.meta.pop("start", None)

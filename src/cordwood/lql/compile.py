@@ -20,7 +20,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
-from cordwood.sql.compile import Program, compile_visiting
+from cordwood.sql.compile import Program, compile_sandbox_tree
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.emit import outermost_select
 from cordwood.sql.positions import span_at
@@ -43,7 +43,7 @@ def compile_lql(
     records = RecordShapes(redaction.shown(shapes) if redaction else shapes)
     with compiling():
         written = _written(program, text, target, records)
-        statement = compile_visiting(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
+        statement = compile_sandbox_tree(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     return msgspec.structs.replace(statement, notices=written.notices, shape_lookups=shape_lookups)
 

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
 from cordwood.sql.budget import spend
-from cordwood.sql.clauses import misplaced
+from cordwood.sql.clauses import find_clause_mistake
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
 from cordwood.sql.positions import span_of
@@ -21,18 +21,18 @@ _WITH_NAMED_ARGUMENTS: Final = (
 )
 
 
-def admit(parsed: Parsed, own_functions: Collection[str] = ()) -> Admitted:
+def admit(parsed: Parsed, internal_functions: Collection[str] = ()) -> Admitted:
     """Return the query as admitted; raise QueryRefused at its first part that is not permitted.
 
-    The error has the position and says what is allowed. `own_functions` are internal functions that trees translated
-    from another language may call.
+    The error has the position and says what is allowed. `internal_functions` are internal functions that trees
+    translated from another language may call.
     """
     if not isinstance(parsed.tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         kind = type(parsed.tree).__name__.upper()
         raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
     for node in parsed.tree.walk():
         spend()
-        if not (isinstance(node, exp.Anonymous) and _anonymous_name(node) in own_functions):
+        if not (isinstance(node, exp.Anonymous) and _anonymous_name(node) in internal_functions):
             _check(node, parsed.text)
         node.comments = None
     for node in parsed.tree.walk():
@@ -46,7 +46,7 @@ def _check(node: exp.Expr, text: str) -> None:
     elif isinstance(node, exp.Func) and type(node).__name__ not in NODES:
         _check_known_function(node, text)
     elif not _is_listed(node):
-        raise _unlisted(node, text)
+        raise _unlisted_node(node, text)
     elif isinstance(node, exp.Dot):
         _check_dot(node, text)
     elif isinstance(node, exp.Select) and node.args.get("into"):
@@ -54,9 +54,9 @@ def _check(node: exp.Expr, text: str) -> None:
 
 
 def _check_clauses(node: exp.Expr, text: str) -> None:
-    wrong = misplaced(node)
-    if wrong:
-        raise QuerySyntax(f"{wrong}.", span=span_of(node, text))
+    mistake = find_clause_mistake(node)
+    if mistake:
+        raise QuerySyntax(f"{mistake}.", span=span_of(node, text))
 
 
 def _is_listed(node: exp.Expr) -> bool:
@@ -84,9 +84,9 @@ def _namespace(node: exp.Expr) -> str:
 
 
 def _check_known_function(node: exp.Expr, text: str) -> None:
-    written = node.meta.get("bigquery_name")
-    if written:
-        _check_function(node, f"{_namespace(node)}{written}".upper(), text)
+    written_name = node.meta.get("bigquery_name")
+    if written_name:
+        _check_function(node, f"{_namespace(node)}{written_name}".upper(), text)
     elif type(node).__name__ not in NAMELESS:
         _check_function(node, _written_name(node, text), text)
 
@@ -106,8 +106,12 @@ def _check_function(node: exp.Expr, name: str, text: str) -> None:
 def _unknown_function(node: exp.Expr, name: str, text: str) -> QueryFault:
     if name in UNSUPPORTED or name.startswith("ST_"):
         return QueryUnsupported(f"The function {name} is not supported.", span=span_of(node, text))
-    close = nearest(name, FUNCTIONS)
-    hint = f"Did you mean {close}?" if close else "The functions that can be called are listed in the reference."
+    closest_name = nearest(name, FUNCTIONS)
+    hint = (
+        f"Did you mean {closest_name}?"
+        if closest_name
+        else "The functions that can be called are listed in the reference."
+    )
     return _refused(node, text, f"The function {name} cannot be called here.", hint)
 
 
@@ -115,14 +119,14 @@ def _refused(node: exp.Expr, text: str, message: str, hint: str | None) -> Query
     return QueryRefused(message, hint=hint, span=span_of(node, text))
 
 
-def _unlisted(node: exp.Expr, text: str) -> QueryFault:
+def _unlisted_node(node: exp.Expr, text: str) -> QueryFault:
     function = node.parent
     if isinstance(node, exp.Kwarg) and function is not None:
-        name = str(function.meta_get("bigquery_name") or _in_words(type(function).__name__)).upper()
+        name = str(function.meta_get("bigquery_name") or _split_class_name(type(function).__name__)).upper()
         return QueryUnsupported(f"{name} with {node.this.name} => is not supported.", span=span_of(node, text))
-    what = _in_words(type(node).__name__)
-    return _refused(node, text, f"{what} is refused here.", "Send one SELECT over the sub-queries of the endpoint.")
+    subject = _split_class_name(type(node).__name__)
+    return _refused(node, text, f"{subject} is refused here.", "Send one SELECT over the sub-queries of the endpoint.")
 
 
-def _in_words(name: str) -> str:
+def _split_class_name(name: str) -> str:
     return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(name)).upper()

@@ -17,13 +17,13 @@ from cordwood.sql.stages import Question, Slot, Statement
 
 _INT64: Final = range(-(2**63), 2**63)
 _BOOLS: Final = {"true": True, "false": False}
-_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
+_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
 _NUMBER: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
-_NO_NUMBERS: Final = frozenset({f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")})
+_NOT_FINITE: Final = frozenset({f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")})
 # BigQuery's limits. Values below the last decimal place of either type are zero.
 _NUMERIC_DIGITS: Final = 29
 _BIGNUMERIC_DIGITS: Final = 39
-_LEAST_EXPONENT: Final = -40
+_MIN_EXPONENT: Final = -40
 
 IsRegex = Callable[[str], str | None]
 
@@ -44,41 +44,41 @@ def _value(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -
     return value_of(slot.parameter, raw.get(slot.name), is_regex)
 
 
-def value_of(parameter: Parameter, given: str | None, is_regex: IsRegex) -> object:
+def value_of(parameter: Parameter, raw: str | None, is_regex: IsRegex) -> object:
     """Return the typed value of a parameter; None for an optional one that is missing."""
-    text = parameter.default if given is None else given
+    text = parameter.default if raw is None else raw
     if text is None:
         if parameter.required:
-            raise BadParameter(f"The parameter {parameter.name} is required.", hint=_allowed(parameter))
+            raise BadParameter(f"The parameter {parameter.name} is required.", hint=_allowed_values(parameter))
         return None
     if parameter.one_of and text not in parameter.one_of:
-        raise _bad(parameter, text, f"it must be one of {', '.join(parameter.one_of)}")
+        raise _bad_value(parameter, text, f"it must be one of {', '.join(parameter.one_of)}")
     if parameter.kind is TextKind.REGEX:
-        wrong = is_regex(text)
-        if wrong is not None:
-            raise _bad(parameter, text, f"it must be a regular expression (RE2): {wrong}")
-    return _typed(parameter, text)
+        problem = is_regex(text)
+        if problem is not None:
+            raise _bad_value(parameter, text, f"it must be a regular expression (RE2): {problem}")
+    return _read_typed(parameter, text)
 
 
-def _typed(parameter: Parameter, text: str) -> object:
+def _read_typed(parameter: Parameter, text: str) -> object:
     if parameter.type in (Kind.STRING, Kind.JSON):
         return text
     if text == "":
         if parameter.required:
-            raise _bad(parameter, text, f"it must be {_FORMS[parameter.type]}")
+            raise _bad_value(parameter, text, f"it must be {_EXPECTED[parameter.type]}")
         return None
     try:
         return _READERS[parameter.type](text)
     except (ValueError, InvalidOperation, OverflowError) as error:
-        raise _bad(parameter, text, f"it must be {_FORMS[parameter.type]}") from error
+        raise _bad_value(parameter, text, f"it must be {_EXPECTED[parameter.type]}") from error
 
 
-def _bad(parameter: Parameter, text: str, allowed: str) -> BadParameter:
+def _bad_value(parameter: Parameter, text: str, expectation: str) -> BadParameter:
     shown = text if len(text) <= 100 else text[:100] + "…"
-    return BadParameter(f'The parameter {parameter.name} is "{shown}": {allowed}.', hint=_allowed(parameter))
+    return BadParameter(f'The parameter {parameter.name} is "{shown}": {expectation}.', hint=_allowed_values(parameter))
 
 
-def _allowed(parameter: Parameter) -> str | None:
+def _allowed_values(parameter: Parameter) -> str | None:
     if parameter.one_of:
         return f"Send one of {', '.join(parameter.one_of)}."
     return parameter.description or None
@@ -86,7 +86,7 @@ def _allowed(parameter: Parameter) -> str | None:
 
 def _read_int(text: str) -> int:
     # Python's int() accepts "1_000" and the digits of every script; a CAST in a query accepts neither.
-    if not _WHOLE.fullmatch(text):
+    if not _INTEGER.fullmatch(text):
         raise ValueError(text)
     value = int(text)
     if value not in _INT64:
@@ -95,7 +95,7 @@ def _read_int(text: str) -> int:
 
 
 def _read_float(text: str) -> float:
-    if not _NUMBER.fullmatch(text) and text.strip().lower() not in _NO_NUMBERS:
+    if not _NUMBER.fullmatch(text) and text.strip().lower() not in _NOT_FINITE:
         raise ValueError(text)
     value = float(text)
     if math.isinf(value) and _NUMBER.fullmatch(text):
@@ -103,7 +103,7 @@ def _read_float(text: str) -> float:
     return value
 
 
-def _read_decimal(text: str, most_digits: int) -> Decimal:
+def _read_decimal(text: str, max_digits: int) -> Decimal:
     """Return the number; raise OverflowError for more digits before the point than the type has.
 
     An engine would write out every zero of a large exponent.
@@ -111,9 +111,9 @@ def _read_decimal(text: str, most_digits: int) -> Decimal:
     if not _NUMBER.fullmatch(text):
         raise ValueError(text)
     value = Decimal(text.strip())
-    if not value or value.adjusted() <= _LEAST_EXPONENT:
+    if not value or value.adjusted() <= _MIN_EXPONENT:
         return Decimal(0)
-    if value.adjusted() >= most_digits:
+    if value.adjusted() >= max_digits:
         raise OverflowError(text)
     return value
 
@@ -153,7 +153,7 @@ _READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.BYTES: lambda text: text.encode(),
 }
 
-_FORMS: Final[Mapping[Kind, str]] = {
+_EXPECTED: Final[Mapping[Kind, str]] = {
     Kind.INT64: "a whole number of 64 bits",
     Kind.FLOAT64: "a number",
     Kind.NUMERIC: f"a number of at most {_NUMERIC_DIGITS} digits before the point",

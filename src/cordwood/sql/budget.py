@@ -12,14 +12,14 @@ from sqlglot.errors import SqlglotError
 from cordwood.errors import CompilerBroke, CompileTooLong, PlanTooLarge, QueryRefused
 
 # Nodes that all passes together may visit or create. The largest known client query needs 5,600.
-MOST_NODES: Final = 300_000
+MAX_NODES: Final = 300_000
 # Characters that printing may write; a text counts again for each expression that includes it. Clients need 95,000.
-MOST_CHARACTERS: Final = 4_000_000
+MAX_CHARACTERS: Final = 4_000_000
 # Seconds of CPU time, not wall-clock time, so that a loaded machine refuses no query that an idle one compiles.
-MOST_SECONDS: Final = 2.0
+MAX_SECONDS: Final = 2.0
 
 # Nodes between two checks of the clock.
-_LOOK_EVERY: Final = 256
+_NODES_PER_CHECK: Final = 256
 
 Clock = Callable[[], float]
 Node = TypeVar("Node", bound=exp.Expr)
@@ -30,43 +30,43 @@ class Budget:
 
     def __init__(
         self,
-        nodes: int = MOST_NODES,
-        characters: int = MOST_CHARACTERS,
-        seconds: float = MOST_SECONDS,
+        nodes: int = MAX_NODES,
+        characters: int = MAX_CHARACTERS,
+        seconds: float = MAX_SECONDS,
         clock: Clock = time.thread_time,
     ) -> None:
         self.nodes = 0
         self.characters = 0
-        self._most_nodes = nodes
-        self._most_characters = characters
+        self._max_nodes = nodes
+        self._max_characters = characters
         self._seconds = seconds
         self._clock = clock
-        self._ends = clock() + seconds
-        self._next_look = _LOOK_EVERY
+        self._deadline = clock() + seconds
+        self._next_check = _NODES_PER_CHECK
 
     def spend(self, nodes: int) -> None:
         """Count nodes; raise PlanTooLarge or CompileTooLong once a limit is exceeded."""
         self.nodes += nodes
-        if self.nodes >= self._next_look:
-            self._next_look = self.nodes + _LOOK_EVERY
-            if self.nodes > self._most_nodes:
+        if self.nodes >= self._next_check:
+            self._next_check = self.nodes + _NODES_PER_CHECK
+            if self.nodes > self._max_nodes:
                 raise PlanTooLarge(
-                    f"Spelled out, the query has more than {self._most_nodes:,} parts.",
+                    f"Spelled out, the query has more than {self._max_nodes:,} parts.",
                     hint="Repeat less: select fewer columns, and use a column instead of the expression behind it.",
                 )
-            self.look()
+            self.check_time()
 
     def write(self, characters: int) -> None:
         self.characters += characters
-        if self.characters > self._most_characters:
+        if self.characters > self._max_characters:
             raise PlanTooLarge(
-                f"Spelled out, the query needs more than {self._most_characters:,} characters.",
+                f"Spelled out, the query needs more than {self._max_characters:,} characters.",
                 hint="Nest fewer functions in each other: split them into sub-queries in WITH.",
             )
 
-    def look(self) -> None:
+    def check_time(self) -> None:
         """Raise CompileTooLong once the time limit is exceeded."""
-        if self._clock() > self._ends:
+        if self._clock() > self._deadline:
             raise CompileTooLong(
                 f"The query takes more than {self._seconds:g} s to compile.",
                 hint="Send a shorter query, or split it into several.",
@@ -77,12 +77,12 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 @contextmanager
-def budgeted(budget: Budget | None = None) -> Iterator[Budget]:
+def budget_scope(budget: Budget | None = None) -> Iterator[Budget]:
     """Count what is compiled in the block; an outer budget stays in force unless another is given."""
-    wanted = budget or _current.get() or Budget()
-    token = _current.set(wanted)
+    active = budget or _current.get() or Budget()
+    token = _current.set(active)
     try:
-        yield wanted
+        yield active
     finally:
         _current.reset(token)
 
@@ -91,7 +91,7 @@ def budgeted(budget: Budget | None = None) -> Iterator[Budget]:
 def compiling() -> Iterator[None]:
     """Run the block within a budget; convert unexpected exceptions to CompilerBroke, deep nesting to QueryRefused."""
     try:
-        with budgeted():
+        with budget_scope():
             yield
     except RecursionError as error:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
@@ -114,10 +114,10 @@ def write(characters: int) -> None:
         budget.write(characters)
 
 
-def look() -> None:
+def check_time() -> None:
     budget = _current.get()
     if budget is not None:
-        budget.look()
+        budget.check_time()
 
 
 def copied(tree: Node) -> Node:
@@ -125,6 +125,6 @@ def copied(tree: Node) -> Node:
 
     The copy precedes the check: it is at most as large as nodes that were counted before.
     """
-    made = tree.copy()
-    spend(sum(1 for _ in made.walk()))
-    return made
+    copy = tree.copy()
+    spend(sum(1 for _ in copy.walk()))
+    return copy

@@ -11,7 +11,7 @@ from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.dialects.slips import slips
-from cordwood.sql.emit import cap, emit
+from cordwood.sql.emit import emit, limit_rows
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
 from cordwood.sql.redaction.flow import redact_reads
@@ -20,7 +20,7 @@ from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_
 from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
 
-__all__ = ["Program", "compile_alone", "compile_sandbox", "compile_saved", "compile_visiting", "read_endpoint"]
+__all__ = ["Program", "compile_sandbox", "compile_sandbox_tree", "compile_saved", "compile_standalone", "read_endpoint"]
 
 Shapes = Mapping[str, Shape]
 
@@ -41,18 +41,18 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
     """Compile the endpoint's own query; errors have their position in the endpoint's SQL."""
-    shown = _shown(shapes, redaction)
+    visible = _visible_shapes(shapes, redaction)
 
-    def compiled(program: Program) -> Statement:
-        return _emitted(_hidden(resolve_saved(program, target, shown), redaction, shown), program, target)
+    def run_stages(program: Program) -> Statement:
+        return _emit_capped(_redact(resolve_saved(program, target, visible), redaction, visible), program, target)
 
     try:
-        return _bounded(lambda: compiled(program))
+        return _within_budget(lambda: run_stages(program))
     except CompileTooLong:
         raise
     except NOT_COMPILED:
         with explaining(program.endpoint.sql):
-            return _bounded(lambda: compiled(with_positions(program)))
+            return _within_budget(lambda: run_stages(with_positions(program)))
 
 
 def compile_sandbox(
@@ -60,52 +60,52 @@ def compile_sandbox(
 ) -> Statement:
     """Compile a sandbox query, which can only read the endpoint's sub-queries."""
     with explaining(text):
-        statement = compile_visiting(program, lambda: parse(text), target, shapes, redaction)
+        statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction)
     columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
-    found = slips(text, columns)
-    return msgspec.structs.replace(statement, notices=found) if found else statement
+    notices = slips(text, columns)
+    return msgspec.structs.replace(statement, notices=notices) if notices else statement
 
 
-def compile_visiting(
+def compile_sandbox_tree(
     program: Program,
-    read: Callable[[], Parsed],
+    parse_query: Callable[[], Parsed],
     target: Target,
     shapes: Shapes,
     redaction: Redaction | None = None,
-    own_functions: Collection[str] = (),
+    internal_functions: Collection[str] = (),
 ) -> Statement:
-    """Compile a sandbox query in the language of the parser `read`; it is admitted and resolved like any other.
+    """Compile a sandbox query in the language of the parser `parse_query`; it is admitted and resolved like any other.
 
-    `own_functions` are internal functions that the parsed tree may call.
+    `internal_functions` are internal functions that the parsed tree may call.
     """
-    shown = _shown(shapes, redaction)
+    visible = _visible_shapes(shapes, redaction)
 
-    def compiled() -> Statement:
-        resolved = resolve_sandbox(program, admit(read(), own_functions), target, shown)
-        return _emitted(_hidden(resolved, redaction, shown), program, target)
+    def run_stages() -> Statement:
+        resolved = resolve_sandbox(program, admit(parse_query(), internal_functions), target, visible)
+        return _emit_capped(_redact(resolved, redaction, visible), program, target)
 
-    return _bounded(compiled)
+    return _within_budget(run_stages)
 
 
-def _shown(shapes: Shapes, redaction: Redaction | None) -> Shapes:
+def _visible_shapes(shapes: Shapes, redaction: Redaction | None) -> Shapes:
     return redaction.shown(shapes) if redaction else shapes
 
 
-def _hidden(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:
+def _redact(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:
     return redact_reads(resolved, redaction, shapes) if redaction else resolved
 
 
-def compile_alone(text: str, target: Target) -> Statement:
+def compile_standalone(text: str, target: Target) -> Statement:
     """Compile SQL that reads only its own WITH, has no parameters, and has no limit on rows."""
     with explaining(text):
-        return _bounded(lambda: emit(resolve_standalone(admit(parse(text)), target), target, {}))
+        return _within_budget(lambda: emit(resolve_standalone(admit(parse(text)), target), target, {}))
 
 
-def _emitted(resolved: Resolved, program: Program, target: Target) -> Statement:
-    cap(resolved.tree, program.endpoint.max_rows)
+def _emit_capped(resolved: Resolved, program: Program, target: Target) -> Statement:
+    limit_rows(resolved.tree, program.endpoint.max_rows)
     return emit(resolved, target, program.parameters)
 
 
-def _bounded(stages: Callable[[], Statement]) -> Statement:
+def _within_budget(stages: Callable[[], Statement]) -> Statement:
     with compiling():
         return stages()

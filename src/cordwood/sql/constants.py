@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.digits import whole
+from cordwood.sql.digits import parse_digits
 
 # The metadata key under which a lowered literal keeps its value.
 CONSTANT: Final = "constant"
@@ -29,23 +29,23 @@ def is_small(node: exp.Expr | None) -> bool:
 
 
 def _literal_value(node: exp.Expr) -> str | int | float | None:
-    kept: str | int | float | None = node.meta_get(CONSTANT)
+    stored: str | int | float | None = node.meta_get(CONSTANT)
     if isinstance(node, exp.RawString):
         return str(node.this)
-    if kept is not None or not isinstance(node, exp.Literal):
-        return kept
+    if stored is not None or not isinstance(node, exp.Literal):
+        return stored
     if node.is_string:
         return str(node.this)
-    return _whole(str(node.this)) if is_whole(node) else float(node.this)
+    return _integer_value(str(node.this)) if is_integer_literal(node) else float(node.this)
 
 
-def _whole(spelled: str) -> int:
-    return int(spelled, 16) if spelled.lower().startswith("0x") else whole(spelled)
+def _integer_value(digits: str) -> int:
+    return int(digits, 16) if digits.lower().startswith("0x") else parse_digits(digits)
 
 
-def is_whole(node: exp.Expr) -> bool:
-    spelled = str(node.this).lower()
-    return spelled.isdecimal() or spelled.startswith("0x")
+def is_integer_literal(node: exp.Expr) -> bool:
+    digits = str(node.this).lower()
+    return digits.isdecimal() or digits.startswith("0x")
 
 
 def constant_text(node: exp.Expr | None) -> str | None:
@@ -67,5 +67,5 @@ def constant_bytes(node: exp.Expr | None) -> bytes | None:
     if isinstance(node, exp.ByteString):
         # Sqlglot stores bytes as text of one character per byte, with escapes decoded.
         return str(node.this).encode("latin-1")
-    told = constant_text(node)
-    return told.encode() if told is not None else None
+    text = constant_text(node)
+    return text.encode() if text is not None else None

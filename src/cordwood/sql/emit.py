@@ -14,15 +14,15 @@ from cordwood.sql.target import Target
 from cordwood.sql.typing import datatype_of
 
 
-def cap(tree: exp.Expr, max_rows: int) -> None:
+def limit_rows(tree: exp.Expr, max_rows: int) -> None:
     """Limit the rows to one more than `max_rows`, so that truncation is detected; a smaller LIMIT is kept."""
-    wanted = max_rows + 1
-    rows = _most_rows(tree)
-    if tree.args.get("limit") is None or (rows is not None and rows > wanted):
-        tree.set("limit", exp.Limit(expression=exp.Literal.number(wanted)))
+    limit = max_rows + 1
+    existing_limit = _literal_limit(tree)
+    if tree.args.get("limit") is None or (existing_limit is not None and existing_limit > limit):
+        tree.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
 
 
-def _most_rows(tree: exp.Expr) -> int | None:
+def _literal_limit(tree: exp.Expr) -> int | None:
     """Return the literal row limit; None without a limit, or if it is a parameter."""
     limit = tree.args.get("limit")
     rows = None if limit is None else limit.expression
@@ -34,7 +34,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     items = outermost_select(resolved.tree).expressions
     names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)
     slots = _slots(resolved.tree, parameters)
-    most_rows = _most_rows(resolved.tree)
+    row_limit = _literal_limit(resolved.tree)
     lowered = target.lower(resolved)
     check_plan(lowered.tree, resolved.text)
     types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions)
@@ -49,18 +49,20 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         redaction=resolved.redaction,
         raw_columns=resolved.raw_columns,
         textless_paths=resolved.textless_paths,
-        row_limit=most_rows,
+        row_limit=row_limit,
         shape_lookups=resolved.shape_lookups,
     )
 
 
 def _plan(lowered: Lowered, target: Target) -> Plan:
-    return Plan(tuple(_variant(one, target) for one in (Alternative(lowered.tree), *lowered.alternatives)))
+    return Plan(
+        tuple(_variant(alternative, target) for alternative in (Alternative(lowered.tree), *lowered.alternatives))
+    )
 
 
-def _variant(one: Alternative, target: Target) -> Variant:
-    mark_optional_predicates(one.tree)
-    return Variant(target.print(one.tree).segments, one.reads, one.is_optimistic)
+def _variant(alternative: Alternative, target: Target) -> Variant:
+    mark_optional_predicates(alternative.tree)
+    return Variant(target.print(alternative.tree).segments, alternative.reads, alternative.is_optimistic)
 
 
 def outermost_select(tree: exp.Expr) -> exp.Expr:

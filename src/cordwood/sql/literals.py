@@ -7,16 +7,16 @@ from typing import Final
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QuerySyntax
-from cordwood.sql.digits import whole
+from cordwood.sql.digits import parse_digits
 from cordwood.sql.positions import span_at
 
-_EITHER: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
-_OF_TEXT: Final = r"u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U(?!0000[dD][89a-fA-F])00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}"
-_LEGAL: Final = {
-    TokenType.STRING: re.compile(f"{_EITHER}|{_OF_TEXT}"),
-    TokenType.BYTE_STRING: re.compile(_EITHER),
+_SHARED_ESCAPES: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
+_TEXT_ESCAPES: Final = r"u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U(?!0000[dD][89a-fA-F])00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}"
+_VALID_ESCAPES: Final = {
+    TokenType.STRING: re.compile(f"{_SHARED_ESCAPES}|{_TEXT_ESCAPES}"),
+    TokenType.BYTE_STRING: re.compile(_SHARED_ESCAPES),
 }
-_FEWEST_WIDE: Final = len(str(2**63))
+_MIN_CHECKED_DIGITS: Final = len(str(2**63))
 _ESCAPE: Final = re.compile(r"\\.?", re.DOTALL)
 
 
@@ -34,18 +34,18 @@ def escape_doubled_quotes(text: str) -> str:
 
     Only for a text that cannot be parsed otherwise, because three quotes in a row begin a literal in BigQuery.
     """
-    return _QUOTED.sub(lambda found: _escaped(found[1]) if found[1] else found[0], text)
+    return _QUOTED.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
 
 
-def _escaped(literal: str) -> str:
+def _escape_doubled(literal: str) -> str:
     quote = literal[0]
     inside = re.sub(
-        rf"\\.|{quote}{quote}", lambda found: found[0].replace(quote * 2, f"\\{quote}"), literal[1:-1], flags=re.DOTALL
+        rf"\\.|{quote}{quote}", lambda match: match[0].replace(quote * 2, f"\\{quote}"), literal[1:-1], flags=re.DOTALL
     )
     return f"{quote}{inside}{quote}"
 
 
-def join_doubled_quotes(found: list[Token], text: str) -> list[Token]:
+def join_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
     """Join adjacent literals into one with a quote between them: `'it''s'` is the text it's.
 
     BigQuery refuses adjacent literals without a space, so no valid query changes its meaning. Clients that quote as
@@ -53,15 +53,15 @@ def join_doubled_quotes(found: list[Token], text: str) -> list[Token]:
     """
     joined: list[Token] = []
     run: list[Token] = []
-    for token in found:
-        if run and not _touch(run[-1], token, text):
-            joined.append(_joined(run, text))
+    for token in tokens:
+        if run and not _are_adjacent(run[-1], token, text):
+            joined.append(_merge_run(run, text))
             run = []
         run.append(token)
-    return [*joined, _joined(run, text)] if run else joined
+    return [*joined, _merge_run(run, text)] if run else joined
 
 
-def _joined(run: Sequence[Token], text: str) -> Token:
+def _merge_run(run: Sequence[Token], text: str) -> Token:
     """Merge the tokens into the first of them."""
     first, last = run[0], run[-1]
     if first is not last:
@@ -70,7 +70,7 @@ def _joined(run: Sequence[Token], text: str) -> Token:
     return first
 
 
-def _touch(left: Token, right: Token, text: str) -> bool:
+def _are_adjacent(left: Token, right: Token, text: str) -> bool:
     if not (left.token_type == right.token_type == TokenType.STRING and right.start == left.end + 1):
         return False
     quote = text[left.start]
@@ -79,32 +79,32 @@ def _touch(left: Token, right: Token, text: str) -> bool:
     )
 
 
-def check_literals(found: list[Token], text: str) -> None:
-    for at, token in enumerate(found):
-        legal = _LEGAL.get(token.token_type)
-        if legal is not None:
-            _check_escapes(legal, token, text)
-        elif token.token_type in _NUMBERS and len(token.text) >= _FEWEST_WIDE:
-            _check_width(token, text, is_negative=found[at - 1].token_type == TokenType.DASH)
+def check_literals(tokens: list[Token], text: str) -> None:
+    for index, token in enumerate(tokens):
+        valid_escapes = _VALID_ESCAPES.get(token.token_type)
+        if valid_escapes is not None:
+            _check_escapes(valid_escapes, token, text)
+        elif token.token_type in _NUMBERS and len(token.text) >= _MIN_CHECKED_DIGITS:
+            _check_number_range(token, text, is_negative=tokens[index - 1].token_type == TokenType.DASH)
 
 
-def _check_width(token: Token, text: str, *, is_negative: bool) -> None:
+def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
     is_hexadecimal = token.token_type == TokenType.HEX_STRING
-    if is_hexadecimal and len(token.text.lstrip("0")) > _MOST_HEXADECIMAL:
+    if is_hexadecimal and len(token.text.lstrip("0")) > _MAX_HEX_DIGITS:
         raise QuerySyntax(f"Invalid integer literal: 0x{token.text[:40]}", span=span_at(text, token.start))
-    if token.text.isdecimal() and not is_hexadecimal and whole(token.text) >= 2**63 + is_negative:
+    if token.text.isdecimal() and not is_hexadecimal and parse_digits(token.text) >= 2**63 + is_negative:
         raise QuerySyntax(f"Invalid integer literal: {token.text[:40]}", span=span_at(text, token.start))
-    if len(token.text) > _LONGEST_NUMBER:
-        raise QuerySyntax(f"Invalid number of more than {_LONGEST_NUMBER} digits", span=span_at(text, token.start))
+    if len(token.text) > _MAX_NUMBER_DIGITS:
+        raise QuerySyntax(f"Invalid number of more than {_MAX_NUMBER_DIGITS} digits", span=span_at(text, token.start))
 
 
 _NUMBERS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
 # The number of hexadecimal digits of 64 bits.
-_MOST_HEXADECIMAL: Final = 16
-_LONGEST_NUMBER: Final = 1_000
+_MAX_HEX_DIGITS: Final = 16
+_MAX_NUMBER_DIGITS: Final = 1_000
 
 
-def _check_escapes(legal: re.Pattern[str], token: Token, text: str) -> None:
+def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> None:
     for escape in _ESCAPE.finditer(text, token.start, token.end + 1):
-        if not legal.match(text, escape.start() + 1):
+        if not valid_escapes.match(text, escape.start() + 1):
             raise QuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))

@@ -22,84 +22,84 @@ RAISED: Final = "cordwood: "
 _SAFE: Final = "safe"
 
 
-class Meaning(msgspec.Struct, frozen=True):
-    """A set of lowering rules: by class (`nodes`), or by name for functions without a class (`named`).
+class RuleSet(msgspec.Struct, frozen=True):
+    """A set of lowering rules: by class (`nodes`), or by name for functions without a class (`by_name`).
 
-    `operations` has rules for nodes with an operation; rules in `first` are applied before a node's children are
-    lowered.
+    `operations` has rules for nodes with an operation; rules in `before_children` are applied before a node's children
+    are lowered.
     """
 
     nodes: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
-    named: Mapping[str, Rule] = msgspec.field(default_factory=dict)
+    by_name: Mapping[str, Rule] = msgspec.field(default_factory=dict)
     operations: Mapping[type[Operation], Rule] = msgspec.field(default_factory=dict)
-    first: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
+    before_children: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
 
 
 class Rules(msgspec.Struct, frozen=True):
     """All rules of a target, looked up by the class of the node."""
 
     nodes: Mapping[type[exp.Expr], Rule]
-    named: Mapping[str, Rule]
+    by_name: Mapping[str, Rule]
     operations: Mapping[type[Operation], Rule]
-    first: Mapping[type[exp.Expr], Rule]
+    before_children: Mapping[type[exp.Expr], Rule]
 
     def lower(self, node: exp.Expr) -> exp.Expr:
         spend()
-        before = self.first.get(type(node))
-        if before is not None:
-            node = _seen_from(node, _replaced(node, before))
+        early_rule = self.before_children.get(type(node))
+        if early_rule is not None:
+            node = _attach_to_parent(node, _apply_rule(node, early_rule))
         for part in list(node.iter_expressions()):
             lowered = self.lower(part)
             if lowered is not part:
                 swap(part, lowered)
         rule = self._rule(node)
-        return _replaced(node, rule) if rule else node
+        return _apply_rule(node, rule) if rule else node
 
     def _rule(self, node: exp.Expr) -> Rule | None:
         if is_operation(node):
             return self.operations[type(node.args[OPERATION_KEY])]
         if isinstance(node, exp.Anonymous):
-            return self.named.get(str(node.this).upper())
+            return self.by_name.get(str(node.this).upper())
         return self.nodes.get(type(node))
 
 
-def _seen_from(node: exp.Expr, made: exp.Expr) -> exp.Expr:
+def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
     """Set the parent of a replacement made before its children are lowered, because rules for them look at it."""
-    if made is not node:
-        made.parent, made.arg_key, made.index = node.parent, node.arg_key, node.index
-    return made
+    if replacement is not node:
+        replacement.parent, replacement.arg_key, replacement.index = node.parent, node.arg_key, node.index
+    return replacement
 
 
-def _replaced(node: exp.Expr, rule: Rule) -> exp.Expr:
+def _apply_rule(node: exp.Expr, rule: Rule) -> exp.Expr:
     return inherit(rule(node), node)
 
 
-def joined(meanings: Iterable[Meaning]) -> Rules:
+def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> Rules:
     """Merge all meanings into one table; two rules for the same node are a programming error."""
-    found = list(meanings)
+    sets = list(rule_sets)
     return Rules(
-        nodes=_united(meaning.nodes for meaning in found),
-        named=_united(meaning.named for meaning in found),
-        operations=_united(meaning.operations for meaning in found),
-        first=_united(meaning.first for meaning in found),
+        nodes=_merge_tables(rule_set.nodes for rule_set in sets),
+        by_name=_merge_tables(rule_set.by_name for rule_set in sets),
+        operations=_merge_tables(rule_set.operations for rule_set in sets),
+        before_children=_merge_tables(rule_set.before_children for rule_set in sets),
     )
 
 
-def _united(tables: Iterable[Mapping[Key, Rule]]) -> dict[Key, Rule]:
-    united: dict[Key, Rule] = {}
+def _merge_tables(tables: Iterable[Mapping[Key, Rule]]) -> dict[Key, Rule]:
+    merged: dict[Key, Rule] = {}
     for table in tables:
-        twice = united.keys() & table.keys()
-        if twice:
-            raise ValueError(f"two meanings of {twice}")
-        united.update(table)
-    return united
+        duplicates = merged.keys() & table.keys()
+        if duplicates:
+            raise ValueError(f"two rules for {duplicates}")
+        merged.update(table)
+    return merged
 
 
-def unsupported(node: exp.Expr, what: str) -> NoReturn:
-    raise QueryUnsupported(f"{what} is not supported", span=place_of(node))
+def unsupported(node: exp.Expr, subject: str) -> NoReturn:
+    raise QueryUnsupported(f"{subject} is not supported", span=span_in_text(node))
 
 
-def place_of(node: exp.Expr) -> Span | None:
+def span_in_text(node: exp.Expr) -> Span | None:
     """Return the position of the node or of its nearest part that has one, in the author's text."""
     for candidate in (node, *node.find_all(exp.Expr)):
         line, column = candidate.meta_get("line"), candidate.meta_get("col")
@@ -108,12 +108,12 @@ def place_of(node: exp.Expr) -> Span | None:
     return None
 
 
-def name_of(node: exp.Expr) -> str:
+def function_name(node: exp.Expr) -> str:
     """Return the function's name as in BigQuery."""
-    written = node.meta_get("bigquery_name")
+    written_name = node.meta_get("bigquery_name")
     # For other functions, `name` is that of their first argument.
-    known = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
-    return str(written or known).upper()
+    default_name = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
+    return str(written_name or default_name).upper()
 
 
 def mark_safe(node: exp.Expr) -> exp.Expr:

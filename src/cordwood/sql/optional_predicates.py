@@ -23,7 +23,7 @@ def mark_optional_predicates(tree: exp.Expr) -> None:
 
 def _parameter(condition: exp.Expr) -> exp.Parameter | None:
     """Return the parameter that is compared with NULL; None for other conditions."""
-    asked = condition.unnest()
-    if not isinstance(asked, exp.Is) or not isinstance(asked.expression, exp.Null):
+    test = condition.unnest()
+    if not isinstance(test, exp.Is) or not isinstance(test.expression, exp.Null):
         return None
-    return asked.this if isinstance(asked.this, exp.Parameter) else None
+    return test.this if isinstance(test.this, exp.Parameter) else None

@@ -13,15 +13,15 @@ from cordwood.sql.operations import Operation, has_operation, operation_node
 from cordwood.sql.typing import inherit, kind_of
 
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
-_INNER: Final = (*_ARITHMETIC, exp.Neg, exp.Paren)
+_DESCENDED: Final = (*_ARITHMETIC, exp.Neg, exp.Paren)
 # Evaluating these twice would be expensive or give different results.
-_COSTLY: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
-_MOST_LEAVES: Final = 8
+_NOT_REPEATABLE: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
+_MAX_INPUTS: Final = 8
 
 # Upper bounds of a value's magnitude, as powers of ten.
-_WHOLE: Final = 19.0
-_EXACT: Final = 40.0
-_ANY: Final = 308.3
+_MAX_INT64: Final = 19.0
+_MAX_EXACT: Final = 40.0
+_MAX_FLOAT64: Final = 308.3
 
 
 class OverflowCheck(Operation, frozen=True):
@@ -30,31 +30,35 @@ class OverflowCheck(Operation, frozen=True):
 
 def check_overflow(node: exp.Expr) -> exp.Expr:
     """Wrap an outermost FLOAT64 expression that could overflow in an `OverflowCheck`; return other nodes unchanged."""
-    if not _is_whole(node) or not may_overflow(node):
+    if not _is_outermost(node) or not may_overflow(node):
         return node
-    leaves = list(_leaves(node))
-    if len(leaves) > _MOST_LEAVES or any(leaf.find(*_COSTLY) for leaf in leaves) or not _may_be_said(node, leaves):
+    inputs = list(_find_inputs(node))
+    if (
+        len(inputs) > _MAX_INPUTS
+        or any(input_.find(*_NOT_REPEATABLE) for input_ in inputs)
+        or not _can_repeat(node, inputs)
+    ):
         return node
     # The copies are lowered to identical SQL, which the engine evaluates once.
-    return inherit(operation_node(OverflowCheck(), copied(node), *(copied(leaf) for leaf in leaves)), node)
+    return inherit(operation_node(OverflowCheck(), copied(node), *(copied(input_) for input_ in inputs)), node)
 
 
 def may_overflow(node: exp.Expr) -> bool:
-    return kind_of(node) is Kind.FLOAT64 and _size(node) > _ANY
+    return kind_of(node) is Kind.FLOAT64 and _magnitude(node) > _MAX_FLOAT64
 
 
-def _may_be_said(node: exp.Expr, leaves: list[exp.Expr]) -> bool:
+def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
     """Return whether the inputs can be repeated here: in a grouped query, only within aggregates."""
-    around = node.parent
-    while around is not None and not isinstance(around, (exp.AggFunc, exp.Select)):
-        if isinstance(around, exp.Group):
+    ancestor = node.parent
+    while ancestor is not None and not isinstance(ancestor, (exp.AggFunc, exp.Select)):
+        if isinstance(ancestor, exp.Group):
             return False
-        around = around.parent
-    is_grouped = isinstance(around, exp.Select) and around.args.get("group") is not None
-    return not is_grouped or all(leaf.find(exp.AggFunc) for leaf in leaves)
+        ancestor = ancestor.parent
+    is_grouped = isinstance(ancestor, exp.Select) and ancestor.args.get("group") is not None
+    return not is_grouped or all(input_.find(exp.AggFunc) for input_ in inputs)
 
 
-def _is_whole(node: exp.Expr) -> bool:
+def _is_outermost(node: exp.Expr) -> bool:
     """Return whether the arithmetic is not part of a larger expression, which is checked as a whole."""
     if has_operation(node.parent, OverflowCheck):
         return False
@@ -64,44 +68,44 @@ def _is_whole(node: exp.Expr) -> bool:
     return not (isinstance(parent, _ARITHMETIC) and kind_of(parent) is Kind.FLOAT64)
 
 
-def _leaves(node: exp.Expr) -> Iterator[exp.Expr]:
+def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the inputs of the arithmetic that are not constant; if one is infinite, the result may be."""
     for part in node.iter_expressions():
-        if isinstance(part, _INNER):
-            yield from _leaves(part)
+        if isinstance(part, _DESCENDED):
+            yield from _find_inputs(part)
         elif constant(part) is None:
             yield part
 
 
-def _size(node: exp.Expr) -> float:
+def _magnitude(node: exp.Expr) -> float:
     """Return an upper bound of the value's magnitude, as a power of ten; above FLOAT64's range if it may overflow."""
     value = constant(node)
     if isinstance(value, (int, float)):
-        return math.log10(abs(value)) if value else -_ANY
+        return math.log10(abs(value)) if value else -_MAX_FLOAT64
     if isinstance(node, (exp.Neg, exp.Paren)):
-        return _size(node.this)
+        return _magnitude(node.this)
     if isinstance(node, exp.Mul):
-        return _size(node.this) + _size(node.expression)
+        return _magnitude(node.this) + _magnitude(node.expression)
     if isinstance(node, (exp.Div, exp.SafeDivide)):
-        return _size(node.this) - _least(node.expression)
+        return _magnitude(node.this) - _min_magnitude(node.expression)
     if isinstance(node, (exp.Add, exp.Sub)):
-        return max(_size(node.this), _size(node.expression)) + math.log10(2)
-    return _size_of_leaf(node)
+        return max(_magnitude(node.this), _magnitude(node.expression)) + math.log10(2)
+    return _input_magnitude(node)
 
 
-def _size_of_leaf(node: exp.Expr) -> float:
+def _input_magnitude(node: exp.Expr) -> float:
     """Return the bound for a value that is not arithmetic; that of an average is its argument's."""
     if isinstance(node, exp.Avg):
-        return _size_of_leaf(node.this)
+        return _input_magnitude(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
-        return _size_of_leaf(node.this)
+        return _input_magnitude(node.this)
     kind = kind_of(node)
-    return _WHOLE if kind is Kind.INT64 else _EXACT if kind in EXACT else _ANY
+    return _MAX_INT64 if kind is Kind.INT64 else _MAX_EXACT if kind in EXACT else _MAX_FLOAT64
 
 
-def _least(node: exp.Expr) -> float:
+def _min_magnitude(node: exp.Expr) -> float:
     """Return a lower bound of a divisor's magnitude, as a power of ten; zero is refused elsewhere."""
     value = constant(node)
     if isinstance(value, (int, float)) and value:
         return math.log10(abs(value))
-    return 0.0 if kind_of(node) is Kind.INT64 else -_ANY
+    return 0.0 if kind_of(node) is Kind.INT64 else -_MAX_FLOAT64

@@ -10,14 +10,14 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
-from cordwood.sql.foreign import check_foreign, clear_words
+from cordwood.sql.foreign import check_dialect, normalize_tokens
 from cordwood.sql.forms import name_unnested_paths, rewrite_tokens, set_offset_kinds, strip_quantifier_parentheses
 from cordwood.sql.literals import check_literals, escape_doubled_quotes, join_doubled_quotes
-from cordwood.sql.pipes import cut_pipes, unshare
+from cordwood.sql.pipes import copy_shared_nodes, separate_pipe_steps
 from cordwood.sql.positions import span_at
-from cordwood.sql.precedence import bind_bits
+from cordwood.sql.precedence import parenthesise_bitwise
 from cordwood.sql.stages import Parsed
-from cordwood.sql.with_expressions import as_structs, spell_out
+from cordwood.sql.with_expressions import inline_with_expressions, rewrite_with_as_struct
 
 MAX_CHARACTERS: Final = 256 * 1024
 MAX_TOKENS: Final = 40_000
@@ -33,10 +33,10 @@ _BIGQUERY: Final = Dialect.get_or_raise("bigquery")
 # Replaces dots in backquoted names during parsing; a private use character, so no name contains it.
 _DOT: Final = "\uf8ff"
 # Lone surrogates, which UTF-8 cannot encode.
-_HALF: Final = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset({"(", "[", "{"})
 _CLOSING: Final = frozenset({")", "]", "}"})
-_REREAD: Final = frozenset(
+_PARSED_TWICE: Final = frozenset(
     [
         "array",
         "bigdecimal",
@@ -71,7 +71,7 @@ _REREAD: Final = frozenset(
         "vector",
     ]
 )
-_BEGINNINGS: Final = frozenset({"select", "with", "from", "("})
+_QUERY_STARTS: Final = frozenset({"select", "with", "from", "("})
 _OTHER_STATEMENTS: Final = frozenset(
     [
         "alter",
@@ -133,73 +133,77 @@ _OTHER_STATEMENTS: Final = frozenset(
     ]
 )
 # A comment between tokens: anything but whitespace.
-_BETWEEN: Final = re.compile(r"\S")
-_TOKEN: Final = re.compile(r" but got <Token.*>$")
-_PLACE: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
+_NOT_SPACE: Final = re.compile(r"\S")
+_TOKEN_REPR: Final = re.compile(r" but got <Token.*>$")
+_ERROR_POSITION: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
 
 def parse(text: str) -> Parsed:
     """Parse the text's single statement; raise QuerySyntax or QueryRefused with the position."""
     check_characters(text)
     try:
-        return _read(text)
+        return _parse_text(text)
     except QuerySyntax:
-        other = escape_doubled_quotes(text)
-        if other == text:
+        escaped = escape_doubled_quotes(text)
+        if escaped == text:
             raise
         # A literal that begins or ends with a doubled quote looks like a triple-quoted one.
         with suppress(QueryFault):
-            return Parsed(_read(other).tree, text)
+            return Parsed(_parse_text(escaped).tree, text)
         raise
 
 
 def check_characters(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise QueryRefused(f"The query is longer than {MAX_CHARACTERS} characters.", hint="Send a shorter query.")
-    half = _HALF.search(text)
-    if half is not None:
-        raise QuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, half.start()))
+    surrogate = _LONE_SURROGATE.search(text)
+    if surrogate is not None:
+        raise QuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, surrogate.start()))
 
 
-def _read(text: str) -> Parsed:
-    found = _tokens(text)
-    if not found:
+def _parse_text(text: str) -> Parsed:
+    tokens = _tokenize(text)
+    if not tokens:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
-    check_beginning(found[0], text)
-    check_work(found, text)
-    found = clear_words(found, text)
-    check_foreign(found, text)
-    check_literals(found, text)
-    tree = _one_statement(found, text)
+    check_beginning(tokens[0], text)
+    check_work(tokens, text)
+    tokens = normalize_tokens(tokens, text)
+    check_dialect(tokens, text)
+    check_literals(tokens, text)
+    tree = _parse_statement(tokens, text)
     check_depth(tree)
     return Parsed(tree, text)
 
 
-def _tokens(text: str) -> list[Token]:
+def _tokenize(text: str) -> list[Token]:
     try:
-        found: list[Token] = _BIGQUERY.tokenize(text)
-        blank = _without_comments(found, text)
-        if blank != text:
-            found = _BIGQUERY.tokenize(blank)
+        tokens: list[Token] = _BIGQUERY.tokenize(text)
+        without_comments = _blank_comments(tokens, text)
+        if without_comments != text:
+            tokens = _BIGQUERY.tokenize(without_comments)
     except TokenError as error:
-        raise unreadable(error, text) from error
-    return join_doubled_quotes(found, text)
+        raise tokenizer_fault(error, text) from error
+    return join_doubled_quotes(tokens, text)
 
 
-def _without_comments(found: list[Token], text: str) -> str:
+def _blank_comments(tokens: list[Token], text: str) -> str:
     """Return the text with comments blanked out, because the parser does not read `GROUP /* x */ BY`."""
-    pieces: list[str] = []
-    at = 0
-    for token in found:
-        pieces += [_BETWEEN.sub(" ", text[at : token.start]), text[token.start : token.end + 1]]
-        at = token.end + 1
-    return "".join([*pieces, _BETWEEN.sub(" ", text[at:])])
+    parts: list[str] = []
+    position = 0
+    for token in tokens:
+        parts += [_NOT_SPACE.sub(" ", text[position : token.start]), text[token.start : token.end + 1]]
+        position = token.end + 1
+    return "".join([*parts, _NOT_SPACE.sub(" ", text[position:])])
 
 
-def unreadable(error: TokenError, text: str) -> QuerySyntax:
+def tokenizer_fault(error: TokenError, text: str) -> QuerySyntax:
     message = str(error.__cause__ or error)
-    place = _PLACE.search(message)
-    span = Span(int(place[1] or place[3]), int(place[2] or place[4]) + 1) if place else span_at(text, len(text))
+    position = _ERROR_POSITION.search(message)
+    span = (
+        Span(int(position[1] or position[3]), int(position[2] or position[4]) + 1)
+        if position
+        else span_at(text, len(text))
+    )
     if message.startswith("Missing"):
         return QuerySyntax(
             f"{message.split(' from ', maxsplit=1)[0]}: what was opened here is never closed.", span=span
@@ -210,7 +214,7 @@ def unreadable(error: TokenError, text: str) -> QuerySyntax:
 def check_beginning(first: Token, text: str) -> None:
     """Raise QueryRefused for a statement that is not a query, and QuerySyntax for no statement."""
     word = first.text.lower()
-    if word in _BEGINNINGS:
+    if word in _QUERY_STARTS:
         return
     span = span_at(text, first.start)
     if word in _OTHER_STATEMENTS:
@@ -218,93 +222,93 @@ def check_beginning(first: Token, text: str) -> None:
     raise QuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
 
 
-def check_work(found: list[Token], text: str, reread: frozenset[str] = _REREAD) -> None:
+def check_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _PARSED_TWICE) -> None:
     """Refuse, before parsing, a text for which the parser would nest too deeply or backtrack too often."""
-    if len(found) > MAX_TOKENS:
-        raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, found[MAX_TOKENS].start))
-    pipes = [token for token in found if token.token_type == TokenType.PIPE_GT]
+    if len(tokens) > MAX_TOKENS:
+        raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, tokens[MAX_TOKENS].start))
+    pipes = [token for token in tokens if token.token_type == TokenType.PIPE_GT]
     if len(pipes) > MAX_PIPES:
         span = span_at(text, pipes[MAX_PIPES].start)
         raise QueryRefused(f"The query has more than {MAX_PIPES} pipes.", hint="Split it into sub-queries.", span=span)
     factors = [1]
     work = 0
-    last = ("", "", "")
-    for token in found:
+    recent_words = ("", "", "")
+    for token in tokens:
         word = token.text.lower()
         if word in _OPENING:
-            factors.append(factors[-1] * _readings(last, reread))
+            factors.append(factors[-1] * _parse_count(recent_words, parsed_twice))
         elif word in _CLOSING and len(factors) > 1:
             factors.pop()
         work += factors[-1]
         if len(factors) > MAX_NESTING or work > MAX_WORK:
-            raise too_deep(span_at(text, token.start))
-        last = (last[1], last[2], word)
+            raise nested_too_deeply(span_at(text, token.start))
+        recent_words = (recent_words[1], recent_words[2], word)
 
 
-def _readings(last: tuple[str, str, str], reread: frozenset[str]) -> int:
+def _parse_count(recent_words: tuple[str, str, str], parsed_twice: frozenset[str]) -> int:
     """Return how often the parser reads parentheses after these words."""
-    return 2 if last[2] in reread or last[1] == "." else 1
+    return 2 if recent_words[2] in parsed_twice or recent_words[1] == "." else 1
 
 
-def too_deep(span: Span | None) -> QueryRefused:
+def nested_too_deeply(span: Span | None) -> QueryRefused:
     return QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.", span=span)
 
 
-def _one_statement(found: list[Token], text: str) -> exp.Expr:
-    has_dotted = _hide_dots(found, text)
-    found = rewrite_tokens(as_structs(cut_pipes(found)))
+def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
+    has_dotted = _hide_dots(tokens, text)
+    tokens = rewrite_tokens(rewrite_with_as_struct(separate_pipe_steps(tokens)))
     # Checked again, because WITH(…) has become STRUCT(…), which the parser reads twice.
-    check_work(found, text)
-    trees = _trees(found, text)
+    check_work(tokens, text)
+    trees = _parse_tokens(tokens, text)
     if not trees:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     if len(trees) > 1:
-        raise _second_statement(found, text)
-    tree = spell_out(trees[0])
-    unshare(tree)
+        raise _second_statement(tokens, text)
+    tree = inline_with_expressions(trees[0])
+    copy_shared_nodes(tree)
     strip_quantifier_parentheses(tree)
     set_offset_kinds(tree)
     name_unnested_paths(tree)
-    bind_bits(tree)
+    parenthesise_bitwise(tree)
     if has_dotted:
-        _show_dots(tree)
+        _restore_dots(tree)
     return tree
 
 
-def _trees(found: list[Token], text: str) -> list[exp.Expr]:
+def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
     try:
-        return [tree for tree in _BIGQUERY.parser().parse(found, text) if tree is not None]
+        return [tree for tree in _BIGQUERY.parser().parse(tokens, text) if tree is not None]
     except ParseError as error:
         raise _unsupported_form(error, text) or syntax_fault(error) from error
     except RecursionError as error:
-        raise too_deep(None) from error
+        raise nested_too_deeply(None) from error
     except Exception as error:
         raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
 
 
-def _hide_dots(found: list[Token], text: str) -> bool:
+def _hide_dots(tokens: list[Token], text: str) -> bool:
     """Replace the dots in backquoted names, which the parser would split; return whether there were any."""
     if _DOT in text:
         return False
-    dotted = [token for token in found if token.token_type == TokenType.IDENTIFIER and "." in token.text]
+    dotted = [token for token in tokens if token.token_type == TokenType.IDENTIFIER and "." in token.text]
     for token in dotted:
         token.text = token.text.replace(".", _DOT)
     return bool(dotted)
 
 
-def _show_dots(tree: exp.Expr) -> None:
+def _restore_dots(tree: exp.Expr) -> None:
     for name in tree.find_all(exp.Identifier):
         name.set("this", name.name.replace(_DOT, "."))
 
 
-def _second_statement(found: list[Token], text: str) -> QueryFault:
-    ends = [index for index, token in enumerate(found) if token.text == ";"]
-    place = next((found[index + 1].start for index in ends if index + 1 < len(found)), 0)
-    return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, place))
+def _second_statement(tokens: list[Token], text: str) -> QueryFault:
+    semicolons = [index for index, token in enumerate(tokens) if token.text == ";"]
+    offset = next((tokens[index + 1].start for index in semicolons if index + 1 < len(tokens)), 0)
+    return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, offset))
 
 
 # BigQuery syntax that sqlglot cannot parse: its error message, the word at the position, and what it is.
-_FORMS: Final = (
+_UNSUPPORTED_FORMS: Final = (
     ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.IGNORECASE), "A clause within a function call"),
     ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),
     (
@@ -321,10 +325,10 @@ def _unsupported_form(error: ParseError, text: str) -> QueryUnsupported | None:
         return None
     description = error.errors[0].get("description") or ""
     lines = text.splitlines()
-    rest = "\n".join(lines[span.line - 1 :])[span.column - 1 :] if span.line <= len(lines) else ""
-    for complaint, word, what in _FORMS:
-        if description.startswith(complaint) and word.match(rest):
-            return QueryUnsupported(f"{what} is not supported.", span=span)
+    remaining_text = "\n".join(lines[span.line - 1 :])[span.column - 1 :] if span.line <= len(lines) else ""
+    for message_start, word, subject in _UNSUPPORTED_FORMS:
+        if description.startswith(message_start) and word.match(remaining_text):
+            return QueryUnsupported(f"{subject} is not supported.", span=span)
     return None
 
 
@@ -335,7 +339,7 @@ def syntax_fault(error: ParseError) -> QuerySyntax:
     word = first.get("highlight") or ""
     line, end = first.get("line") or 1, first.get("col") or 1
     span = Span(line, max(end - len(word) + 1, 1))
-    description = _TOKEN.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
+    description = _TOKEN_REPR.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
     near = f' near "{word[:40]}"' if word else ""
     return QuerySyntax(f"Syntax error: {description}{near}.", span=span)
 
@@ -347,4 +351,4 @@ def check_depth(tree: exp.Expr) -> None:
         level = [child for node in level for child in node.iter_expressions()]
         if not level:
             return
-    raise too_deep(None)
+    raise nested_too_deeply(None)

@@ -74,18 +74,20 @@ class Plan(msgspec.Struct, frozen=True):
 
     def variant(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
         """Return the variant of exactly this kind; None if the plan has none."""
-        found = (one for one in self.variants if one.reads is reads and one.is_optimistic is optimistic)
-        return next(found, None)
+        matches = (
+            variant for variant in self.variants if variant.reads is reads and variant.is_optimistic is optimistic
+        )
+        return next(matches, None)
 
     def choose(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
         """Return the variant for a store that has only these events, or else the one that reads all events.
 
         Return None if the plan has no optimistic variant, or none that reads only recent events.
         """
-        found = self.variant(reads, optimistic=optimistic)
-        if found is None and reads is Reads.FLUSHED:
+        variant = self.variant(reads, optimistic=optimistic)
+        if variant is None and reads is Reads.FLUSHED:
             return self.variant(Reads.ALL, optimistic=optimistic)
-        return found
+        return variant
 
 
 def fixed_plan(sql: str) -> Plan:
@@ -95,10 +97,10 @@ def fixed_plan(sql: str) -> Plan:
 
 def print_segments(segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _ALL_BLOCKS) -> str:
     """Write the SQL of segments; without values, both sides of optional predicates are written."""
-    return "".join(_printed(segments, values, blocks))
+    return "".join(_print_parts(segments, values, blocks))
 
 
-def _printed(segments: Segments, values: Mapping[str, object] | None, blocks: Blocks) -> Iterator[str]:
+def _print_parts(segments: Segments, values: Mapping[str, object] | None, blocks: Blocks) -> Iterator[str]:
     for segment in segments:
         if isinstance(segment, str):
             yield segment
@@ -107,11 +109,11 @@ def _printed(segments: Segments, values: Mapping[str, object] | None, blocks: Bl
         else:
             yield "("
             if values is None or values[segment.parameter] is None:
-                yield from _printed(segment.test, values, blocks)
+                yield from _print_parts(segment.test, values, blocks)
             if values is None:
                 yield " OR "
             if values is None or values[segment.parameter] is not None:
-                yield from _printed(segment.predicate, values, blocks)
+                yield from _print_parts(segment.predicate, values, blocks)
             yield ")"
 
 

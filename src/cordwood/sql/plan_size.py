@@ -20,32 +20,32 @@ from cordwood.sql.positions import span_of
 from cordwood.sql.templates import measure
 
 # Ten times what the largest known client query needs, and about a second of the slower planner.
-MOST_POINTS: Final = 3_200_000
+MAX_POINTS: Final = 3_200_000
 # Characters of the printed SQL. Planners use some 300 bytes for each.
-MOST_CHARACTERS: Final = 350_000
+MAX_CHARACTERS: Final = 350_000
 
-_RELATION: Final = 1_500
-_WINDOW: Final = 4_000
+_POINTS_PER_RELATION: Final = 1_500
+_POINTS_PER_WINDOW: Final = 4_000
 # Planning a join of n relations, sub-queries in expressions included, takes time in n^3.
-_JOIN: Final = 8
-_GROUPING_SET: Final = 20
-_CHARACTER: Final = 2
+_POINTS_PER_JOIN: Final = 8
+_POINTS_PER_GROUPING_SET: Final = 20
+_POINTS_PER_CHARACTER: Final = 2
 _EXPANDED_PER_POINT: Final = 10
-_NODE_CHARACTERS: Final = 5
+_CHARACTERS_PER_NODE: Final = 5
 # Sizes saturate at this value.
 _SATURATED: Final = 10**15
 
 # Relations are counted in halves.
-_ONE: Final = 2
-_DISTINCT: Final = 1
-_CORRELATED: Final = 1
+_HALVES_PER_RELATION: Final = 2
+_HALVES_PER_DISTINCT: Final = 1
+_HALVES_PER_CORRELATED: Final = 1
 # How often a CTE is planned if its reader has correlated sub-queries or laterals.
-_RELATED: Final = 3
+_CORRELATED_REPEATS: Final = 3
 
 # IN with at most so many values is planned as comparisons, BETWEEN as two.
-_FEW: Final = 5
+_MAX_EXPANDED_IN: Final = 5
 _NO_COLUMNS: Final[Mapping[str, int]] = {}
-_OPAQUE: Final = ("group", "distinct", "limit", "offset")
+_BARRIERS: Final = ("group", "distinct", "limit", "offset")
 
 
 class Size(msgspec.Struct):
@@ -66,17 +66,17 @@ class Size(msgspec.Struct):
     free: frozenset[str] = frozenset()
     columns: Mapping[str, int] = msgspec.field(default_factory=dict)
 
-    def add(self, other: "Size", times: int = 1) -> None:
+    def add(self, other: "Size", count: int = 1) -> None:
         """Add a part so many times; the relations in it are joined once."""
-        self.points = min(self.points + other.points * times, _SATURATED)
-        self.characters = min(self.characters + other.characters * times, _SATURATED)
-        self.expanded = min(self.expanded + other.expanded * times, _SATURATED)
-        self.halves = min(self.halves + other.halves * min(times, 1), _SATURATED)
-        self.relations = min(self.relations + other.relations * times, _SATURATED)
+        self.points = min(self.points + other.points * count, _SATURATED)
+        self.characters = min(self.characters + other.characters * count, _SATURATED)
+        self.expanded = min(self.expanded + other.expanded * count, _SATURATED)
+        self.halves = min(self.halves + other.halves * min(count, 1), _SATURATED)
+        self.relations = min(self.relations + other.relations * count, _SATURATED)
         if other.free:
             self.free |= other.free
 
-    def take(self, other: "Size") -> None:
+    def add_with_columns(self, other: "Size") -> None:
         """Add a part once, and take over its columns."""
         self.add(other)
         self.columns = other.columns or self.columns
@@ -87,100 +87,100 @@ class Size(msgspec.Struct):
         return self.points + self.expanded // _EXPANDED_PER_POINT
 
 
-class Plan(msgspec.Struct):
+class MeasuredPlan(msgspec.Struct):
     """The size of a whole statement, and the first query in it that alone is too large."""
 
     size: Size
-    over: exp.Expr | None
+    too_large_query: exp.Expr | None
     ctes: Mapping[str, Size]
-    uses: Mapping[str, int]
+    reference_counts: Mapping[str, int]
 
     @property
     def is_too_large(self) -> bool:
-        return self.size.total > MOST_POINTS or self.size.characters > MOST_CHARACTERS
+        return self.size.total > MAX_POINTS or self.size.characters > MAX_CHARACTERS
 
 
-def plan_of(tree: exp.Expr) -> Plan:
-    measured = _Measured(uses=Counter(_named(tree)))
-    size = measured.of(tree)
-    return Plan(size, measured.over, measured.ctes, measured.uses)
+def measure_plan(tree: exp.Expr) -> MeasuredPlan:
+    meter = _PlanMeter(reference_counts=Counter(_table_names(tree)))
+    size = meter.measure(tree)
+    return MeasuredPlan(size, meter.too_large_query, meter.ctes, meter.reference_counts)
 
 
 def check_plan(tree: exp.Expr, text: str) -> None:
     """Raise PlanTooLarge if the engine's plan would be too large; `text` is the author's, for the position."""
-    plan = plan_of(tree)
+    plan = measure_plan(tree)
     if plan.is_too_large:
-        raise too_large(plan, span_of(plan.over, text) if plan.over is not None else None)
+        raise plan_too_large(plan, span_of(plan.too_large_query, text) if plan.too_large_query is not None else None)
 
 
-def too_large(plan: Plan, span: Span | None) -> PlanTooLarge:
+def plan_too_large(plan: MeasuredPlan, span: Span | None) -> PlanTooLarge:
     size = plan.size
-    if size.total <= MOST_POINTS:
-        told = (
-            f"The query is {size.characters:,} characters of the engine's SQL; at most {MOST_CHARACTERS:,} are planned."
+    if size.total <= MAX_POINTS:
+        message = (
+            f"The query is {size.characters:,} characters of the engine's SQL; at most {MAX_CHARACTERS:,} are planned."
         )
-        return PlanTooLarge(told, hint="Select fewer columns, and nest fewer functions in each other.", span=span)
+        return PlanTooLarge(message, hint="Select fewer columns, and nest fewer functions in each other.", span=span)
     return PlanTooLarge(
         f"The plan of this query has {size.total:,} points, with {size.relations:,} relations where sub-queries"
-        f" of WITH stand where they are read; at most {MOST_POINTS:,} points are planned.",
+        f" of WITH stand where they are read; at most {MAX_POINTS:,} points are planned.",
         hint="Read each sub-query of WITH once, join fewer relations, or group by fewer sets.",
         span=span,
     )
 
 
-def _named(tree: exp.Expr) -> Iterable[str]:
+def _table_names(tree: exp.Expr) -> Iterable[str]:
     return (table.name for table in tree.find_all(exp.Table))
 
 
-class _Measured(msgspec.Struct):
+class _PlanMeter(msgspec.Struct):
     """The state of one walk over a statement, in which every CTE's name is unique.
 
     `scope` has the columns of each visible relation by alias; `correlated` counts the correlated sub-queries so far.
     """
 
-    uses: Mapping[str, int]
+    reference_counts: Mapping[str, int]
     ctes: dict[str, Size] = msgspec.field(default_factory=dict)
-    over: exp.Expr | None = None
+    too_large_query: exp.Expr | None = None
     correlated: int = 0
     scope: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
-    def of(self, node: exp.Expr) -> Size:
+    def measure(self, node: exp.Expr) -> Size:
         size = Size()
-        self._count(node, size)
+        self._add_node(node, size)
         return size
 
-    def _count(self, node: exp.Expr, size: Size) -> None:
+    def _add_node(self, node: exp.Expr, size: Size) -> None:
         """Add a node and its children. Only nodes with a size of their own are measured separately."""
         role = _ROLES.get(type(node), _Role.OTHER)
         if role is _Role.TABLE:
-            size.take(self._table(node))
+            size.add_with_columns(self._measure_table(node))
         elif role is _Role.QUERY:
-            made = self._query(node)
-            size.take(self._as_value(made) if _is_value(node) else made)
+            query_size = self._measure_query(node)
+            size.add_with_columns(self._measure_value(query_size) if _is_value(node) else query_size)
         elif role is _Role.CALL and is_fragment(node):
-            self._count_fragment(node, size)
+            self._add_fragment(node, size)
         else:
-            self._count_own(node, role, size)
+            self._add_own(node, role, size)
             for part in node.iter_expressions():
-                times = _times(node, part) if role is _Role.REPEATING else 1
-                if times == 1:
-                    self._count(part, size)
+                count = _plan_count(node, part) if role is _Role.REPEATING else 1
+                if count == 1:
+                    self._add_node(part, size)
                 else:
-                    size.add(self.of(part), times)
+                    size.add(self.measure(part), count)
 
-    def _as_value(self, size: Size) -> Size:
+    def _measure_value(self, size: Size) -> Size:
         """Return the size of a sub-query used as a value; a correlated one is planned twice."""
         if size.free:
             size.points = min(2 * size.points, _SATURATED)
-            size.halves += _CORRELATED
+            size.halves += _HALVES_PER_CORRELATED
             self.correlated += 1
         return msgspec.structs.replace(size, columns={})
 
-    def _count_own(self, node: exp.Expr, role: "_Role", size: Size) -> None:
-        characters = _NODE_CHARACTERS
+    def _add_own(self, node: exp.Expr, role: "_Role", size: Size) -> None:
+        characters = _CHARACTERS_PER_NODE
         if role is _Role.WORD:
             characters += len(node.this)
-        size.points += characters * _CHARACTER
+        size.points += characters * _POINTS_PER_CHARACTER
         size.characters += characters
         if role is _Role.COLUMN and isinstance(node, exp.Column) and node.table:
             size.free |= {node.table}
@@ -188,100 +188,109 @@ class _Measured(msgspec.Struct):
             return
         size.expanded += characters
         if role is _Role.WINDOW:
-            size.points += _WINDOW
+            size.points += _POINTS_PER_WINDOW
         elif role is _Role.DISTINCT and not isinstance(node.parent, exp.Select):
-            size.halves += _DISTINCT
+            size.halves += _HALVES_PER_DISTINCT
 
-    def _table(self, node: exp.Expr) -> Size:
-        size = Size(_RELATION, _NODE_CHARACTERS + len(node.name), halves=_ONE, relations=1)
-        read = self.ctes.get(node.name)
-        if read is not None:
-            size = msgspec.structs.replace(read, characters=size.characters, free=frozenset())
+    def _measure_table(self, node: exp.Expr) -> Size:
+        size = Size(
+            _POINTS_PER_RELATION, _CHARACTERS_PER_NODE + len(node.name), halves=_HALVES_PER_RELATION, relations=1
+        )
+        cte_size = self.ctes.get(node.name)
+        if cte_size is not None:
+            size = msgspec.structs.replace(cte_size, characters=size.characters, free=frozenset())
         for pivot in node.args.get("pivots") or ():
-            size.add(self.of(pivot))
+            size.add(self.measure(pivot))
         return size
 
-    def _query(self, node: exp.Expr) -> Size:
-        size = Size(_RELATION, _NODE_CHARACTERS)
+    def _measure_query(self, node: exp.Expr) -> Size:
+        size = Size(_POINTS_PER_RELATION, _CHARACTERS_PER_NODE)
         outer = self.scope
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
-            size.add(self._cte(cte))
+            size.add(self._measure_cte(cte))
         if isinstance(node, exp.Select):
-            self._select(node, size)
+            self._add_select(node, size)
         else:
             for part in _parts(node, ("with_",)):
-                made = self.of(part)
-                size.add(made)
-                size.columns = _both(size.columns, made.columns)
+                side_size = self.measure(part)
+                size.add(side_size)
+                size.columns = _set_operation_columns(size.columns, side_size.columns)
         self.scope = outer
-        if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _OPAQUE):
-            size.halves = _ONE
-        if self.over is None and size.total > MOST_POINTS:
-            self.over = node
+        if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _BARRIERS):
+            size.halves = _HALVES_PER_RELATION
+        if self.too_large_query is None and size.total > MAX_POINTS:
+            self.too_large_query = node
         return size
 
-    def _select(self, select: exp.Select, size: Size) -> None:
+    def _add_select(self, select: exp.Select, size: Size) -> None:
         """Add a SELECT. FROM and joins are visited first, because they put their columns in scope for the rest."""
         spend(len(self.scope))
         self.scope = dict(self.scope)
         columns: dict[str, int] = {}
         names: set[str] = set()
-        read = 0
+        cte_points = 0
         is_lateral = False
         for source, condition in _sources(select):
-            made = self.of(source)
-            is_lateral |= not names.isdisjoint(made.free)
-            read += made.points if source.name in self.ctes else 0
-            made.halves = max(made.halves, _ONE)
-            size.add(made)
+            source_size = self.measure(source)
+            is_lateral |= not names.isdisjoint(source_size.free)
+            cte_points += source_size.points if source.name in self.ctes else 0
+            source_size.halves = max(source_size.halves, _HALVES_PER_RELATION)
+            size.add(source_size)
             names.add(source.alias_or_name)
-            self.scope[source.alias_or_name] = made.columns
+            self.scope[source.alias_or_name] = source_size.columns
             if condition is not None:
-                self._count(condition, size)
+                self._add_node(condition, size)
         correlated = self.correlated
         for part in _parts(select, ("with_", "from_", "joins")):
-            before = size.expanded
-            self._count(part, size)
+            expanded_before = size.expanded
+            self._add_node(part, size)
             if part.arg_key == "expressions":
-                columns[part.alias_or_name] = size.expanded - before
+                columns[part.alias_or_name] = size.expanded - expanded_before
             elif part.arg_key == "group":
-                size.points += _of_sets(part)
+                size.points += _grouping_points(part)
         size.columns = columns
         size.free -= names
         if is_lateral or self.correlated > correlated:
-            size.points = min(size.points + (_RELATED - 1) * read, _SATURATED)
-        if size.halves > _ONE:
-            size.points = min(size.points + _JOIN * size.halves**3 // _ONE**3, _SATURATED)
+            size.points = min(size.points + (_CORRELATED_REPEATS - 1) * cte_points, _SATURATED)
+        if size.halves > _HALVES_PER_RELATION:
+            size.points = min(size.points + _POINTS_PER_JOIN * size.halves**3 // _HALVES_PER_RELATION**3, _SATURATED)
 
-    def _cte(self, cte: exp.Expr) -> Size:
+    def _measure_cte(self, cte: exp.Expr) -> Size:
         """Return the size of a CTE at its definition; `ctes` has the size at each reference."""
         name = cte.alias
-        self.ctes[name] = Size(_RELATION, halves=_ONE, relations=1)
-        made = self.of(cte.this)
-        if cte.args.get("materialized") or self.uses.get(name, 0) == 0:
-            self.ctes[name].columns = made.columns
-            return msgspec.structs.replace(made, halves=0, columns={})
-        self.ctes[name] = made
-        return Size(made.characters * _CHARACTER, made.characters)
+        self.ctes[name] = Size(_POINTS_PER_RELATION, halves=_HALVES_PER_RELATION, relations=1)
+        body_size = self.measure(cte.this)
+        if cte.args.get("materialized") or self.reference_counts.get(name, 0) == 0:
+            self.ctes[name].columns = body_size.columns
+            return msgspec.structs.replace(body_size, halves=0, columns={})
+        self.ctes[name] = body_size
+        return Size(body_size.characters * _POINTS_PER_CHARACTER, body_size.characters)
 
-    def _count_fragment(self, node: exp.Expr, size: Size) -> None:
+    def _add_fragment(self, node: exp.Expr, size: Size) -> None:
         measured = measure(node)
-        characters, words, holes = measured.characters, measured.keywords, measured.holes
-        size.points += characters * _CHARACTER + words["FROM"] * _RELATION + words["OVER"] * _WINDOW
+        characters, keywords, holes = measured.characters, measured.keywords, measured.holes
+        size.points += (
+            characters * _POINTS_PER_CHARACTER
+            + keywords["FROM"] * _POINTS_PER_RELATION
+            + keywords["OVER"] * _POINTS_PER_WINDOW
+        )
         size.characters += characters
         size.expanded += characters
-        size.halves += max(words["FROM"] - words["UNION"], 0) * _ONE + words["DISTINCT"] * _DISTINCT
-        size.relations += words["FROM"]
-        if words["SELECT"] and not words["FROM"]:
+        size.halves += (
+            max(keywords["FROM"] - keywords["UNION"], 0) * _HALVES_PER_RELATION
+            + keywords["DISTINCT"] * _HALVES_PER_DISTINCT
+        )
+        size.relations += keywords["FROM"]
+        if keywords["SELECT"] and not keywords["FROM"]:
             # An array as the right operand of IN.
-            size.halves += _ONE + 2 * _CORRELATED
+            size.halves += _HALVES_PER_RELATION + 2 * _HALVES_PER_CORRELATED
             self.correlated += 1
-        for place, part in enumerate(parts_of(node)):
-            if holes[place] == 1:
-                self._count(part, size)
+        for index, part in enumerate(parts_of(node)):
+            if holes[index] == 1:
+                self._add_node(part, size)
             else:
-                size.add(self.of(part), holes[place])
+                size.add(self.measure(part), holes[index])
 
 
 class _Role(Enum):
@@ -318,19 +327,21 @@ _ROLES: Final[Mapping[type[exp.Expr], _Role]] = {
 }
 
 
-def _both(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
+def _set_operation_columns(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
     """Return the columns of a set operation: named by the first side; filters are pushed into both."""
     if not left or not right:
         return left or right
     return {name: left[name] + points for name, points in zip(left, right.values(), strict=False)}
 
 
-def _times(node: exp.Expr, part: exp.Expr) -> int:
+def _plan_count(node: exp.Expr, part: exp.Expr) -> int:
     """Return how often the engine plans a part that is written once."""
     if part.arg_key == "this":
         if isinstance(node, exp.Nullif):
             return 2
-        if isinstance(node, exp.Between) or (isinstance(node, exp.In) and 1 < len(node.expressions) <= _FEW):
+        if isinstance(node, exp.Between) or (
+            isinstance(node, exp.In) and 1 < len(node.expressions) <= _MAX_EXPANDED_IN
+        ):
             return 3
     if isinstance(node, exp.Pivot) and part.arg_key == "expressions" and not node.args.get("unpivot"):
         return max(sum(len(field.expressions) for field in node.args.get("fields") or ()), 1)
@@ -338,10 +349,10 @@ def _times(node: exp.Expr, part: exp.Expr) -> int:
 
 
 def _is_value(query: exp.Expr) -> bool:
-    holder = query.parent
-    while isinstance(holder, exp.Subquery):
-        holder = holder.parent
-    return holder is not None and not isinstance(holder, (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Table))
+    parent = query.parent
+    while isinstance(parent, exp.Subquery):
+        parent = parent.parent
+    return parent is not None and not isinstance(parent, (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Table))
 
 
 def _parts(node: exp.Expr, without: Collection[str]) -> Iterator[exp.Expr]:
@@ -354,26 +365,26 @@ def _parts(node: exp.Expr, without: Collection[str]) -> Iterator[exp.Expr]:
 def _sources(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr | None]]:
     """Yield the relations of a FROM, those in parenthesised joins included, each with its join condition."""
     from_ = select.args.get("from_")
-    waiting = [(join.this, join.args.get("on")) for join in reversed(select.args.get("joins") or ())]
-    waiting += [(from_.this, None)] if from_ is not None else []
-    while waiting:
-        source, condition = waiting.pop()
-        waiting += [(join.this, join.args.get("on")) for join in reversed(source.args.get("joins") or ())]
+    pending = [(join.this, join.args.get("on")) for join in reversed(select.args.get("joins") or ())]
+    pending += [(from_.this, None)] if from_ is not None else []
+    while pending:
+        source, condition = pending.pop()
+        pending += [(join.this, join.args.get("on")) for join in reversed(source.args.get("joins") or ())]
         if isinstance(source, exp.Subquery) and not source.alias and isinstance(source.this, (exp.Table, exp.Subquery)):
-            waiting.append((source.this, condition))
+            pending.append((source.this, condition))
         else:
             yield source, condition
 
 
-def _of_sets(group: exp.Expr) -> int:
+def _grouping_points(group: exp.Expr) -> int:
     keys = sum(1 for _ in group.find_all(exp.Column, exp.Literal))
     sets = 1
     for part in group.iter_expressions():
-        sets = min(sets * _sets(part), _SATURATED)
-    return min(_GROUPING_SET * sets * sets * keys, _SATURATED) if sets > 1 else 0
+        sets = min(sets * _grouping_set_count(part), _SATURATED)
+    return min(_POINTS_PER_GROUPING_SET * sets * sets * keys, _SATURATED) if sets > 1 else 0
 
 
-def _sets(part: exp.Expr) -> int:
+def _grouping_set_count(part: exp.Expr) -> int:
     """Return the number of grouping sets of a part of GROUP BY."""
     count = len(part.expressions)
     if isinstance(part, exp.Rollup):
@@ -381,5 +392,5 @@ def _sets(part: exp.Expr) -> int:
     if isinstance(part, exp.Cube):
         return int(2 ** min(count, 40))
     if isinstance(part, exp.GroupingSets):
-        return sum(map(_sets, part.expressions))
+        return sum(map(_grouping_set_count, part.expressions))
     return 1

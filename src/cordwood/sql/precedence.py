@@ -15,12 +15,12 @@ _LEVELS: Final[dict[type[exp.Expr], int]] = {
 }
 
 
-def bind_bits(tree: exp.Expr) -> None:
+def parenthesise_bitwise(tree: exp.Expr) -> None:
     """Parenthesise chains of bitwise operators with different precedence."""
     for node in list(tree.find_all(*_LEVELS)):
         chain = _chain(node)
         if len({_level(operator) for operator in chain}) > 1:
-            node.replace(_bound(chain))
+            node.replace(_nest_by_precedence(chain))
 
 
 def _level(operator: exp.Expr) -> int:
@@ -37,25 +37,25 @@ def _chain(node: exp.Expr) -> list[exp.Expr]:
     return chain[::-1]
 
 
-def _bound(chain: list[exp.Expr]) -> exp.Expr:
+def _nest_by_precedence(chain: list[exp.Expr]) -> exp.Expr:
     values: list[exp.Expr] = [copied(chain[0].this)]
-    waiting: list[exp.Expr] = []
+    pending: list[exp.Expr] = []
     for operator in chain:
-        while waiting and _level(waiting[-1]) >= _level(operator):
-            _join(values, waiting.pop())
-        waiting.append(operator)
+        while pending and _level(pending[-1]) >= _level(operator):
+            _combine_top(values, pending.pop())
+        pending.append(operator)
         values.append(copied(operator.expression))
-    while waiting:
-        _join(values, waiting.pop())
+    while pending:
+        _combine_top(values, pending.pop())
     return values[0]
 
 
-def _join(values: list[exp.Expr], operator: exp.Expr) -> None:
+def _combine_top(values: list[exp.Expr], operator: exp.Expr) -> None:
     right, left = values.pop(), values.pop()
-    made = type(operator)(this=_apart(left), expression=_apart(right))
-    made.meta.update(operator.meta)
-    values.append(made)
+    combined = type(operator)(this=_parenthesise(left), expression=_parenthesise(right))
+    combined.meta.update(operator.meta)
+    values.append(combined)
 
 
-def _apart(value: exp.Expr) -> exp.Expr:
+def _parenthesise(value: exp.Expr) -> exp.Expr:
     return exp.Paren(this=value) if type(value) in _LEVELS else value

@@ -10,54 +10,54 @@ from cordwood.sql.budget import copied
 Part = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
-def fill(template: str, at: int = 0, /, **parts: Part) -> exp.Expr:
-    """Return the template's tree with each `@name` replaced, at position `at` of the LQL; strings become literals."""
-    tree = copied(parsed(template))
+def fill(template: str, offset: int = 0, /, **parts: Part) -> exp.Expr:
+    """Return the template's tree with each `@name` replaced, positioned at `offset`; strings become literals."""
+    tree = copied(parse_template(template))
     for node in list(tree.walk()):
-        node.meta["start"] = node.meta["end"] = at
+        node.meta["start"] = node.meta["end"] = offset
     holes = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
     for hole in holes:
-        made = _tree(parts[hole.name], at)
+        replacement = _part_tree(parts[hole.name], offset)
         if hole is tree:
-            return made
-        hole.replace(made)
+            return replacement
+        hole.replace(replacement)
     return tree
 
 
-def literal(text: str, at: int = 0) -> exp.Expr:
-    return _placed(exp.Literal.string(text), at)
+def literal(text: str, offset: int = 0) -> exp.Expr:
+    return _at_position(exp.Literal.string(text), offset)
 
 
-def number(text: str, at: int = 0) -> exp.Expr:
+def number(text: str, offset: int = 0) -> exp.Expr:
     """Return a number literal; a negative one is wrapped in Neg, as in a parsed tree."""
-    made: exp.Expr = exp.Literal.number(text.removeprefix("-"))
-    return _placed(exp.Neg(this=made) if text.startswith("-") else made, at)
+    literal_node: exp.Expr = exp.Literal.number(text.removeprefix("-"))
+    return _at_position(exp.Neg(this=literal_node) if text.startswith("-") else literal_node, offset)
 
 
-def identifier(name: str, at: int = 0) -> exp.Identifier:
+def identifier(name: str, offset: int = 0) -> exp.Identifier:
     """Return an identifier, quoted only if necessary: an unquoted key matches in any case."""
-    made = exp.to_identifier(name, quoted=not exp.SAFE_IDENTIFIER_RE.match(name))
-    made.meta["start"] = made.meta["end"] = at
-    return made
+    identifier_node = exp.to_identifier(name, quoted=not exp.SAFE_IDENTIFIER_RE.match(name))
+    identifier_node.meta["start"] = identifier_node.meta["end"] = offset
+    return identifier_node
 
 
 def table(name: str) -> exp.Expr:
     return exp.Table(this=identifier(name))
 
 
-def column(names: tuple[str, ...], at: int = 0) -> exp.Expr:
+def column(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
     """Return a dotted name, in the form of a parsed tree."""
-    first, *fields = [identifier(name, at) for name in names]
-    tree: exp.Expr = _placed(exp.Column(this=first), at)
+    first, *fields = [identifier(name, offset) for name in names]
+    tree: exp.Expr = _at_position(exp.Column(this=first), offset)
     if fields:
-        tree = _placed(exp.Column(this=fields[0], table=first), at)
-    for deeper in fields[1:]:
-        tree = _placed(exp.Dot(this=tree, expression=deeper), at)
+        tree = _at_position(exp.Column(this=fields[0], table=first), offset)
+    for field in fields[1:]:
+        tree = _at_position(exp.Dot(this=tree, expression=field), offset)
     return tree
 
 
-def alias(tree: exp.Expr, name: str, at: int = 0) -> exp.Expr:
-    return _placed(exp.Alias(this=tree, alias=identifier(name, at)), at)
+def alias(tree: exp.Expr, name: str, offset: int = 0) -> exp.Expr:
+    return _at_position(exp.Alias(this=tree, alias=identifier(name, offset)), offset)
 
 
 def ordered(value: exp.Expr, is_descending: bool) -> exp.Expr:  # noqa: FBT001 # one direction or the other
@@ -74,23 +74,23 @@ def any_of(conditions: list[exp.Expr]) -> exp.Expr:
     return conditions[0] if len(conditions) == 1 else exp.paren(exp.or_(*conditions, copy=False), copy=False)
 
 
-def _tree(part: Part, at: int) -> exp.Expr:
+def _part_tree(part: Part, offset: int) -> exp.Expr:
     if isinstance(part, str):
-        return literal(part, at)
+        return literal(part, offset)
     if isinstance(part, int):
-        return number(str(part), at)
+        return number(str(part), offset)
     if isinstance(part, tuple):
         return exp.Tuple(expressions=[copied(node) for node in part])
     return copied(part)
 
 
-def _placed(node: exp.Expr, at: int) -> exp.Expr:
-    node.meta["start"] = node.meta["end"] = at
+def _at_position(node: exp.Expr, offset: int) -> exp.Expr:
+    node.meta["start"] = node.meta["end"] = offset
     return node
 
 
 @cache
-def parsed(template: str) -> exp.Expr:
+def parse_template(template: str) -> exp.Expr:
     tree = sqlglot.parse_one(template, read="bigquery")
     for function in tree.find_all(exp.Func):
         _keep_written_name(function, template)

@@ -17,8 +17,8 @@ from sqlglot import exp
 from cordwood.sql.fragment import HOLE, template_of
 
 # Engines expand these to comparisons that repeat the value.
-_TWICE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
-_LAMBDA: Final = "lambda "
+_REPEATED_HOLE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
+_LAMBDA_KEYWORD: Final = "lambda "
 _KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 # Calls that DuckDB does not allow inside of TRY.
 _VOLATILE: Final = ("error(", "random()", "uuid()")
@@ -34,12 +34,12 @@ class Measure(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def _measure(template: str) -> Measure:
-    holes = Counter(int(found[1]) for found in HOLE.finditer(template))
-    body = template.find(_LAMBDA)
-    if body >= 0:
+    holes = Counter(int(match[1]) for match in HOLE.finditer(template))
+    lambda_start = template.find(_LAMBDA_KEYWORD)
+    if lambda_start >= 0:
         # DuckDB binds the body of a lambda twice.
-        holes += Counter(int(found[1]) for found in HOLE.finditer(template, body))
-    holes += Counter(int(found[1] or found[2]) for found in _TWICE.finditer(template))
+        holes += Counter(int(match[1]) for match in HOLE.finditer(template, lambda_start))
+    holes += Counter(int(match[1] or match[2]) for match in _REPEATED_HOLE.finditer(template))
     return Measure(len(template), Counter(_KEYWORD.findall(template)), holes)
 
 

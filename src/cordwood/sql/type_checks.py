@@ -17,14 +17,14 @@ from cordwood.sql.bigquery.patterns import told_wrong
 from cordwood.sql.bigquery.time_literals import engine_text
 from cordwood.sql.budget import spend
 from cordwood.sql.constants import constant_text
-from cordwood.sql.grouping import out_of_range, ungrouped
+from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
 from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.positions import span_of, start_of
 from cordwood.sql.typing import datatype_of
 from cordwood.sql.typing.annotate import SIDES
 
-_KNOWN: Final = frozenset({*NUMBERS, *TIMES, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT})
-_SIGNS: Final[Mapping[type[exp.Expr], str]] = {
+_CHECKED_KINDS: Final = frozenset({*NUMBERS, *TIMES, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT})
+_OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
     **COMPARISONS,
     exp.Add: "+",
     exp.Sub: "-",
@@ -50,65 +50,65 @@ def check_types(tree: exp.Expr, text: str) -> None:
     """Raise QuerySyntax with the position if operand types do not fit; all nodes must be typed."""
     spend(1)
     for node in tree.walk():
-        found = _CHECKS.get(type(node))
-        if found is None:
+        check = _CHECKS.get(type(node))
+        if check is None:
             continue
         try:
-            found(node)
+            check(node)
         except _TypeMistakeError as mistake:
-            raise mistake.fault(mistake.message, hint=mistake.hint, span=_place(mistake.node, text)) from mistake
+            raise mistake.fault(mistake.message, hint=mistake.hint, span=_span(mistake.node, text)) from mistake
 
 
-def _place(node: exp.Expr, text: str) -> Span | None:
+def _span(node: exp.Expr, text: str) -> Span | None:
     """Return the position in the text; None in a saved sub-query, which is another text."""
-    around = node.find_ancestor(exp.CTE)
-    is_saved = start_of(node) is None and around is not None and start_of(around) is None
+    cte = node.find_ancestor(exp.CTE)
+    is_saved = start_of(node) is None and cte is not None and start_of(cte) is None
     return None if is_saved else span_of(node, text) or Span(1, 1)
 
 
-def _select(node: exp.Expr) -> None:
-    beyond = out_of_range(node)
-    if beyond is not None:
-        said = f"The ordinal {beyond.this} is beyond the columns of the SELECT: there are {len(node.expressions)}."
-        raise _TypeMistakeError(beyond, said, "Write a number of a column, or its name.")
-    found = ungrouped(node)
-    if found is not None:
-        where, name = found
-        said = f"SELECT list expression references column {name} which is neither grouped nor aggregated."
-        raise _TypeMistakeError(where, said, f"Add {name} to GROUP BY, or aggregate it, as in ANY_VALUE({name}).")
+def _check_select(node: exp.Expr) -> None:
+    invalid = find_invalid_ordinal(node)
+    if invalid is not None:
+        message = f"The ordinal {invalid.this} is beyond the columns of the SELECT: there are {len(node.expressions)}."
+        raise _TypeMistakeError(invalid, message, "Write a number of a column, or its name.")
+    ungrouped = find_ungrouped(node)
+    if ungrouped is not None:
+        column, name = ungrouped
+        message = f"SELECT list expression references column {name} which is neither grouped nor aggregated."
+        raise _TypeMistakeError(column, message, f"Add {name} to GROUP BY, or aggregate it, as in ANY_VALUE({name}).")
 
 
-def _pattern(node: exp.Expr) -> None:
+def _check_pattern(node: exp.Expr) -> None:
     pattern = constant_text(node.args.get("expression"))
-    wrong = told_wrong(pattern) if pattern is not None and not isinstance(node.parent, exp.SafeFunc) else None
-    if wrong is not None:
-        said = f"Cannot parse regular expression: {wrong[0]}."
-        raise _TypeMistakeError(node.args["expression"], said, wrong[1], QueryValue)
+    problem = told_wrong(pattern) if pattern is not None and not isinstance(node.parent, exp.SafeFunc) else None
+    if problem is not None:
+        message = f"Cannot parse regular expression: {problem[0]}."
+        raise _TypeMistakeError(node.args["expression"], message, problem[1], QueryValue)
 
 
-def _matched(node: exp.Expr) -> None:
-    _arguments(node)
-    _pattern(node)
+def _check_match(node: exp.Expr) -> None:
+    _check_arguments(node)
+    _check_pattern(node)
 
 
-def _columns(node: exp.Expr) -> None:
+def _check_set_columns(node: exp.Expr) -> None:
     """Check the column types of a set operation; a text may be a literal that is converted to a time."""
     left, right = node.meta_get(SIDES) or ((), ())
-    for place, (one, other) in enumerate(zip(left, right, strict=False), 1):
-        kinds = _family(one), _family(other)
+    for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
+        kinds = _family(left_type), _family(right_type)
         if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIMES):
             continue
-        said = f"Column {place} of the set operation has incompatible types: {_kind(one)}, {_kind(other)}."
-        raise _TypeMistakeError(node.expression, said, "Cast one side, as in CAST(x AS STRING).")
+        message = f"Column {position} of the set operation has incompatible types: {_checked_kind(left_type)}, {_checked_kind(right_type)}."
+        raise _TypeMistakeError(node.expression, message, "Cast one side, as in CAST(x AS STRING).")
 
 
-def _kind(datatype: Datatype | None) -> Kind | None:
-    return datatype.kind if datatype is not None and datatype.kind in _KNOWN else None
+def _checked_kind(datatype: Datatype | None) -> Kind | None:
+    return datatype.kind if datatype is not None and datatype.kind in _CHECKED_KINDS else None
 
 
 def _family(datatype: Datatype | None) -> Kind | None:
     """Return the type's family: all numbers are one and all dates are one; None if unknown."""
-    kind = _kind(datatype)
+    kind = _checked_kind(datatype)
     if kind in NUMBERS:
         return Kind.FLOAT64
     return Kind.TIMESTAMP if kind in DATES else kind
@@ -117,7 +117,7 @@ def _family(datatype: Datatype | None) -> Kind | None:
 def _kind_of(node: exp.Expr | None) -> Kind | None:
     """Return the type of a node; None for ERROR(…), which has any type, and for the list of ANY or ALL."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
-    return None if is_error or isinstance(node, (exp.Any, exp.All)) else _kind(datatype_of(node))
+    return None if is_error or isinstance(node, (exp.Any, exp.All)) else _checked_kind(datatype_of(node))
 
 
 def _is_constant(node: exp.Expr) -> bool:
@@ -125,11 +125,11 @@ def _is_constant(node: exp.Expr) -> bool:
     return node.find(exp.Column, exp.Anonymous, exp.Query) is None
 
 
-def _fit(one: exp.Expr, other: exp.Expr) -> bool:
-    left, right = _family(datatype_of(one)), _family(datatype_of(other))
+def _are_compatible(first: exp.Expr, second: exp.Expr) -> bool:
+    left, right = _family(datatype_of(first)), _family(datatype_of(second))
     if left is None or right is None or left == right:
         return True
-    sides = (one, other) if left is Kind.STRING else (other, one)
+    sides = (first, second) if left is Kind.STRING else (second, first)
     if _family(datatype_of(sides[0])) is not Kind.STRING or not _is_constant(sides[0]):
         return False
     kind = _kind_of(sides[1])
@@ -141,29 +141,29 @@ def _fit(one: exp.Expr, other: exp.Expr) -> bool:
 def _check_literal(value: exp.Expr, kind: Kind) -> None:
     text = constant_text(value)
     if text is not None and not _is_literal_of(text, kind):
-        said = f'Could not cast literal "{text[:_MOST_TOLD]}" to type {kind}.'
-        raise _TypeMistakeError(value, said, _EXAMPLES.get(kind), QueryValue)
+        message = f'Could not cast literal "{text[:_MAX_SHOWN]}" to type {kind}.'
+        raise _TypeMistakeError(value, message, _LITERAL_HINTS.get(kind), QueryValue)
 
 
 def _is_literal_of(text: str, kind: Kind) -> bool:
     """Return whether a text literal is a valid value of the type; True for types that are not checked."""
     if kind in TIMES:
         return engine_text(text.strip(), kind) is not None
-    return bool(_WHOLE.fullmatch(text)) if kind is Kind.INT64 else True
+    return bool(_INTEGER.fullmatch(text)) if kind is Kind.INT64 else True
 
 
-def _types(nodes: Iterable[exp.Expr]) -> str:
+def _type_list(nodes: Iterable[exp.Expr]) -> str:
     return ", ".join(str(_kind_of(node)) for node in nodes)
 
 
-def _unlike(node: exp.Expr, operator: str, one: exp.Expr, other: exp.Expr) -> _TypeMistakeError:
-    said = f"No matching signature for operator {operator} for argument types: {_types((one, other))}."
-    return _TypeMistakeError(node, said, _cast_hint(one, other))
+def _mismatch(node: exp.Expr, operator: str, first: exp.Expr, second: exp.Expr) -> _TypeMistakeError:
+    message = f"No matching signature for operator {operator} for argument types: {_type_list((first, second))}."
+    return _TypeMistakeError(node, message, _cast_hint(first, second))
 
 
-def _cast_hint(one: exp.Expr, other: exp.Expr) -> str:
-    kinds = {_family(datatype_of(one)), _family(datatype_of(other))}
-    number = next((node for node in (one, other) if isinstance(node, exp.Literal) and not node.is_string), None)
+def _cast_hint(first: exp.Expr, second: exp.Expr) -> str:
+    kinds = {_family(datatype_of(first)), _family(datatype_of(second))}
+    number = next((node for node in (first, second) if isinstance(node, exp.Literal) and not node.is_string), None)
     if kinds == {Kind.STRING, Kind.FLOAT64} and number is not None:
         return f"Write '{number.this}' for the text, or CAST the other side AS INT64."
     if Kind.TIMESTAMP in kinds and number is not None:
@@ -173,59 +173,63 @@ def _cast_hint(one: exp.Expr, other: exp.Expr) -> str:
     return "Cast one side, as in CAST(… AS STRING)."
 
 
-def _compared(node: exp.Expr) -> None:
-    if not _fit(node.this, node.expression):
-        raise _unlike(node, _SIGNS[type(node)], node.this, node.expression)
+def _check_comparison(node: exp.Expr) -> None:
+    if not _are_compatible(node.this, node.expression):
+        raise _mismatch(node, _OPERATOR_SYMBOLS[type(node)], node.this, node.expression)
 
 
-def _in(node: exp.Expr) -> None:
+def _check_in(node: exp.Expr) -> None:
     for item in node.expressions:
-        if not isinstance(item, exp.Query) and not _fit(node.this, item):
-            raise _unlike(node, "IN", node.this, item)
-    _in_relation(node)
+        if not isinstance(item, exp.Query) and not _are_compatible(node.this, item):
+            raise _mismatch(node, "IN", node.this, item)
+    _check_in_relation(node)
 
 
-def _in_relation(node: exp.Expr) -> None:
+def _check_in_relation(node: exp.Expr) -> None:
     """Check IN with a sub-query or UNNEST."""
     unnest = node.args.get("unnest")
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
     if array is not None and _kind_of(array) not in (None, Kind.ARRAY):
         return
     datatype = datatype_of(array) if array is not None else None
-    among = datatype_of(node.args["query"]) if node.args.get("query") else datatype and datatype.element
-    kinds = _family(datatype_of(node.this)), _family(among)
-    if None in kinds or kinds[0] is kinds[1] or _may_be_read(node.this, array, kinds):
+    element = datatype_of(node.args["query"]) if node.args.get("query") else datatype and datatype.element
+    kinds = _family(datatype_of(node.this)), _family(element)
+    if None in kinds or kinds[0] is kinds[1] or _is_converted(node.this, array, kinds):
         return
-    said = f"No matching signature for operator IN for argument types: {_kind_of(node.this)}, {_kind(among)}."
-    raise _TypeMistakeError(node, said, "Cast one side, as in CAST(… AS STRING).")
+    message = (
+        f"No matching signature for operator IN for argument types: {_kind_of(node.this)}, {_checked_kind(element)}."
+    )
+    raise _TypeMistakeError(node, message, "Cast one side, as in CAST(… AS STRING).")
 
 
-def _may_be_read(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]) -> bool:
+def _is_converted(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]) -> bool:
     """Return whether the side that is a text is constant, so that BigQuery converts it to a time or bytes."""
     text = value if kinds[0] is Kind.STRING else array
-    other = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
-    is_text = Kind.STRING in kinds and (other in TIMES or other is Kind.BYTES)
+    other_kind = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
+    is_text = Kind.STRING in kinds and (other_kind in TIMES or other_kind is Kind.BYTES)
     return is_text and text is not None and _is_constant(text)
 
 
-def _between(node: exp.Expr) -> None:
-    for end in (node.args["low"], node.args["high"]):
-        if not _fit(node.this, end):
-            raise _unlike(node, "BETWEEN", node.this, end)
+def _check_between(node: exp.Expr) -> None:
+    for bound in (node.args["low"], node.args["high"]):
+        if not _are_compatible(node.this, bound):
+            raise _mismatch(node, "BETWEEN", node.this, bound)
 
 
-def _arithmetic(node: exp.Expr) -> None:
+def _check_arithmetic(node: exp.Expr) -> None:
     """Check arithmetic on numbers, and on times with intervals."""
     sides = node.this, node.expression
     kinds = [_kind_of(side) for side in sides]
     if None in kinds or all(kind in NUMBERS for kind in kinds):
         return
-    is_moved = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and Kind.INT64 in kinds
+    is_date_shift = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and Kind.INT64 in kinds
     is_difference = isinstance(node, exp.Sub) and all(kind in TIMES for kind in kinds)
-    if is_moved or is_difference:
+    if is_date_shift or is_difference:
         return
-    said = f"No matching signature for operator {_SIGNS[type(node)]} for argument types: {_types(sides)}."
-    raise _TypeMistakeError(node, said, _arithmetic_hint(node, kinds))
+    message = (
+        f"No matching signature for operator {_OPERATOR_SYMBOLS[type(node)]} for argument types: {_type_list(sides)}."
+    )
+    raise _TypeMistakeError(node, message, _arithmetic_hint(node, kinds))
 
 
 def _arithmetic_hint(node: exp.Expr, kinds: list[Kind | None]) -> str:
@@ -237,55 +241,55 @@ def _arithmetic_hint(node: exp.Expr, kinds: list[Kind | None]) -> str:
     return "Read a text as a number with CAST(… AS INT64)."
 
 
-def _truth(node: exp.Expr, what: str) -> None:
+def _check_boolean(node: exp.Expr, subject: str) -> None:
     kind = _kind_of(node)
     if kind not in (None, Kind.BOOL):
-        raise _TypeMistakeError(node, f"{what} takes a BOOL, not {kind}.", "Write a comparison, as in x = 'value'.")
+        raise _TypeMistakeError(node, f"{subject} takes a BOOL, not {kind}.", "Write a comparison, as in x = 'value'.")
 
 
-def _condition(what: str) -> Callable[[exp.Expr], None]:
-    return lambda node: _truth(node.this, what)
+def _boolean_check(subject: str) -> Callable[[exp.Expr], None]:
+    return lambda node: _check_boolean(node.this, subject)
 
 
-def _both_truths(node: exp.Expr) -> None:
+def _check_both_boolean(node: exp.Expr) -> None:
     for side in (node.this, node.expression):
-        _truth(side, type(node).__name__.upper())
+        _check_boolean(side, type(node).__name__.upper())
 
 
-def _case(node: exp.Expr) -> None:
+def _check_case(node: exp.Expr) -> None:
     branches = node.args.get("ifs") or ()
     for branch in branches:
         if node.this is None:
-            _truth(branch.this, "WHEN")
-        elif not _fit(node.this, branch.this):
-            raise _unlike(node, "CASE", node.this, branch.this)
-    _alike(node, "CASE", [*(branch.args["true"] for branch in branches), node.args.get("default")])
+            _check_boolean(branch.this, "WHEN")
+        elif not _are_compatible(node.this, branch.this):
+            raise _mismatch(node, "CASE", node.this, branch.this)
+    _check_same_family(node, "CASE", [*(branch.args["true"] for branch in branches), node.args.get("default")])
 
 
-def _if(node: exp.Expr) -> None:
+def _check_if(node: exp.Expr) -> None:
     if isinstance(node.parent, exp.Case):
         return
-    _truth(node.this, "IF")
-    _alike(node, "IF", [node.args.get("true"), node.args.get("false")])
+    _check_boolean(node.this, "IF")
+    _check_same_family(node, "IF", [node.args.get("true"), node.args.get("false")])
 
 
-def _alike(node: exp.Expr, what: str, values: Iterable[exp.Expr | None]) -> None:
-    known = [value for value in values if value is not None and _kind_of(value)]
-    for value in known[1:]:
-        if not _fit(known[0], value):
-            said = f"No matching signature for {what} for argument types: {_types((known[0], value))}."
-            raise _TypeMistakeError(node, said, _cast_hint(known[0], value))
+def _check_same_family(node: exp.Expr, subject: str, values: Iterable[exp.Expr | None]) -> None:
+    typed = [value for value in values if value is not None and _kind_of(value)]
+    for value in typed[1:]:
+        if not _are_compatible(typed[0], value):
+            message = f"No matching signature for {subject} for argument types: {_type_list((typed[0], value))}."
+            raise _TypeMistakeError(node, message, _cast_hint(typed[0], value))
 
 
-def _all_alike(name: str) -> Callable[[exp.Expr], None]:
-    return lambda node: _alike(node, name, [node.this, *node.expressions])
+def _same_family_check(name: str) -> Callable[[exp.Expr], None]:
+    return lambda node: _check_same_family(node, name, [node.this, *node.expressions])
 
 
-def _nullif(node: exp.Expr) -> None:
-    _alike(node, "NULLIF", [node.this, node.expression])
+def _check_nullif(node: exp.Expr) -> None:
+    _check_same_family(node, "NULLIF", [node.this, node.expression])
 
 
-def _arguments(node: exp.Expr) -> None:
+def _check_arguments(node: exp.Expr) -> None:
     """Check the arguments of a function against the table of argument types."""
     if isinstance(node.parent, exp.Contains):
         # CONTAINS_SUBSTR accepts any type; the parser wraps its arguments in LOWER.
@@ -293,29 +297,29 @@ def _arguments(node: exp.Expr) -> None:
     for argument in ARGUMENTS[type(node)]:
         value = node.args.get(argument.key)
         kind = _kind_of(value) if isinstance(value, exp.Expr) else None
-        if kind is None or kind in argument.kinds or (kind is Kind.STRING and _becomes(value, argument.kinds)):
+        if kind is None or kind in argument.kinds or (kind is Kind.STRING and _converts_to(value, argument.kinds)):
             continue
-        said = f"No matching signature for {_called(node)} for argument type {kind}."
-        raise _TypeMistakeError(node, said, argument.hint)
+        message = f"No matching signature for {_signature_name(node)} for argument type {kind}."
+        raise _TypeMistakeError(node, message, argument.hint)
 
 
-def _becomes(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
+def _converts_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
     """Return whether a constant text is converted to the type: a literal to a time or bytes, a parameter to any."""
     if value is None or not _is_constant(value):
         return False
     return not kinds.isdisjoint({*TIMES, Kind.BYTES}) or value.find(exp.Parameter) is not None
 
 
-def _called(node: exp.Expr) -> str:
+def _signature_name(node: exp.Expr) -> str:
     """Return the function or operator in BigQuery's spelling."""
-    sign = _OPERATORS.get(type(node))
-    if sign is not None:
-        return f"operator {sign}"
-    name = node.meta_get("bigquery_name") or _CALLED.get(type(node)) or node.sql_name()  # type: ignore[attr-defined]
+    operator = _OPERATOR_NAMES.get(type(node))
+    if operator is not None:
+        return f"operator {operator}"
+    name = node.meta_get("bigquery_name") or _FUNCTION_NAMES.get(type(node)) or node.sql_name()  # type: ignore[attr-defined]
     return f"function {str(name).upper()}"
 
 
-_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
+_OPERATOR_NAMES: Final[Mapping[type[exp.Expr], str]] = {
     exp.Neg: "-",
     exp.Like: "LIKE",
     exp.BitwiseAnd: "&",
@@ -324,26 +328,28 @@ _OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
     exp.BitwiseLeftShift: "<<",
     exp.BitwiseRightShift: ">>",
 }
-_CALLED: Final[Mapping[type[exp.Expr], str]] = {exp.GroupConcat: "STRING_AGG"}
+_FUNCTION_NAMES: Final[Mapping[type[exp.Expr], str]] = {exp.GroupConcat: "STRING_AGG"}
 
 
-def _moment_of(node: exp.Expr) -> None:
+def _check_time_conversion(node: exp.Expr) -> None:
     """Refuse DATE(5), TIMESTAMP(TRUE) and the like, whose argument cannot be converted to a time."""
     kind = _kind_of(node.this) if isinstance(node.this, exp.Expr) else None
     if kind in NUMBERS or kind is Kind.BOOL:
         if node.expressions or node.meta_get("bigquery_name") is None:
             return
-        raise _TypeMistakeError(node, f"No matching signature for {_called(node)} for argument type {kind}.", _MOMENT)
+        raise _TypeMistakeError(
+            node, f"No matching signature for {_signature_name(node)} for argument type {kind}.", _TIME_HINT
+        )
 
 
-def _subscript(node: exp.Expr) -> None:
+def _check_subscript(node: exp.Expr) -> None:
     kind = _kind_of(node.this)
     if kind not in (None, Kind.ARRAY, Kind.STRUCT):
-        said = f"Subscript access using [] is not supported on values of type {kind}."
-        raise _TypeMistakeError(node, said, "A part of a text is SUBSTR(text, start, length).")
+        message = f"Subscript access using [] is not supported on values of type {kind}."
+        raise _TypeMistakeError(node, message, "A part of a text is SUBSTR(text, start, length).")
 
 
-def _unnest(node: exp.Expr) -> None:
+def _check_unnest(node: exp.Expr) -> None:
     kind = _kind_of(node.expressions[0])
     if kind not in (None, Kind.ARRAY):
         raise _TypeMistakeError(
@@ -351,70 +357,72 @@ def _unnest(node: exp.Expr) -> None:
         )
 
 
-def _join(node: exp.Expr) -> None:
+def _check_join(node: exp.Expr) -> None:
     if isinstance(node.args.get("on"), exp.Expr):
-        _truth(node.args["on"], "ON")
+        _check_boolean(node.args["on"], "ON")
 
 
-def _elements(node: exp.Expr) -> None:
+def _check_elements(node: exp.Expr) -> None:
     if not any(isinstance(item, exp.Query) for item in node.expressions):
-        _alike(node, "ARRAY", node.expressions)
+        _check_same_family(node, "ARRAY", node.expressions)
 
 
-def _cast(node: exp.Expr) -> None:
-    to = datatype_of(node)
-    kind, wanted = _kind_of(node.this), to.kind if to else None
-    if kind is None or wanted is None or wanted not in _KNOWN:
+def _check_cast(node: exp.Expr) -> None:
+    target = datatype_of(node)
+    kind, target_kind = _kind_of(node.this), target.kind if target else None
+    if kind is None or target_kind is None or target_kind not in _CHECKED_KINDS:
         return
     if kind is Kind.STRING and isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
-        _check_literal(node.this, wanted)
-    hint = _NO_CASTS.get((_family(datatype_of(node.this)), _family(to)))
+        _check_literal(node.this, target_kind)
+    hint = _INVALID_CASTS.get((_family(datatype_of(node.this)), _family(target)))
     if hint is not None:
-        raise _TypeMistakeError(node, f"Invalid cast from {kind} to {wanted}.", hint)
+        raise _TypeMistakeError(node, f"Invalid cast from {kind} to {target_kind}.", hint)
 
 
-_MOST_TOLD: Final = 40
-_WHOLE: Final = re.compile(r"\s*[+-]?(?:\d+|0[xX][0-9a-fA-F]+)\s*", re.ASCII)
-_EXAMPLES: Final = {
+_MAX_SHOWN: Final = 40
+_INTEGER: Final = re.compile(r"\s*[+-]?(?:\d+|0[xX][0-9a-fA-F]+)\s*", re.ASCII)
+_LITERAL_HINTS: Final = {
     Kind.TIMESTAMP: "Write a time such as '2024-01-31 09:00:00'.",
     Kind.DATETIME: "Write a time such as '2024-01-31 09:00:00'.",
     Kind.DATE: "Write a date such as '2024-01-31'.",
     Kind.TIME: "Write a time such as '09:00:00'.",
     Kind.INT64: "Write a whole number; SAFE_CAST gives NULL instead.",
 }
-_SECONDS: Final = "Write UNIX_SECONDS(…), UNIX_MILLIS(…) or EXTRACT(… FROM …)."
-_MOMENT: Final = "Write TIMESTAMP_SECONDS(…) or TIMESTAMP_MILLIS(…)."
-_NO_CASTS: Final[Mapping[tuple[Kind | None, Kind | None], str]] = {
-    (Kind.TIMESTAMP, Kind.FLOAT64): _SECONDS,
+_SECONDS_HINT: Final = "Write UNIX_SECONDS(…), UNIX_MILLIS(…) or EXTRACT(… FROM …)."
+_TIME_HINT: Final = "Write TIMESTAMP_SECONDS(…) or TIMESTAMP_MILLIS(…)."
+_INVALID_CASTS: Final[Mapping[tuple[Kind | None, Kind | None], str]] = {
+    (Kind.TIMESTAMP, Kind.FLOAT64): _SECONDS_HINT,
     (Kind.TIMESTAMP, Kind.BOOL): "Write a comparison, as in x > TIMESTAMP '2024-01-31'.",
-    (Kind.FLOAT64, Kind.TIMESTAMP): _MOMENT,
+    (Kind.FLOAT64, Kind.TIMESTAMP): _TIME_HINT,
     (Kind.BOOL, Kind.TIMESTAMP): "A BOOL is not a time.",
 }
 
 _CHECKS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]] = {
-    exp.Select: _select,
-    **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ), _compared),
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _arithmetic),
-    **dict.fromkeys((exp.And, exp.Or), _both_truths),
-    exp.In: _in,
-    exp.Between: _between,
-    exp.Not: _condition("NOT"),
-    exp.Where: _condition("WHERE"),
-    exp.Having: _condition("HAVING"),
-    exp.Case: _case,
-    exp.If: _if,
-    exp.Coalesce: _all_alike("COALESCE"),
-    exp.Greatest: _all_alike("GREATEST"),
-    exp.Least: _all_alike("LEAST"),
-    exp.Nullif: _nullif,
-    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _columns),
-    exp.Cast: _cast,
-    exp.TryCast: _cast,
-    **dict.fromkeys(ARGUMENTS, _arguments),
-    **dict.fromkeys((exp.RegexpLike, exp.RegexpExtract, exp.RegexpReplace, exp.RegexpExtractAll), _matched),
-    **dict.fromkeys((exp.Date, exp.Timestamp, exp.TsOrDsToDatetime), _moment_of),
-    exp.Bracket: _subscript,
-    exp.Join: _join,
-    exp.Unnest: _unnest,
-    exp.Array: _elements,
+    exp.Select: _check_select,
+    **dict.fromkeys(
+        (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ), _check_comparison
+    ),
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _check_arithmetic),
+    **dict.fromkeys((exp.And, exp.Or), _check_both_boolean),
+    exp.In: _check_in,
+    exp.Between: _check_between,
+    exp.Not: _boolean_check("NOT"),
+    exp.Where: _boolean_check("WHERE"),
+    exp.Having: _boolean_check("HAVING"),
+    exp.Case: _check_case,
+    exp.If: _check_if,
+    exp.Coalesce: _same_family_check("COALESCE"),
+    exp.Greatest: _same_family_check("GREATEST"),
+    exp.Least: _same_family_check("LEAST"),
+    exp.Nullif: _check_nullif,
+    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_columns),
+    exp.Cast: _check_cast,
+    exp.TryCast: _check_cast,
+    **dict.fromkeys(ARGUMENTS, _check_arguments),
+    **dict.fromkeys((exp.RegexpLike, exp.RegexpExtract, exp.RegexpReplace, exp.RegexpExtractAll), _check_match),
+    **dict.fromkeys((exp.Date, exp.Timestamp, exp.TsOrDsToDatetime), _check_time_conversion),
+    exp.Bracket: _check_subscript,
+    exp.Join: _check_join,
+    exp.Unnest: _check_unnest,
+    exp.Array: _check_elements,
 }

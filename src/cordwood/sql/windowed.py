@@ -7,25 +7,25 @@ from sqlglot import exp
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, parts_of, with_parts
 
-_BY_SEVERAL: Final = "by_several"
+_SEVERAL_AGGREGATES: Final = "by_several"
 
 
-def by_several(template: str, *aggregates: exp.Expr) -> exp.Expr:
+def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
     """Return an expression in which all parts are aggregates."""
-    said = fragment(template, *aggregates)
-    said.meta[_BY_SEVERAL] = True
-    return said
+    combined = fragment(template, *aggregates)
+    combined.meta[_SEVERAL_AGGREGATES] = True
+    return combined
 
 
-def spread(window: exp.Expr) -> exp.Expr:
+def distribute_window(window: exp.Expr) -> exp.Expr:
     """Return the window; for an expression of several aggregates, the expression with a window for each."""
     aggregate = window.this
-    if not aggregate.meta_get(_BY_SEVERAL):
+    if not aggregate.meta_get(_SEVERAL_AGGREGATES):
         return window
     return with_parts(aggregate, [_over(window, part) for part in parts_of(aggregate)])
 
 
 def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
-    one = copied(window)
-    one.set("this", copied(aggregate))
-    return one
+    windowed = copied(window)
+    windowed.set("this", copied(aggregate))
+    return windowed

@@ -191,7 +191,7 @@ def test_every_field_of_a_statement_is_in_its_digest() -> None:
         # What the shapes said is in the other fields: two projects whose statements are the same share an answer.
         if field.name != "shape_lookups"
     }
-    filled |= {"plan": fixed_plan("select 2"), "most_rows": 7}
+    filled |= {"plan": fixed_plan("select 2"), "row_limit": 7}
     changed = [msgspec.structs.replace(statement, **{name: value}) for name, value in filled.items()]
     assert len({statement.digest, *(one.digest for one in changed)}) == len(filled) + 1
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from cordwood.app.targets import TARGETS
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.compile import compile_alone
+from cordwood.sql.compile import compile_standalone
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from cordwood.sql.target import Target
 from tests.unit.sql.function_calls import CALLS, query_of
@@ -46,7 +46,7 @@ def _row(name: str, targets: Mapping[str, Target], texts: Mapping[Path, str]) ->
 
 def is_supported(name: str, target: Target) -> bool:
     try:
-        compile_alone(query_of(name), target)
+        compile_standalone(query_of(name), target)
     except QueryUnsupported:
         return False
     return True

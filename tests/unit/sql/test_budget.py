@@ -8,7 +8,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.errors import CompileTooLong, PlanTooLarge
-from cordwood.sql.budget import Budget, budgeted, copied, spend, write
+from cordwood.sql.budget import Budget, budget_scope, copied, spend, write
 from cordwood.sql.compile import Program, compile_sandbox
 from cordwood.sql.nodes import swap
 from cordwood.sql.parse import MAX_PIPES, parse
@@ -17,25 +17,28 @@ from tests.unit.sql.conftest import SHAPES, PlainTarget
 
 
 def test_more_nodes_than_the_budget_has_are_refused_while_they_are_made() -> None:
-    with budgeted(Budget(nodes=1000)), pytest.raises(PlanTooLarge, match="1,000"):
+    with budget_scope(Budget(nodes=1000)), pytest.raises(PlanTooLarge, match="1,000"):
         spend_one_by_one(2000)
 
 
 def test_a_copy_counts_all_its_nodes() -> None:
     tree = parse_one("select a + b from t")
-    with budgeted() as budget:
+    with budget_scope() as budget:
         copied(tree)
     assert budget.nodes == sum(1 for _ in tree.walk())
 
 
 def test_characters_count_however_they_are_printed() -> None:
-    with budgeted(Budget(characters=10)), pytest.raises(PlanTooLarge):
+    with budget_scope(Budget(characters=10)), pytest.raises(PlanTooLarge):
         write(11)
 
 
 def test_compiling_ends_when_its_time_is_over() -> None:
     ticks = count()
-    with budgeted(Budget(seconds=2.0, clock=lambda: float(next(ticks)))), pytest.raises(CompileTooLong, match="2 s"):
+    with (
+        budget_scope(Budget(seconds=2.0, clock=lambda: float(next(ticks)))),
+        pytest.raises(CompileTooLong, match="2 s"),
+    ):
         spend_one_by_one(10_000)
 
 
@@ -45,7 +48,7 @@ def spend_one_by_one(nodes: int) -> None:
 
 
 def test_a_budget_in_force_is_everybodys() -> None:
-    with budgeted() as outer, budgeted() as inner:
+    with budget_scope() as outer, budget_scope() as inner:
         assert inner is outer
 
 

@@ -6,7 +6,7 @@ import pytest
 from cordwood.errors import BadEndpointFile, QueryRefused, UnknownName
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
-from cordwood.sql.compile import Program, compile_alone, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.compile import Program, compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from tests.unit.sql.conftest import SHAPES, PlainTarget, endpoint
 
 
@@ -15,7 +15,7 @@ def sandbox(program: Program, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected", "most_rows"),
+    ("limit", "expected", "row_limit"),
     [
         ("", "LIMIT 1001", 1001),
         ("limit 5", "LIMIT 5", 5),
@@ -25,11 +25,11 @@ def sandbox(program: Program, text: str) -> str:
     ],
 )
 def test_one_row_more_than_may_be_handed_out_is_asked_for_and_how_many_can_come_is_told(
-    program: Program, limit: str, expected: str, most_rows: int | None
+    program: Program, limit: str, expected: str, row_limit: int | None
 ) -> None:
     made = compile_sandbox(program, f"select id from edge_logs {limit}", PlainTarget(), SHAPES)
     assert made.sql.endswith(expected)
-    assert made.most_rows == most_rows
+    assert made.row_limit == row_limit
 
 
 def test_set_operations_are_capped_as_a_whole(program: Program) -> None:
@@ -96,18 +96,18 @@ def test_no_parameter_may_be_named_as_the_moment_of_the_call() -> None:
 
 
 def test_sql_by_itself_reads_only_its_own_with() -> None:
-    assert compile_alone("with a as (select 1 as x) select x from a", PlainTarget()).sql
+    assert compile_standalone("with a as (select 1 as x) select x from a", PlainTarget()).sql
     with pytest.raises(QueryRefused):
-        compile_alone("select * from edge_logs", PlainTarget())
+        compile_standalone("select * from edge_logs", PlainTarget())
 
 
 def test_sql_by_itself_binds_nothing_and_is_not_capped() -> None:
-    statement = compile_alone("select current_timestamp() as t", PlainTarget())
+    statement = compile_standalone("select current_timestamp() as t", PlainTarget())
     assert statement.slots == ()
     assert "LIMIT" not in statement.sql
-    assert statement.most_rows is None
+    assert statement.row_limit is None
     with pytest.raises(UnknownName):
-        compile_alone("select @x", PlainTarget())
+        compile_standalone("select @x", PlainTarget())
 
 
 def test_a_star_over_pivot_has_its_columns(program: Program) -> None:

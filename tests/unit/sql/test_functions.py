@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import RedactionRules
-from cordwood.sql.compile import compile_alone
+from cordwood.sql.compile import compile_standalone
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from tests.spec_runner.world import ENGINES, World
 from tests.unit.sql.function_calls import CALLS, query_of
@@ -31,7 +31,7 @@ def test_every_function_has_a_call() -> None:
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_a_call_runs_or_is_not_supported(engine: duckdb.DuckDBPyConnection, name: str) -> None:
     try:
-        statement = compile_alone(query_of(name), DuckDBTarget())
+        statement = compile_standalone(query_of(name), DuckDBTarget())
     except QueryUnsupported as fault:
         assert "not supported" in fault.message
         return
@@ -49,7 +49,7 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_a_call_runs_on_clickhouse_or_is_not_supported(clickhouse: World, name: str) -> None:
     try:
-        statement = compile_alone(query_of(name), ClickHouseTarget())
+        statement = compile_standalone(query_of(name), ClickHouseTarget())
     except QueryUnsupported as fault:
         assert "not supported" in fault.message
         return

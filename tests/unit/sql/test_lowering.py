@@ -4,7 +4,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.errors import QueryUnsupported, Span
-from cordwood.sql.lowering import Meaning, is_safe, joined, mark_safe, unsupported
+from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, merge_rule_sets, unsupported
 
 
 def test_parts_are_lowered_before_the_whole() -> None:
@@ -14,25 +14,25 @@ def test_parts_are_lowered_before_the_whole() -> None:
         seen.append(node.sql())
         return node
 
-    joined([Meaning(nodes={exp.Add: note, exp.Column: note})]).lower(parse_one("a + b"))
+    merge_rule_sets([RuleSet(nodes={exp.Add: note, exp.Column: note})]).lower(parse_one("a + b"))
     assert seen == ["a", "b", "a + b"]
 
 
 def test_a_function_without_a_class_is_found_by_its_name_in_any_case() -> None:
-    rules = joined([Meaning(named={"MY_FUNCTION": lambda _: exp.column("found")})])
+    rules = merge_rule_sets([RuleSet(by_name={"MY_FUNCTION": lambda _: exp.column("found")})])
     assert rules.lower(parse_one("select my_Function(1)")).sql() == "SELECT found"
 
 
 def test_what_replaces_a_node_keeps_its_type_and_place() -> None:
     tree = parse_one("a + b")
     tree.meta["datatype"] = "anything"
-    lowered = joined([Meaning(nodes={exp.Add: lambda _: exp.column("sum")})]).lower(tree)
+    lowered = merge_rule_sets([RuleSet(nodes={exp.Add: lambda _: exp.column("sum")})]).lower(tree)
     assert lowered.meta["datatype"] == "anything"
 
 
 def test_two_meanings_of_one_node_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="two meanings"):
-        joined([Meaning(nodes={exp.Add: lambda node: node}), Meaning(nodes={exp.Add: lambda node: node})])
+        merge_rule_sets([RuleSet(nodes={exp.Add: lambda node: node}), RuleSet(nodes={exp.Add: lambda node: node})])
 
 
 def test_what_is_not_supported_is_told_with_its_place() -> None:

@@ -5,7 +5,7 @@ from sqlglot import exp
 
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, with_parts
-from cordwood.sql.lowering import Meaning, joined
+from cordwood.sql.lowering import RuleSet, merge_rule_sets
 from cordwood.sql.operations import (
     AsText,
     Operation,
@@ -59,7 +59,7 @@ def test_rules_are_chosen_by_the_kind_of_an_operation_and_not_asked_again() -> N
         lowered.append("path")
         return fragment("{0}.a", node.expressions[0], operation=PathRead(("a",)))
 
-    rules = joined([Meaning(operations={PathRead: path})])
+    rules = merge_rule_sets([RuleSet(operations={PathRead: path})])
     made = rules.lower(exp.select(exp.alias_(read("a"), "x"))).expressions[0].this
     assert lowered == ["path"]
     assert has_operation(made, PathRead)
@@ -68,4 +68,4 @@ def test_rules_are_chosen_by_the_kind_of_an_operation_and_not_asked_again() -> N
 
 def test_two_rules_for_one_operation_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="two meanings"):
-        joined([Meaning(operations={PathRead: copied}), Meaning(operations={PathRead: copied})])
+        merge_rule_sets([RuleSet(operations={PathRead: copied}), RuleSet(operations={PathRead: copied})])

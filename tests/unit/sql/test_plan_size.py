@@ -12,9 +12,9 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import CompileTooLong, PlanTooLarge, QueryFault
 from cordwood.sql import plan_size
-from cordwood.sql.budget import MOST_CHARACTERS, MOST_NODES, Budget, budgeted
+from cordwood.sql.budget import MAX_CHARACTERS, MAX_NODES, Budget, budget_scope
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
-from cordwood.sql.plan_size import MOST_POINTS, plan_of
+from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 from cordwood.sql.target import Target
 
 TARGETS: dict[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
@@ -27,7 +27,7 @@ def logs() -> Program:
 
 
 def points(sql: str) -> int:
-    return plan_of(parse_one(sql, read="duckdb")).size.total
+    return measure_plan(parse_one(sql, read="duckdb")).size.total
 
 
 def chain(levels: int, body: str) -> str:
@@ -39,8 +39,8 @@ JOINED = "select a.x, a.m from {p} a, {p} b where a.x = b.x"
 
 
 def test_a_sub_query_counts_as_often_as_it_is_read() -> None:
-    once = plan_of(parse_one("with c as (select 1 as x from t) select * from c")).size
-    thrice = plan_of(
+    once = measure_plan(parse_one("with c as (select 1 as x from t) select * from c")).size
+    thrice = measure_plan(
         parse_one(
             "with c as (select 1 as x from t) select * from c union all select * from c union all select * from c"
         )
@@ -50,12 +50,12 @@ def test_a_sub_query_counts_as_often_as_it_is_read() -> None:
 
 def test_forty_levels_of_two_are_worked_out_in_forty_steps() -> None:
     steps = ", ".join(f"c{n} as (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
-    assert plan_of(parse_one(f"with c0 as (select x from t), {steps} select * from c40")).size.relations == 2**40
+    assert measure_plan(parse_one(f"with c0 as (select x from t), {steps} select * from c40")).size.relations == 2**40
 
 
 def test_what_is_computed_once_counts_once() -> None:
     steps = ", ".join(f"c{n} as materialized (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
-    assert points(f"with c0 as materialized (select x from t), {steps} select * from c40") < MOST_POINTS
+    assert points(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_POINTS
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_column_is_as_large_as_what_stands_behind_it() -> None:
 def test_what_is_too_large_to_plan_is_refused_with_the_figure_and_the_bound(
     logs: Program, engine: str, text: str
 ) -> None:
-    with pytest.raises(PlanTooLarge, match=f"{MOST_POINTS:,}") as raised:
+    with pytest.raises(PlanTooLarge, match=f"{MAX_POINTS:,}") as raised:
         compile_sandbox(logs, text, TARGETS[engine], {})
     assert raised.value.span is not None
     assert raised.value.hint is not None
@@ -119,8 +119,8 @@ def test_every_client_query_has_ten_times_the_room_it_needs(logs: Program, monke
     queries = Path(__file__).parents[4] / "shared" / "clients" / "queries.jsonl"
     if not queries.exists():
         pytest.skip("the clients' queries are not beside the checkout")
-    monkeypatch.setattr(plan_size, "MOST_POINTS", MOST_POINTS // 10)
-    monkeypatch.setattr(plan_size, "MOST_CHARACTERS", plan_size.MOST_CHARACTERS // 10)
+    monkeypatch.setattr(plan_size, "MAX_POINTS", MAX_POINTS // 10)
+    monkeypatch.setattr(plan_size, "MAX_CHARACTERS", plan_size.MAX_CHARACTERS // 10)
     lines = map(json.loads, queries.read_text().splitlines())
     texts = [line["sql"] for line in lines if line.get("sql") and line["endpoint"] == "logs.all"]
     refused = [text for text in texts for target in TARGETS.values() if is_too_large(logs, text, target)]
@@ -130,7 +130,7 @@ def test_every_client_query_has_ten_times_the_room_it_needs(logs: Program, monke
 
 def is_too_large(logs: Program, text: str, target: Target) -> bool:
     try:
-        with budgeted(Budget(nodes=MOST_NODES // 10, characters=MOST_CHARACTERS // 10)):
+        with budget_scope(Budget(nodes=MAX_NODES // 10, characters=MAX_CHARACTERS // 10)):
             compile_sandbox(logs, text, target, {})
     except (PlanTooLarge, CompileTooLong):
         return True

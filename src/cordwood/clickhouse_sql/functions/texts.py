@@ -163,15 +163,19 @@ def _substring(t: Expressions, call: Call) -> Value:
     if count is not None and isinstance(count.constant, (int, float)) and count.constant < 0:
         value, count = _without_end(t, call, value, int(-count.constant)), None
     if count is None:
-        return Value(t.fill(call.node, "substr(@text, @at)", text=value.node, at=at.node), _nullable(STRING, value, at))
-    made = t.fill(call.node, "substr(@text, @at, greatest(@count, 0))", text=value.node, at=at.node, count=count.node)
+        return Value(
+            t.fill(call.node, "substr(@text, @at)", text=value.node, offset=at.node), _nullable(STRING, value, at)
+        )
+    made = t.fill(
+        call.node, "substr(@text, @at, greatest(@count, 0))", text=value.node, offset=at.node, count=count.node
+    )
     return Value(made, _nullable(STRING, value, at, count))
 
 
 def _without_end(t: Expressions, call: Call, value: Value, count: int) -> Value:
     """Return the text without its last characters."""
     at = literal_node(count + 1)
-    return Value(t.fill(call.node, "reverse(substr(reverse(@text), @at))", text=value.node, at=at), value.type)
+    return Value(t.fill(call.node, "reverse(substr(reverse(@text), @at))", text=value.node, offset=at), value.type)
 
 
 def _side(name: str) -> _Function:
@@ -184,7 +188,7 @@ def _side(name: str) -> _Function:
             if name == "left":
                 return _without_end(t, call, value, int(-wanted.constant))
             start = literal_node(int(1 - wanted.constant))
-            return Value(t.fill(call.node, "substr(@text, @at)", text=value.node, at=start), value.type)
+            return Value(t.fill(call.node, "substr(@text, @at)", text=value.node, offset=start), value.type)
         made = t.fill(call.node, f"{name}(@text, greatest(@count, 0))", text=value.node, count=wanted.node)
         return Value(made, _nullable(STRING, value, wanted))
 

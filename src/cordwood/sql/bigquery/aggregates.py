@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant_int
-from cordwood.sql.lowering import name_of, place_of, unsupported
+from cordwood.sql.lowering import function_name, span_in_text, unsupported
 from cordwood.sql.typing import kind_of
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
@@ -41,7 +41,7 @@ def argument_of(node: exp.Expr) -> Argument:
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
         argument.ignore_nulls = isinstance(node.parent, exp.IgnoreNulls)
     if argument.having is not None and not isinstance(node, exp.AnyValue):
-        unsupported(node, f"{name_of(node)} with HAVING MAX or MIN")
+        unsupported(node, f"{function_name(node)} with HAVING MAX or MIN")
     _check_kind(node, argument.value)
     return argument
 
@@ -63,10 +63,10 @@ def _check_kind(node: exp.Expr, value: exp.Expr) -> None:
     if kind in (None, Kind.VARIANT) or type(node) not in _TAKEN:
         return
     if kind is Kind.INTERVAL:
-        unsupported(node, f"{name_of(node)} of INTERVAL")
+        unsupported(node, f"{function_name(node)} of INTERVAL")
     kinds, words = _TAKEN[type(node)]
     if kind not in kinds:
-        raise QuerySyntax(f"{name_of(node)} takes {words}, not {kind}.", span=place_of(node))
+        raise QuerySyntax(f"{function_name(node)} takes {words}, not {kind}.", span=span_in_text(node))
 
 
 _MOST_QUANTILES: Final = 10_000
@@ -83,7 +83,7 @@ def quantiles_of(node: exp.Expr) -> tuple[Argument, int]:
     if count > _MOST_QUANTILES:
         unsupported(node, f"APPROX_QUANTILES of more than {_MOST_QUANTILES} parts")
     if count < 1:
-        raise QuerySyntax("APPROX_QUANTILES needs at least one part.", span=place_of(node))
+        raise QuerySyntax("APPROX_QUANTILES needs at least one part.", span=span_in_text(node))
     return argument, count
 
 

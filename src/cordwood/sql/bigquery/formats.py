@@ -10,8 +10,8 @@ from sqlglot import exp
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import EXACT, NUMBERS, Kind
 from cordwood.sql.constants import constant_int, is_null
-from cordwood.sql.digits import whole
-from cordwood.sql.lowering import place_of
+from cordwood.sql.digits import parse_digits
+from cordwood.sql.lowering import span_in_text
 from cordwood.sql.typing import kind_of
 
 _SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
@@ -44,7 +44,7 @@ class Specifier(msgspec.Struct, frozen=True):
 
     @property
     def is_too_wide(self) -> bool:
-        return any(part and part.isdecimal() and whole(part) > WIDEST for part in (self.width, self.precision))
+        return any(part and part.isdecimal() and parse_digits(part) > WIDEST for part in (self.width, self.precision))
 
     def text(self, letter: str) -> str:
         """Return the specifier as printf spells it, with this conversion letter."""
@@ -134,7 +134,7 @@ def filled(node: exp.Expr, shape: str) -> Iterator[str | Field | None]:
 
 
 def _refuse(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryValue(message, hint=hint, span=place_of(node))
+    raise QueryValue(message, hint=hint, span=span_in_text(node))
 
 
 def _field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> Field:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant, constant_text
-from cordwood.sql.lowering import name_of, unsupported
+from cordwood.sql.lowering import function_name, unsupported
 from cordwood.sql.typing import kind_of
 
 NO_JSON: Final = "syntax error while parsing JSON, or a number in it is too wide"
@@ -30,7 +30,7 @@ def rounds_wide(node: exp.Expr, unsaid: str) -> bool:
     option = node.args.get("expression")
     mode = unsaid if option is None else said(option) if isinstance(option, exp.Kwarg) else None
     if mode not in ("exact", "round") or (option is not None and option.this.name.lower() != "wide_number_mode"):
-        unsupported(node, f"{name_of(node)} other than with wide_number_mode => 'exact' or 'round'")
+        unsupported(node, f"{function_name(node)} other than with wide_number_mode => 'exact' or 'round'")
     return mode == "round"
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.constants import constant_text
-from cordwood.sql.digits import whole
+from cordwood.sql.digits import parse_digits
 from cordwood.sql.lowering import unsupported
 
 # A key, or an array index from zero.
@@ -33,7 +33,7 @@ def _step(step: exp.Expr, where: exp.Expr) -> str | int:
     if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
         return step.this
     if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
-        return whole(str(step.this)) if str(step.this).isdecimal() else str(step.this)
+        return parse_digits(str(step.this)) if str(step.this).isdecimal() else str(step.this)
     return unsupported(where, "This JSON path")
 
 
@@ -47,5 +47,5 @@ def _parsed(spelled: str, where: exp.Expr) -> Iterator[str | int]:
         if match is None:
             unsupported(where, "This JSON path")
         place, *names = match.groups()
-        yield whole(place) if place is not None else next(name for name in names if name is not None)
+        yield parse_digits(place) if place is not None else next(name for name in names if name is not None)
         at = match.end()

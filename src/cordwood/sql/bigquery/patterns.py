@@ -10,7 +10,7 @@ from sqlglot import exp
 from cordwood.bounded_cache import compiled_pattern
 from cordwood.errors import QueryValue
 from cordwood.sql.constants import constant_text
-from cordwood.sql.lowering import is_safe, place_of
+from cordwood.sql.lowering import is_safe, span_in_text
 
 # RE2 syntax that Python's `re` lacks, removed before a pattern is compiled with it.
 _PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
@@ -144,7 +144,7 @@ def has_bad_rewrite(node: exp.Expr) -> bool:
     known = {"\\", *map(str, range(min(count_groups(pattern), 9) + 1))}
     bad = any(escape[1] not in known for escape in _ESCAPED.finditer(rewrite))
     if bad and not is_safe(node):
-        raise QueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=place_of(node))
+        raise QueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_in_text(node))
     return bad
 
 

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryValue
 from cordwood.sql.constants import is_null
-from cordwood.sql.lowering import place_of, unsupported
+from cordwood.sql.lowering import span_in_text, unsupported
 
 
 def as_written(node: exp.Expr) -> exp.Expr:
@@ -15,5 +15,5 @@ def as_written(node: exp.Expr) -> exp.Expr:
         part = node.args[name]
         node.set(name, part.this if isinstance(part, exp.Lower) else part)
     if is_null(node.expression):
-        raise QueryValue("The value that CONTAINS_SUBSTR looks for must not be NULL.", span=place_of(node))
+        raise QueryValue("The value that CONTAINS_SUBSTR looks for must not be NULL.", span=span_in_text(node))
     return node

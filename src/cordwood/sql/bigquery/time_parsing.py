@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_patterns import DAYS, MONTHS, Reading, read_by
 from cordwood.sql.constants import constant_text
-from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
 
 # The valid range of elements; engines check any others.
 BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
@@ -134,7 +134,7 @@ class Groups(msgspec.Struct, frozen=True):
 Assemble = Callable[[exp.Expr, Reading, Kind], exp.Expr]
 
 
-def parsing(assemble: Assemble, without: frozenset[str] = frozenset()) -> Meaning:
+def parsing(assemble: Assemble, without: frozenset[str] = frozenset()) -> RuleSet:
     """Return the lowering rules of functions that parse times; `without` are elements that the engine cannot read."""
 
     def rule_for(kind: Kind) -> Rule:
@@ -162,7 +162,7 @@ def parsing(assemble: Assemble, without: frozenset[str] = frozenset()) -> Meanin
         exp.ParseDatetime: Kind.DATETIME,
         exp.ParseTime: Kind.TIME,
     }
-    return Meaning(nodes={node: rule_for(kind) for node, kind in kinds.items()})
+    return RuleSet(nodes={node: rule_for(kind) for node, kind in kinds.items()})
 
 
 def _format_of(node: exp.Expr, kind: Kind) -> str:

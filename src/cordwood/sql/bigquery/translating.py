@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryValue
 from cordwood.sql.constants import constant_text
-from cordwood.sql.lowering import is_safe, place_of, unsupported
+from cordwood.sql.lowering import is_safe, span_in_text, unsupported
 
 DUPLICATE: Final = "Duplicate character in TRANSLATE source characters"
 
@@ -23,5 +23,5 @@ def names_twice(node: exp.Expr, source: exp.Expr) -> bool:
     known = constant_text(source) or ""
     twice = len(set(known)) < len(known)
     if twice and not is_safe(node):
-        raise QueryValue(DUPLICATE, span=place_of(node))
+        raise QueryValue(DUPLICATE, span=span_in_text(node))
     return twice

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.constants import constant_text
-from cordwood.sql.lowering import Rule, name_of, place_of, unsupported
+from cordwood.sql.lowering import Rule, function_name, span_in_text, unsupported
 from cordwood.sql.typing import kind_of
 
 # The units of constant length.
@@ -48,7 +48,7 @@ def extracted_part(node: exp.Expr) -> str:
         raise QuerySyntax(
             f"EXTRACT from {kind} does not support the {part} date part.",
             hint=f"It has: {', '.join(sorted(parts - _WEEKS))}.",
-            span=place_of(node),
+            span=span_in_text(node),
         )
     return part
 
@@ -79,7 +79,7 @@ def counted(text: str, node: exp.Expr) -> str:
     """Return the number of units in a text, as SQL spells it; raise QuerySyntax if the text is not a number."""
     found = _SIGNED.fullmatch(text.strip())
     if found is None:
-        raise QuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=place_of(node))
+        raise QuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=span_in_text(node))
     return found[1]
 
 
@@ -126,9 +126,9 @@ def with_known_unit(rule: Rule) -> Rule:
         units = _UNITS[type(node)].get(kind) if kind else None
         if units is not None and unit not in units and not isinstance(node.expression, exp.Interval):
             raise QuerySyntax(
-                f"{name_of(node)} does not support the {unit} date part when the argument is {kind} type.",
+                f"{function_name(node)} does not support the {unit} date part when the argument is {kind} type.",
                 hint=f"It has: {', '.join(sorted(units - _WEEKS))}.",
-                span=place_of(node),
+                span=span_in_text(node),
             )
         return rule(node)
 

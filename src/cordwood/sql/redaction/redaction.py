@@ -37,7 +37,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return BoundedCache(_PRUNED_BYTES, lambda _, kept: _PATH_BYTES * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
-        return self.look.is_secret_name(name)
+        return self.check_time.is_secret_name(name)
 
     def hides(self, name: str) -> bool:
         """Return whether the name of a field itself has to be hidden; a number that may be a card's is."""
@@ -74,11 +74,11 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _hint(self) -> "re.Pattern[str] | None":
-        return _compiled(self.look.hint)
+        return _compiled(self.check_time.hint)
 
     @cached_property
     def _patterns(self) -> list[tuple[Stage, "re.Pattern[str]"]]:
-        stages = (*self.look.own, *self.look.stages)
+        stages = (*self.check_time.own, *self.check_time.stages)
         return [(stage, pattern) for stage in stages if (pattern := _compiled(stage.pattern)) is not None]
 
 

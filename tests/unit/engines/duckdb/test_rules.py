@@ -9,11 +9,11 @@ from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported, QueryValue
 from cordwood.sql.bigquery.patterns import count_groups, group_is_optional
-from cordwood.sql.compile import compile_alone
+from cordwood.sql.compile import compile_standalone
 
 
 def compiled(sql: str) -> str:
-    return compile_alone(sql, DuckDBTarget()).sql
+    return compile_standalone(sql, DuckDBTarget()).sql
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from cordwood.engines.clickhouse.rules import (
     times,
     windows,
 )
-from cordwood.sql.lowering import Rules, joined
+from cordwood.sql.lowering import Rules, merge_rule_sets
 
 _MEANINGS: Final = (
     literals,
@@ -77,4 +77,4 @@ _MEANINGS: Final = (
     searching,
 )
 
-RULES: Final[Rules] = joined(module.MEANING for module in _MEANINGS)
+RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _MEANINGS)

@@ -12,10 +12,10 @@ from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, ha
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import is_small
 from cordwood.sql.fragment import fragment, holes, quoted_constant
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import datatype_of, inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
-from cordwood.sql.windowed import by_several
+from cordwood.sql.windowed import combine_aggregates
 
 
 def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
@@ -159,7 +159,7 @@ def _avg(node: exp.Expr) -> exp.Expr:
     if kind not in EXACT:
         return fragment(f"avgOrNull{suffix}({{0}})", value)
     count = fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value))
-    return by_several(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
+    return combine_aggregates(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
 # ClickHouse's own average of exact numbers is a double.
@@ -228,7 +228,7 @@ def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = read_as(value, Kind.FLOAT64), read_as(copied(value), Kind.STRING)
     counts = (fragment("count({0})", copied(each)) for each in (numbers, texts))
     ends = (fragment(f"{name}OrNull({{0}})", each) for each in (numbers, texts))
-    return by_several("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *ends)
+    return combine_aggregates("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *ends)
 
 
 def _any_value(node: exp.Expr) -> exp.Expr:
@@ -246,11 +246,11 @@ def _any_value(node: exp.Expr) -> exp.Expr:
 def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Return a value from the rows with the extreme key; NULL only if all of those values are NULL."""
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
-        return by_several("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
+        return combine_aggregates("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
     known = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copied(key), copied(value))
     found = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copied(key))
-    return by_several("if({0} = {1}, {2}, NULL)", extreme, known, found)
+    return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, known, found)
 
 
 def _by(name: str) -> Rule:
@@ -310,15 +310,15 @@ def _spread(name: str) -> Rule:
 
 def _of_two(called: exp.Expr, count: exp.Expr) -> exp.Expr:
     """Return NULL for fewer than two values, where ClickHouse returns NaN or infinity."""
-    return by_several("if({0} < 2, NULL, {1})", count, called)
+    return combine_aggregates("if({0} < 2, NULL, {1})", count, called)
 
 
 def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
     """Return NaN for a single value that is not finite, where ClickHouse returns zero."""
-    return by_several("({0} + 0 * {1})", called, one)
+    return combine_aggregates("({0} + 0 * {1})", called, one)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.ArrayAgg: _array_agg,
         exp.ArrayConcatAgg: _array_concat_agg,
@@ -350,5 +350,5 @@ MEANING = Meaning(
         exp.CovarPop: _pair("covarPop"),
         exp.CovarSamp: _pair("covarSamp"),
     },
-    first={exp.Sum: _note_small},
+    before_children={exp.Sum: _note_small},
 )

@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, is_small
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.overflow import OverflowCheck, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
@@ -170,7 +170,7 @@ def _checked(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Div: _division,
         exp.SafeDivide: _safe_division,
@@ -189,7 +189,7 @@ MEANING = Meaning(
         exp.BitwiseRightShift: _shift("bitShiftRight"),
         exp.Neg: _negation,
     },
-    named={"IEEE_DIVIDE": _ieee_division},
+    by_name={"IEEE_DIVIDE": _ieee_division},
     operations={OverflowCheck: _checked},
-    first=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
+    before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
 )

@@ -10,7 +10,7 @@ from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.bigquery.made_values import most_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, Meaning, Rule, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import RAISED, Rule, RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, array_of
 
@@ -173,7 +173,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     return once(guarded(node, wrong, message, count), node.this, node.expression)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Bracket: _subscript,
         exp.ArraySize: _size,
@@ -186,5 +186,5 @@ MEANING = Meaning(
         exp.GenerateSeries: _series,
         exp.RangeBucket: _bucket,
     },
-    named={"ARRAY_IS_DISTINCT": _is_distinct},
+    by_name={"ARRAY_IS_DISTINCT": _is_distinct},
 )

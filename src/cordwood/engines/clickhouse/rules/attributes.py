@@ -7,10 +7,10 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import event_text, text_at_hand
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.shape import ValueKind
-from cordwood.sql.attribute_levels import MOST_CHARACTERS, expanded
+from cordwood.sql.attribute_levels import MAX_CHARACTERS, expand_levels
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import KINDS, internal_function
 
 _PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
@@ -52,8 +52,8 @@ def _all(node: exp.Expr, each: str) -> exp.Expr:
     children = "JSONExtractKeysAndValuesRaw(_m)"
     lifted = f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar}))"
     both = f"arrayMap(_top -> arrayConcat(_top, {lifted}), [{top}])[1]"
-    is_small = f"length(_m) + length(_x) <= {MOST_CHARACTERS}"
-    apart = f"if({is_small}, {expanded('_b', constant_int(levels) or 0, _level, _REPEATED)}, _b)"
+    is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS}"
+    apart = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _level, _REPEATED)}, _b)"
     shown = f"arrayMap(e -> {each}, arrayFilter(e -> e.2 != 'null', {apart}))"
     made = f"arrayMap(_b -> {shown}, [{both}])[1]"
     quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
@@ -82,8 +82,8 @@ def _json_text(node: exp.Expr) -> exp.Expr:
     return fragment("{0}", node.expressions[0])
 
 
-MEANING = Meaning(
-    named={
+MEANING = RuleSet(
+    by_name={
         internal_function("json_text").upper(): _json_text,
         internal_function("attribute").upper(): _attribute,
         internal_function("attribute_scalar").upper(): _scalar,

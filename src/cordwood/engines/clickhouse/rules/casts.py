@@ -13,7 +13,7 @@ from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant
-from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING, spelled
 
@@ -319,4 +319,4 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     },
 }
 
-MEANING = Meaning(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})
+MEANING = RuleSet(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})

@@ -13,7 +13,7 @@ from cordwood.engines.clickhouse.rules.words import (
 from cordwood.sql.bigquery.translating import names_twice, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing.datatypes import STRING
 
 
@@ -109,7 +109,7 @@ def _initcap(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.ToCodePoints: _code_points,
         exp.CodePointsToString: _from_code_points,

@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.rules.words import IS_NONE, once
 from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment, holes
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
@@ -184,7 +184,7 @@ def _is(node: exp.Expr) -> exp.Expr:
     return fragment("({0} IS NULL)", node.this)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         **dict.fromkeys(COMPARISONS, _compared),
         **dict.fromkeys((exp.And, exp.Or), _and),

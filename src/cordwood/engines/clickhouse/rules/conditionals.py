@@ -9,7 +9,7 @@ from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, quoted_constant
-from cordwood.sql.lowering import RAISED, Meaning, is_safe
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
 _CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT)
@@ -102,8 +102,8 @@ def _error(node: exp.Expr) -> exp.Expr:
 _UNTOLD = "ERROR, with a sentence that is worked out and cannot be told"
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif},
-    named={"ERROR": _error},
-    first={exp.Coalesce: _in_turn},
+    by_name={"ERROR": _error},
+    before_children={exp.Coalesce: _in_turn},
 )

@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.json_values import arguments
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import path_steps, path_value
 from cordwood.sql.operations import PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.typing import kind_of
@@ -39,4 +39,4 @@ def _is_record(node: exp.Expr) -> exp.Expr:
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
 
-MEANING = Meaning(operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record})
+MEANING = RuleSet(operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record})

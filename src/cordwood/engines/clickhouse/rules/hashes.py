@@ -6,7 +6,7 @@ from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.engines.clickhouse.rules.words import guarded, once
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 
 
 def _plain(template: str) -> Rule:
@@ -43,7 +43,7 @@ def _uuid(node: exp.Expr) -> exp.Expr:
     return fragment("toString(generateUUIDv4())")
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.MD5: _plain("lower(hex(MD5({0})))"),
         exp.MD5Digest: _plain("toString(MD5({0}))"),

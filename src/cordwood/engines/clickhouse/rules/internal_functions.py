@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.nodes import internal_function
 
 
@@ -91,4 +91,4 @@ _RULES: Final[dict[str, Rule]] = {
     "json_items": _json("JSONExtractArrayRaw"),
 }
 
-MEANING = Meaning(named={internal_function(name).upper(): rule for name, rule in _RULES.items()})
+MEANING = RuleSet(by_name={internal_function(name).upper(): rule for name, rule in _RULES.items()})

@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.words import cast
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import MICROSECONDS, interval_parts, unit_of
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import kind_of
 
 
@@ -82,7 +82,7 @@ def _gap(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     return fragment(f"tuple(toInt64(0), toInt64(0), {gap})", left, right)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Interval: _interval,
         exp.MakeInterval: _make_interval,

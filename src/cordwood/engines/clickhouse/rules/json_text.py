@@ -12,7 +12,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import said, stringifies_wide
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
 
 SHORT: Final = (
@@ -115,4 +115,4 @@ def _to_json(node: exp.Expr) -> exp.Expr:
 # The types whose JSON has several lines when it is indented.
 _NESTED: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
-MEANING = Meaning(nodes={exp.JSONFormat: _to_json})
+MEANING = RuleSet(nodes={exp.JSONFormat: _to_json})

@@ -14,7 +14,7 @@ from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known,
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -246,7 +246,7 @@ def _no(name: str) -> Rule:
     return lambda node: unsupported(node, name)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.JSONSet: _no("JSON_SET"),
         exp.JSONRemove: _no("JSON_REMOVE"),
@@ -268,5 +268,5 @@ MEANING = Meaning(
         exp.JSONArray: _array,
         exp.JSONObject: _object,
     },
-    named={"LAX_STRING": _lax(_LAX_STRING)},
+    by_name={"LAX_STRING": _lax(_LAX_STRING)},
 )

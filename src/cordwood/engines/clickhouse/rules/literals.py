@@ -5,15 +5,15 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT, constant, is_whole
+from cordwood.sql.constants import CONSTANT, constant, is_integer_literal
 from cordwood.sql.fragment import data_part, fragment, text_part
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 
 
 def _literal(node: exp.Expr) -> exp.Expr:
     if node.is_string:
         lowered = text_part(str(node.this))
-    elif is_whole(node):
+    elif is_integer_literal(node):
         lowered = _whole(node)
     else:
         lowered = fragment("toFloat64({0})", copied(node))
@@ -53,4 +53,4 @@ def _raw(node: exp.Expr) -> exp.Expr:
     return _literal(exp.Literal.string(str(node.this)))
 
 
-MEANING = Meaning(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})
+MEANING = RuleSet(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})

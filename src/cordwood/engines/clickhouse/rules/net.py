@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.words import guarded, null_of, once
 from cordwood.sql.bigquery.net import named, without_list
 from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import text_part
-from cordwood.sql.lowering import Meaning, Rule, mark_safe
+from cordwood.sql.lowering import Rule, RuleSet, mark_safe
 from cordwood.sql.typing.datatypes import BYTES
 
 
@@ -79,9 +79,9 @@ def _host(node: exp.Expr) -> exp.Expr:
     return once(body, as_text(node.expressions[0]), texts=[text_part(_URL), text_part(_BARE)])
 
 
-MEANING = Meaning(
-    first={exp.NetFunc: named},
-    named={
+MEANING = RuleSet(
+    before_children={exp.NetFunc: named},
+    by_name={
         "NET.IP_FROM_STRING": _from_string,
         "NET.SAFE_IP_FROM_STRING": _safely(_from_string),
         "NET.IP_TO_STRING": _to_string,

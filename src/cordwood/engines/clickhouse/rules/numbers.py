@@ -9,7 +9,7 @@ from cordwood.sql.bigquery.numerals import NUMERAL
 from cordwood.sql.bigquery.rounding import rounds_to_even
 from cordwood.sql.constants import constant_int, is_null
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -187,7 +187,7 @@ def _parsed(digits: int) -> Rule:
     return rule
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.ParseNumeric: _parsed(9),
         exp.ParseBignumeric: _parsed(38),

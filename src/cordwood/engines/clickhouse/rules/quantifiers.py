@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Datatype
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.typing import datatype_of, typed_as
 
 # The internal operation of an array, the name of an element, and the condition.
@@ -76,4 +76,4 @@ def _exists_in(node: exp.Expr) -> exp.Expr:
     return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, asked)
 
 
-MEANING = Meaning(first={exp.Exists: _exists}, named={EXISTS_IN.upper(): _exists_in})
+MEANING = RuleSet(before_children={exp.Exists: _exists}, by_name={EXISTS_IN.upper(): _exists_in})

@@ -11,7 +11,7 @@ from cordwood.model.datatype import NUMBERS, Kind
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, quantiles_of
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -113,7 +113,7 @@ def _note_share(node: exp.Expr) -> exp.Expr:
     return node
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.ApproxQuantiles: _quantiles,
         exp.ApproxTopK: _top_count,
@@ -121,5 +121,5 @@ MEANING = Meaning(
         exp.PercentileCont: _percentile("quantileExactInclusive"),
         exp.PercentileDisc: _percentile("disc"),
     },
-    first={exp.PercentileCont: _note_share},
+    before_children={exp.PercentileCont: _note_share},
 )

@@ -5,7 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import event_text, with_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import (
     RedactedEvent,
     RedactedEventText,
@@ -48,7 +48,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
     return with_operation(made, RedactionCall(looked))
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     operations={
         RedactedText: _text,
         RedactedEventText: _event_text,

@@ -19,7 +19,7 @@ from cordwood.sql.bigquery.patterns import (
 )
 from cordwood.sql.constants import CONSTANT, constant_int, constant_text
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, Meaning, is_safe, name_of, place_of, unsupported
+from cordwood.sql.lowering import RAISED, RuleSet, function_name, is_safe, span_in_text, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
 
@@ -34,7 +34,7 @@ def _refuse(node: exp.Expr) -> bool:
     if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_groups(spelled) > 1:
         if is_safe(node):
             return True
-        raise QueryValue(_ONE_GROUP, span=place_of(node))
+        raise QueryValue(_ONE_GROUP, span=span_in_text(node))
     return is_safe(node) and is_broken(spelled)
 
 
@@ -42,7 +42,7 @@ def _refuse_empty(node: exp.Expr) -> None:
     """Refuse patterns with empty matches, which ClickHouse finds differently from RE2, or not at all."""
     spelled = constant_text(node.expression)
     if may_be_empty("." if spelled is None else spelled):
-        unsupported(node, f"A pattern of {name_of(node)} that may match the empty text")
+        unsupported(node, f"A pattern of {function_name(node)} that may match the empty text")
 
 
 def _pattern(node: exp.Expr) -> exp.Expr:
@@ -121,7 +121,7 @@ def _or_none(node: exp.Expr, group: str) -> str:
     if spelled is None or not group_is_optional(spelled):
         return group
     if group_may_be_empty(spelled):
-        unsupported(node, f"A group of {name_of(node)} that may be empty and may take no part")
+        unsupported(node, f"A group of {function_name(node)} that may be empty and may take no part")
     return f"nullIf({group}, '')"
 
 
@@ -186,7 +186,7 @@ def _place(node: exp.Expr) -> exp.Expr:
     return once(guarded(node, guard, _POSITIVE, body), value, pattern, position, occurrence, option)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.RegexpLike: _matches,
         exp.RegexpExtract: _extract,

@@ -17,7 +17,7 @@ from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, name_part
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import conditions, joined_relations, swap
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import BOOL, FLOAT64, common
@@ -401,8 +401,8 @@ def _event_as(node: exp.Expr) -> exp.Expr:
     return read_as(value, Kind(constant_text(kind) or Kind.STRING))
 
 
-MEANING = Meaning(
-    named={EVENT_AS.upper(): _event_as, _ANY_KEY.upper(): _any_key},
+MEANING = RuleSet(
+    by_name={EVENT_AS.upper(): _event_as, _ANY_KEY.upper(): _any_key},
     nodes={
         exp.CTE: _cte,
         exp.Unnest: _unnest,
@@ -410,7 +410,7 @@ MEANING = Meaning(
         exp.Alias: _alias,
         exp.Select: _select,
     },
-    first={
+    before_children={
         **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
         exp.Select: _with_names,
         exp.Join: _with_key,

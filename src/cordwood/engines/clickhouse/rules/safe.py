@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.sql.lowering import Meaning, mark_safe
+from cordwood.sql.lowering import RuleSet, mark_safe
 from cordwood.sql.typing import inherit
 
 
@@ -17,4 +17,4 @@ def _safe(node: exp.Expr) -> exp.Expr:
     return inherit(inner, node)
 
 
-MEANING = Meaning(first={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})
+MEANING = RuleSet(before_children={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})

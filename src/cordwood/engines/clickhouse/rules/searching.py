@@ -9,7 +9,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.searching import as_written
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
 
@@ -42,4 +42,4 @@ def _any(found: exp.Expr) -> exp.Expr:
     return once("if(has(@a, true), true, if(arrayExists(_x -> isNull(_x), @a), NULL, false))", found)
 
 
-MEANING = Meaning(first={exp.Contains: as_written}, nodes={exp.Contains: _contains})
+MEANING = RuleSet(before_children={exp.Contains: as_written}, nodes={exp.Contains: _contains})

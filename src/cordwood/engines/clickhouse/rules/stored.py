@@ -11,7 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.event import written_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
 from cordwood.sql.fragment import fragment, name_part, text_part
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import Operation, operation_node, operation_of
 from cordwood.sql.typing import inherit, kind_of
 
@@ -96,4 +96,4 @@ def group_by_texts(select: exp.Expr) -> None:
             key.replace(text)
 
 
-MEANING = Meaning(operations={Stored: _stored, EventOf: _event_of})
+MEANING = RuleSet(operations={Stored: _stored, EventOf: _event_of})

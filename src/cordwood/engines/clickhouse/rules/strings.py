@@ -12,7 +12,7 @@ from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Meaning, Rule, name_of, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -214,7 +214,7 @@ def _normalize(node: exp.Expr) -> exp.Expr:
         "NFKD": "normalizeUTF8NFKD",
     }.get(form)
     if name is None:
-        unsupported(node, f"The form {form} of {name_of(node)}")
+        unsupported(node, f"The form {form} of {function_name(node)}")
     value = as_text(node.this)
     return fragment(f"{name}(lowerUTF8({{0}}))" if node.args.get("is_casefold") else f"{name}({{0}})", value)
 
@@ -298,7 +298,7 @@ def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
     return fragment(folded, value, inner)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Length: _length,
         exp.ByteLength: _byte_length,
@@ -325,5 +325,5 @@ MEANING = Meaning(
         exp.Collate: _collate,
         exp.Like: _like,
     },
-    first=FOLDED,
+    before_children=FOLDED,
 )

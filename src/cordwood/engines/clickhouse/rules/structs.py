@@ -11,7 +11,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import struct_of
 from cordwood.sql.typing.scopes import field_of
@@ -112,6 +112,7 @@ def _place(datatype: Datatype | None, name: str) -> exp.Expr:
     return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
 
 
-MEANING = Meaning(
-    nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field}, first={exp.Array: _before}
+MEANING = RuleSet(
+    nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field},
+    before_children={exp.Array: _before},
 )

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.with_wrapping import as_relation
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 
 # The parents of a query that use its rows and not its value.
 _OF_ROWS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
@@ -63,4 +63,4 @@ def _bracketed(node: exp.Expr) -> exp.Expr:
     return node
 
 
-MEANING = Meaning(nodes={exp.Subquery: _bracketed})
+MEANING = RuleSet(nodes={exp.Subquery: _bracketed})

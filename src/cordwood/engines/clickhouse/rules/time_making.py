@@ -16,7 +16,7 @@ from cordwood.engines.clickhouse.rules.words import (
 from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment, quoted_constant
-from cordwood.sql.lowering import RAISED, Meaning, Rule, unsupported
+from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
 from cordwood.sql.operations import Interval, operation_of
 from cordwood.sql.typing import inherit, kind_of
 
@@ -182,7 +182,7 @@ _STEPS: Final = (
 )
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _timestamp),
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
@@ -204,5 +204,5 @@ MEANING = Meaning(
         exp.GenerateDateArray: _series(Kind.DATE),
         exp.GenerateTimestampArray: _series(Kind.TIMESTAMP),
     },
-    named={"TIMESTAMP_BUCKET": _bucket, "DATETIME_BUCKET": _bucket, "DATE_BUCKET": _bucket},
+    by_name={"TIMESTAMP_BUCKET": _bucket, "DATETIME_BUCKET": _bucket, "DATE_BUCKET": _bucket},
 )

@@ -22,7 +22,7 @@ from cordwood.sql.bigquery.time_elements import (
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import kind_of
 
 # @a is the wall clock to print, @b the same time in UTC.
@@ -188,4 +188,4 @@ def _cast_piece(element: str | None, text: str) -> Said | str:
     return f"{case or ''}({said})"
 
 
-MEANING = Meaning(nodes={exp.TimeToStr: _format}, first={exp.TimeToStr: _unwrap})
+MEANING = RuleSet(nodes={exp.TimeToStr: _format}, before_children={exp.TimeToStr: _unwrap})

@@ -20,7 +20,7 @@ from cordwood.sql.bigquery.units import (
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.operations import Interval
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
@@ -268,7 +268,7 @@ def _wall_of(value: exp.Expr) -> exp.Expr:
     return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else clock(value)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), with_known_unit(_shift_by("+"))),
         **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), with_known_unit(_shift_by("-"))),

@@ -11,15 +11,15 @@ from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import kind_of
-from cordwood.sql.windowed import spread
+from cordwood.sql.windowed import distribute_window
 
 
 def _window(node: exp.Expr) -> exp.Expr:
     wrap = node.this.meta_get("wrap")
     if wrap is None:
-        return spread(node)
+        return distribute_window(node)
     template, parts = wrap
     # A copy, because a node cannot be part of its own replacement.
     return fragment(template, copied(node), *parts)
@@ -86,7 +86,7 @@ def _distance(bound: object) -> int | None:
     return constant_int(bound) if isinstance(bound, exp.Expr) else None
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.WindowSpec: _frame,
         exp.Window: _window,

@@ -10,9 +10,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.plan_size import MOST_POINTS, plan_of
+from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 
-_LARGE: Final = MOST_POINTS // 5
+_LARGE: Final = MAX_POINTS // 5
 
 
 def share(tree: exp.Expr) -> None:
@@ -21,13 +21,13 @@ def share(tree: exp.Expr) -> None:
     First those that are read several times, except filters; then filters; then all.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
-    if not ctes or plan_of(tree).size.total <= _LARGE:
+    if not ctes or measure_plan(tree).size.total <= _LARGE:
         return
     uses = Counter(table.name for table in tree.find_all(exp.Table))
     filters = {id(cte) for cte in ctes if cte.args.get("materialized") is False}
     shared = [cte for cte in ctes if uses[cte.alias] > 1]
     for some in ([cte for cte in shared if id(cte) not in filters], shared, ctes):
-        if plan_of(tree).size.total <= _LARGE:
+        if measure_plan(tree).size.total <= _LARGE:
             return
         for cte in some:
             cte.set("materialized", True)  # noqa: FBT003 - an argument of the node

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.query.scan_source import Manner, Read, Source, tabl
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.grouping import grouping_keys, selected
-from cordwood.sql.budget import look
+from cordwood.sql.budget import check_time
 from cordwood.sql.fragment import parts_of
 from cordwood.sql.nodes import KINDS, joined_relations
 from cordwood.sql.operations import AsText, PathRead, RecordTest, find_operations, has_operation, operation_of
@@ -149,7 +149,7 @@ def _move_path(node: exp.Expr, work: _Reach) -> None:
 
 def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> None:
     """Replace the node by a column of the value's relation, if the relation can provide one."""
-    look()
+    check_time()
     found = _path_of(value)
     select = node.find_ancestor(exp.Select)
     if found is None or select is None:

@@ -6,7 +6,7 @@ from functools import cached_property
 import msgspec
 from sqlglot import exp
 
-from cordwood.sql.budget import look
+from cordwood.sql.budget import check_time
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Readings:
 
     def only_reading(self, select: exp.Select) -> exp.Expr | None:
         """Return the only relation through which a sub-query is read; None if there are several."""
-        look()
+        check_time()
         holder = select.parent
         if isinstance(holder, exp.Subquery):
             return holder

@@ -37,7 +37,7 @@ from cordwood.engines.duckdb.rules import (
     times,
     windows,
 )
-from cordwood.sql.lowering import Rules, joined
+from cordwood.sql.lowering import Rules, merge_rule_sets
 
 _MEANINGS: Final = (
     aggregates,
@@ -75,4 +75,4 @@ _MEANINGS: Final = (
     windows,
 )
 
-RULES: Final[Rules] = joined(module.MEANING for module in _MEANINGS)
+RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _MEANINGS)

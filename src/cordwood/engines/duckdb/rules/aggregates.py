@@ -11,10 +11,10 @@ from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, ha
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
-from cordwood.sql.windowed import by_several
+from cordwood.sql.windowed import combine_aggregates
 
 # The meta key of a sum of events' values, which is answered as an integer if it is one.
 EVENT_NUMBER: Final = "event_number"
@@ -43,7 +43,7 @@ def _array_agg(node: exp.Expr) -> exp.Expr:
     if argument.ignore_nulls and has_window(node):
         # DuckDB accepts no OVER after a FILTER inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
-        return by_several(present, _listed(argument, skip_nulls=False))
+        return combine_aggregates(present, _listed(argument, skip_nulls=False))
     return _listed(argument, skip_nulls=bool(argument.ignore_nulls))
 
 
@@ -124,7 +124,9 @@ def _avg(node: exp.Expr) -> exp.Expr:
     if kind not in EXACT:
         return fragment(_of("avg", argument), value)
     total, count = (fragment(_of(name, argument), copied(value)) for name in ("sum", "count"))
-    return by_several(_exact_average("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count)
+    return combine_aggregates(
+        _exact_average("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count
+    )
 
 
 def _exact_average(decimal: str) -> str:
@@ -174,7 +176,7 @@ def _extremum(name: str) -> Rule:
         if kind_of(argument.value) is Kind.FLOAT64 and name == "min":
             any_nan = fragment("bool_or(isnan({0}))", copied(argument.value))
             least = fragment("min({0})", argument.value)
-            return by_several("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, least)
+            return combine_aggregates("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, least)
         return fragment(f"{name}({{0}})", argument.value)
 
     return rule
@@ -185,7 +187,7 @@ def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
     counts = (fragment("count({0})", copied(each)) for each in (numbers, texts))
     ends = (fragment(f"{name}({{0}})", each) for each in (numbers, texts))
     template = f"CASE WHEN {{0}} = {{1}} THEN {event_number('{2}')} ELSE ({{3}})::VARIANT END"
-    return by_several(template, *counts, *ends)
+    return combine_aggregates(template, *counts, *ends)
 
 
 def event_number(number: str) -> str:
@@ -207,7 +209,7 @@ def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
         return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment(f"{name}({{0}})", key)
     known = fragment(f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", copied(key), copied(value))
-    return by_several(
+    return combine_aggregates(
         "CASE WHEN {0} = {1} THEN {2} END", extreme, known, fragment(f"arg_{name}({{0}}, {{1}})", value, copied(key))
     )
 
@@ -257,17 +259,17 @@ def _population(name: str) -> Rule:
 
 def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
     """Return NaN for a single value that is not finite, where DuckDB returns zero."""
-    return by_several("({0} + 0 * {1})", called, one)
+    return combine_aggregates("({0} + 0 * {1})", called, one)
 
 
 def _correlation(node: exp.Expr) -> exp.Expr:
     """Lower CORR: fewer than two pairs give NULL, where DuckDB returns NaN."""
     pair = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
     count = fragment("regr_count({0}, {1})", *(copied(side) for side in pair))
-    return by_several("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
+    return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.ArrayAgg: _array_agg,
         exp.ArrayConcatAgg: _array_concat_agg,

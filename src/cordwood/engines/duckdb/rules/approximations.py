@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import argument_of, quantiles_of
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import kind_of
 
 
@@ -100,7 +100,7 @@ def _share(node: exp.Expr) -> exp.Expr:
     return fragment(format(Decimal(repr(known)), "f")) if isinstance(known, float) else node
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.ApproxDistinct: _distinct_count,
         exp.ApproxQuantiles: _quantiles,

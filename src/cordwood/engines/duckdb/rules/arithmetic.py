@@ -7,7 +7,7 @@ from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.overflow import OverflowCheck, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
@@ -143,7 +143,7 @@ def _checked(node: exp.Expr) -> exp.Expr:
     return fragment(f"CASE WHEN isinf({{0}}){finite} THEN {bad} ELSE {{0}} END", result, *numbers)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Div: _division,
         exp.SafeDivide: _safe_division,
@@ -161,7 +161,7 @@ MEANING = Meaning(
         exp.BitwiseRightShift: _shift_right,
         exp.Neg: _negation,
     },
-    named={"IEEE_DIVIDE": _ieee_division},
+    by_name={"IEEE_DIVIDE": _ieee_division},
     operations={OverflowCheck: _checked},
-    first=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
+    before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
 )

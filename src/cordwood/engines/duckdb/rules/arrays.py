@@ -14,7 +14,7 @@ from cordwood.sql.bigquery.boundaries import are_in_order
 from cordwood.sql.bigquery.made_values import MOST_ELEMENTS, most_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING
 
@@ -190,7 +190,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     return once(body, node.this, node.expression)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Bracket: _subscript,
         exp.ArraySize: _size,
@@ -203,5 +203,5 @@ MEANING = Meaning(
         exp.GenerateSeries: _series,
         exp.RangeBucket: _bucket,
     },
-    named={"ARRAY_IS_DISTINCT": _is_distinct},
+    by_name={"ARRAY_IS_DISTINCT": _is_distinct},
 )

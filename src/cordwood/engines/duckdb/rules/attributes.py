@@ -6,10 +6,10 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.words import once, variant_text
 from cordwood.model.shape import ValueKind
-from cordwood.sql.attribute_levels import MOST_CHARACTERS, expanded
+from cordwood.sql.attribute_levels import MAX_CHARACTERS, expand_levels
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import KINDS, internal_function
 
 _WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
@@ -67,8 +67,8 @@ def _all(node: exp.Expr, each: str) -> exp.Expr:
         " lambda e: NOT list_contains(list_transform(_t.top, lambda o: o.k), e.k))"
     )
     both = f"list_transform([struct_pack(top := {top}, m := _j.m)], lambda _t: list_concat(_t.top, {lifted}))[1]"
-    is_small = f"strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0) <= {MOST_CHARACTERS}"
-    apart = f"CASE WHEN {is_small} THEN {expanded('_b', constant_int(levels) or 0, _level, _REPEATED)} ELSE _b END"
+    is_small = f"strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0) <= {MAX_CHARACTERS}"
+    apart = f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _level, _REPEATED)} ELSE _b END"
     shown = f"list_transform(list_filter({apart}, lambda e: e.v <> 'null'), lambda e: {each})"
     made = f"list_transform([{both}], lambda _b: {shown})[1]"
     documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
@@ -95,8 +95,8 @@ def _json_text(node: exp.Expr) -> exp.Expr:
     return fragment("({0}::JSON)::VARCHAR", node.expressions[0])
 
 
-MEANING = Meaning(
-    named={
+MEANING = RuleSet(
+    by_name={
         internal_function("json_text").upper(): _json_text,
         internal_function("attribute").upper(): _attribute,
         internal_function("attribute_scalar").upper(): _scalar,

@@ -17,7 +17,7 @@ from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.bigquery.numerals import NUMERAL
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Meaning, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.nodes import KINDS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING, spelled
@@ -305,7 +305,7 @@ def _parse_number(node: exp.Expr) -> exp.Expr:
     return attempt(node, body, read_as(node.this, Kind.STRING), texts=[text_part(NUMERAL)])
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Cast: _cast,
         exp.TryCast: _safe_cast,

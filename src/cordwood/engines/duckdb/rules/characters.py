@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.words import fail, few_characters, once
 from cordwood.sql.bigquery.translating import DUPLICATE, names_twice, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, name_of, unsupported
+from cordwood.sql.lowering import RuleSet, function_name, unsupported
 
 
 def _code_points(node: exp.Expr) -> exp.Expr:
@@ -82,7 +82,7 @@ def _normalize(node: exp.Expr) -> exp.Expr:
     form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
     value = as_text(node.this)
     if form != "NFC":
-        unsupported(node, f"The form {form} of {name_of(node)}")
+        unsupported(node, f"The form {form} of {function_name(node)}")
     return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
 
 
@@ -137,7 +137,7 @@ def _soundex(node: exp.Expr) -> exp.Expr:
     return unsupported(node, "SOUNDEX")
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.ToCodePoints: _code_points,
         exp.CodePointsToString: _from_code_points,

@@ -6,7 +6,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import type_part
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common
 
@@ -185,7 +185,7 @@ def _is(node: exp.Expr) -> exp.Expr:
     return _truth(node) if isinstance(node.expression, exp.Boolean) else node
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compared),
         **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _compared),

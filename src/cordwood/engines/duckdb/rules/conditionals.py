@@ -7,7 +7,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, quoted_constant
-from cordwood.sql.lowering import RAISED, Meaning, is_safe
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -70,6 +70,6 @@ def _error(node: exp.Expr) -> exp.Expr:
     return fragment(f"error({quoted_constant(RAISED)} || {{0}})", node.expressions[0])
 
 
-MEANING = Meaning(
-    nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif}, named={"ERROR": _error}
+MEANING = RuleSet(
+    nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif}, by_name={"ERROR": _error}
 )

@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, name_part, text_part
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import KINDS, path_steps, path_value
 from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.typing import kind_of, typed_as
@@ -84,7 +84,7 @@ def _is_asked_for(node: exp.Expr) -> bool:
     return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={exp.Parameter: _slot, exp.Alias: _projected},
     operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record},
 )

@@ -26,7 +26,7 @@ from cordwood.sql.bigquery.formats import (
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
+from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -56,7 +56,7 @@ def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
 def _wrong(node: exp.Expr, message: str) -> exp.Expr:
     if is_safe(node):
         return fragment("NULL::VARCHAR")
-    raise QueryValue(message, span=place_of(node))
+    raise QueryValue(message, span=span_in_text(node))
 
 
 def _one(node: exp.Expr, field: Field) -> exp.Expr:
@@ -197,4 +197,4 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     return fragment("coalesce({0}, 'NULL')", told)
 
 
-MEANING = Meaning(nodes={exp.Format: _format}, first={exp.Format: unwrapped_null})
+MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrapped_null})

@@ -12,7 +12,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.fingerprints import farm_fingerprint
 from cordwood.sql.constants import constant_bytes, constant_int, is_null
 from cordwood.sql.fragment import data_part, fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
 
@@ -107,7 +107,7 @@ def _sha512(node: exp.Expr) -> exp.Expr:
     return _known(lambda data: sha512(data).digest())(node) if constant_int(node.args.get("length")) == 512 else node
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.MD5Digest: _digest("md5"),
         exp.SHA1Digest: _digest("sha1"),
@@ -122,7 +122,7 @@ MEANING = Meaning(
         exp.FromBase32: _from_base32,
         exp.FarmFingerprint: _no("FARM_FINGERPRINT"),
     },
-    first={
+    before_children={
         exp.SHA2Digest: _sha512,
         exp.FarmFingerprint: _known(farm_fingerprint),
     },

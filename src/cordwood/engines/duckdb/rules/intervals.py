@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.words import in_calendar, instant, naive, onc
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import interval_parts, unit_of
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.typing import kind_of
 
 _MONTHS: Final = "(date_part('year', @a) * 12 + date_part('month', @a))"
@@ -93,7 +93,7 @@ def _movable(side: exp.Expr) -> exp.Expr:
     return naive(side) if kind_of(side) is Kind.TIMESTAMP else side
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Interval: _interval,
         exp.MakeInterval: _make_interval,

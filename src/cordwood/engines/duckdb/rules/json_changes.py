@@ -11,7 +11,7 @@ from cordwood.sql.bigquery.json_documents import said
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import text_part
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 
 _CREATES: Final = "create_if_missing"
 
@@ -80,4 +80,4 @@ def _said(option: exp.Expr | None) -> object:
     return None if option is None else said(option)
 
 
-MEANING = Meaning(nodes={exp.JSONSet: _set, exp.JSONRemove: _remove, exp.JSONStripNulls: _strip_nulls})
+MEANING = RuleSet(nodes={exp.JSONSet: _set, exp.JSONRemove: _remove, exp.JSONStripNulls: _strip_nulls})

@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import said, stringifies_wide
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import datatype_of
 
 _FLOAT: Final = (
@@ -123,4 +123,4 @@ def _to_json(node: exp.Expr) -> exp.Expr:
     return written
 
 
-MEANING = Meaning(nodes={exp.JSONFormat: _to_json})
+MEANING = RuleSet(nodes={exp.JSONFormat: _to_json})

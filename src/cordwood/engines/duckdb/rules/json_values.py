@@ -13,7 +13,7 @@ from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known,
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes
-from cordwood.sql.lowering import Meaning, Rule, is_safe, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, is_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -249,7 +249,7 @@ def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     return once(f"CASE WHEN {wrong} THEN {bad} ELSE ('{{' || {pairs} || '}}')::JSON END", keys, texts)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.JSONExtract: _query,
         exp.JSONExtractScalar: _value,
@@ -268,5 +268,5 @@ MEANING = Meaning(
         exp.JSONArray: _array,
         exp.JSONObject: _object,
     },
-    named={"LAX_STRING": _lax(_LAX_STRING)},
+    by_name={"LAX_STRING": _lax(_LAX_STRING)},
 )

@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
 from cordwood.sql.constants import constant_text, is_null
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 
 
 def _collate(node: exp.Expr) -> exp.Expr:
@@ -68,4 +68,4 @@ def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
     return fragment("(SELECT {0} FROM {1})", fragment(found), fragment(matched, value, inner))
 
 
-MEANING = Meaning(nodes={exp.Collate: _collate, exp.Like: _like})
+MEANING = RuleSet(nodes={exp.Collate: _collate, exp.Like: _like})

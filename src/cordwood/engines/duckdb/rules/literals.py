@@ -4,15 +4,17 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.constants import CONSTANT, constant, is_whole
+from cordwood.sql.constants import CONSTANT, constant, is_integer_literal
 from cordwood.sql.fragment import data_part, fragment, text_part
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 
 _INT32: Final = 2**31
 
 
 def _literal(node: exp.Expr) -> exp.Expr:
-    lowered = text_part(str(node.this)) if node.is_string else _whole(node) if is_whole(node) else _fraction(node)
+    lowered = (
+        text_part(str(node.this)) if node.is_string else _whole(node) if is_integer_literal(node) else _fraction(node)
+    )
     if not isinstance(lowered, exp.Literal):
         lowered.meta[CONSTANT] = constant(node)
     return lowered
@@ -61,4 +63,4 @@ def _raw(node: exp.Expr) -> exp.Expr:
     return _literal(exp.Literal.string(str(node.this)))
 
 
-MEANING = Meaning(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})
+MEANING = RuleSet(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})

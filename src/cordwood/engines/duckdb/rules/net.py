@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.sql.bigquery.net import named, without_list
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Rule, RuleSet
 
 _V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3,3}')"
 _V4_HEX: Final = (
@@ -102,9 +102,9 @@ def _host(node: exp.Expr) -> exp.Expr:
     return attempt(node, body, as_text(node.expressions[0]))
 
 
-MEANING = Meaning(
-    first={exp.NetFunc: named},
-    named={
+MEANING = RuleSet(
+    before_children={exp.NetFunc: named},
+    by_name={
         "NET.IP_FROM_STRING": _from_string(safe=False),
         "NET.SAFE_IP_FROM_STRING": _from_string(safe=True),
         "NET.IP_TO_STRING": _to_string,

@@ -8,7 +8,7 @@ from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.rounding import rounds_to_even
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import kind_of
 
 
@@ -155,7 +155,7 @@ def _reciprocal(template: str) -> Rule:
     return rule
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Exp: _finite("exp(@a)", "EXP"),
         exp.Cosh: _finite("cosh(@a)", "COSH"),

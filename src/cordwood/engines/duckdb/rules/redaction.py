@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.words import variant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import (
     AsEventValue,
     RedactedEvent,
@@ -57,7 +57,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     operations={
         RedactedText: _text,
         RedactedEventText: _event_text,

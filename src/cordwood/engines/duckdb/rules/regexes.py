@@ -11,7 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_broken
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, is_safe, place_of, unsupported
+from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
 from cordwood.sql.operations import RegexMatch
 from cordwood.sql.typing import kind_of
 
@@ -52,7 +52,7 @@ def _one_group_at_most(node: exp.Expr) -> bool:
     raise QueryValue(
         _ONE_GROUP,
         hint="Write (?:…) for groups that are only to hold together.",
-        span=place_of(node),
+        span=span_in_text(node),
     )
 
 
@@ -164,7 +164,7 @@ def _text_before(rest: str, whole: str, count: str) -> str:
     return f"({folded}).began"
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.RegexpLike: _matches,
         exp.RegexpExtract: _extract,

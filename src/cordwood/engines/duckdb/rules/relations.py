@@ -7,7 +7,7 @@ from cordwood.engines.duckdb.rules.words import type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, name_part
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.typing import datatype_of, typed_as
 
 
@@ -108,8 +108,8 @@ def _say_with(column: exp.Expr, relation: str) -> None:
     column.replace(typed_as(said, datatype_of(column)))
 
 
-MEANING = Meaning(
-    first={exp.Select: _own_aggregates},
+MEANING = RuleSet(
+    before_children={exp.Select: _own_aggregates},
     nodes={
         exp.Unnest: _unnest,
         exp.Join: _join,

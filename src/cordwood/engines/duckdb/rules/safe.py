@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.sql.fragment import fragment, is_fragment
-from cordwood.sql.lowering import Meaning, mark_safe
+from cordwood.sql.lowering import RuleSet, mark_safe
 from cordwood.sql.templates import is_volatile
 from cordwood.sql.typing import inherit
 
@@ -27,4 +27,4 @@ def _can_be_tried(node: exp.Expr) -> bool:
     return True
 
 
-MEANING = Meaning(first={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})
+MEANING = RuleSet(before_children={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})

@@ -11,7 +11,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.searching import as_written
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning
+from cordwood.sql.lowering import RuleSet
 from cordwood.sql.typing import datatype_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
 
@@ -54,4 +54,4 @@ def _any(found: exp.Expr) -> exp.Expr:
     return once("CASE WHEN list_contains(@a, true) THEN true WHEN list_count(@a) = len(@a) THEN false END", found)
 
 
-MEANING = Meaning(first={exp.Contains: as_written}, nodes={exp.Contains: _contains})
+MEANING = RuleSet(before_children={exp.Contains: as_written}, nodes={exp.Contains: _contains})

@@ -12,7 +12,7 @@ from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.operations import TextPosition
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -283,7 +283,7 @@ def _cased(name: str) -> Rule:
     return rule
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Length: _length,
         exp.ByteLength: _byte_length,
@@ -304,5 +304,5 @@ MEANING = Meaning(
         exp.Upper: _cased("upper"),
         exp.Lower: _cased("lower"),
     },
-    first=FOLDED,
+    before_children=FOLDED,
 )

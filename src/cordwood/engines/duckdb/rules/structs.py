@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.sql_values import engine_name
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Meaning, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.scopes import field_of
 
@@ -81,4 +81,4 @@ def _rows(node: exp.Expr) -> exp.Expr:
     return node
 
 
-MEANING = Meaning(nodes={exp.Select: _rows, exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})
+MEANING = RuleSet(nodes={exp.Select: _rows, exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})

@@ -12,7 +12,7 @@ from cordwood.sql.bigquery.units import extracted_part, week_start
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import kind_of
 
 _PARTS: Final = {
@@ -173,7 +173,7 @@ def _current(template: str) -> Rule:
     return rule
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Extract: _extract,
         exp.Timestamp: _timestamp,

@@ -13,7 +13,7 @@ from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, counted, unit
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.nodes import NOW
 from cordwood.sql.operations import Interval, operation_of
 from cordwood.sql.typing import inherit, kind_of, typed_as
@@ -257,7 +257,7 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
     return once(body, start, end, step)
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), with_known_unit(_shift("+"))),
         **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), with_known_unit(_shift("-"))),
@@ -271,5 +271,5 @@ MEANING = Meaning(
         exp.GenerateDateArray: _dates,
         exp.GenerateTimestampArray: _timestamps,
     },
-    named={"TIMESTAMP_BUCKET": _bucket, "DATETIME_BUCKET": _bucket, "DATE_BUCKET": _bucket},
+    by_name={"TIMESTAMP_BUCKET": _bucket, "DATETIME_BUCKET": _bucket, "DATE_BUCKET": _bucket},
 )

@@ -6,15 +6,15 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Meaning, Rule
+from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import kind_of
-from cordwood.sql.windowed import spread
+from cordwood.sql.windowed import distribute_window
 
 
 def _window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
     # A copy, because a node cannot be part of its own replacement.
-    return fragment(f"{{0}}::{cast}", copied(node)) if cast else spread(node)
+    return fragment(f"{{0}}::{cast}", copied(node)) if cast else distribute_window(node)
 
 
 def _value(name: str) -> Rule:
@@ -31,7 +31,7 @@ def _value(name: str) -> Rule:
     return rule
 
 
-MEANING = Meaning(
+MEANING = RuleSet(
     nodes={
         exp.Window: _window,
         exp.Filter: _window,
