@@ -11,10 +11,10 @@ from cordwood.lql.compile import compile_lql, explain_lql
 from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql import compile as bigquery
-from cordwood.sql.offered import SubQuery
 from cordwood.sql.program import Program
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
+from cordwood.sql.sub_query_schema import SubQuery
 from cordwood.sql.target import Target
 
 Shapes = Mapping[str, Shape]

@@ -31,7 +31,7 @@ def compile_clickhouse(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
-    records = RecordShapes(redaction.shown(shapes) if redaction else shapes)
+    records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compiling():
         tree = translate(program, text, records)
         parsed = Parsed(tree, text)

@@ -6,8 +6,8 @@ from typing import Final
 from cordwood.clickhouse_sql.scope import LOGS
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
-from cordwood.sql.offered import Fields, OfferedColumn, SubQuery
 from cordwood.sql.program import Program
+from cordwood.sql.sub_query_schema import Fields, SubQuery, SubQueryColumn
 
 _COLUMNS: Final = {
     "id": Kind.STRING,
@@ -23,8 +23,8 @@ _NO_ATTRIBUTES: Final = frozenset({("id",), ("timestamp",), ("event_message",), 
 
 def offered_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
     """Return the table with its columns; the fields of `log_attributes` are its keys."""
-    columns = [OfferedColumn(name, kind, {}) for name, kind in _COLUMNS.items()]
-    return SubQuery(LOGS, (*columns, OfferedColumn(_ATTRIBUTES, Kind.JSON, _keys(program, shapes))))
+    columns = [SubQueryColumn(name, kind, {}) for name, kind in _COLUMNS.items()]
+    return SubQuery(LOGS, (*columns, SubQueryColumn(_ATTRIBUTES, Kind.JSON, _keys(program, shapes))))
 
 
 def _keys(program: Program, shapes: Mapping[str, Shape]) -> Fields:

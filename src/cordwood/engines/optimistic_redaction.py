@@ -6,7 +6,7 @@ from typing import Final
 from cordwood.errors import QueryValue
 from cordwood.model.rows import Rows
 from cordwood.sql.plan import Reads
-from cordwood.sql.redaction.masking import FOUND
+from cordwood.sql.redaction.masking import MAY_NEED_REDACTION
 from cordwood.sql.stages import Statement
 
 # Whether anything had to be redacted is known only when all rows are there, so they are buffered up to this number.
@@ -41,7 +41,7 @@ def _tried(run: Run) -> Rows | None:
         return _whole(run(True))  # noqa: FBT003 - what the callback takes
     except QueryValue as fault:
         # ClickHouse omits the full stop, or appends its own message.
-        if not fault.message.startswith(FOUND.rstrip(".")):
+        if not fault.message.startswith(MAY_NEED_REDACTION.rstrip(".")):
             raise
     return None
 

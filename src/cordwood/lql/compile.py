@@ -40,7 +40,7 @@ def compile_lql(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile an LQL query, which can only read the endpoint's sub-queries."""
-    records = RecordShapes(redaction.shown(shapes) if redaction else shapes)
+    records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compiling():
         written = _written(program, text, target, records)
         statement = compile_sandbox_tree(program, lambda: Parsed(written.tree, text), target, shapes, redaction)

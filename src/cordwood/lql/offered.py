@@ -7,11 +7,11 @@ from sqlglot import exp
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.emit import outermost_select
-from cordwood.sql.offered import Fields, OfferedColumn, SubQuery
 from cordwood.sql.program import Program
 from cordwood.sql.resolve.entry import resolve_sandbox
 from cordwood.sql.scope import Lineage, lineage_of
 from cordwood.sql.stages import Parsed
+from cordwood.sql.sub_query_schema import Fields, SubQuery, SubQueryColumn
 from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
 
@@ -23,7 +23,7 @@ def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery,
     return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.sub_query_names)
 
 
-def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[OfferedColumn, ...]:
+def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[SubQueryColumn, ...]:
     table = exp.Table(this=exp.to_identifier(name, quoted=True))
     everything = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
     resolved = resolve_sandbox(program, admit(Parsed(everything, name)), target, shapes)
@@ -31,10 +31,10 @@ def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tup
     return tuple(_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
 
 
-def _column(column: exp.Expr, shapes: Shapes) -> OfferedColumn:
+def _column(column: exp.Expr, shapes: Shapes) -> SubQueryColumn:
     lineage = lineage_of(column)
     kind = None if lineage.is_event else kind_of(column)
-    return OfferedColumn(column.alias_or_name, kind, _fields(lineage, shapes))
+    return SubQueryColumn(column.alias_or_name, kind, _fields(lineage, shapes))
 
 
 def _fields(lineage: Lineage, shapes: Shapes) -> Fields:

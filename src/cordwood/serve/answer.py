@@ -41,10 +41,10 @@ from cordwood.serve.statement_cache import StatementCache, statement_key
 from cordwood.serve.visibility import Redactions, shapes_without_names, visible_shapes
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
-from cordwood.sql.dialects.run_faults import placing
-from cordwood.sql.offered import SubQuery
+from cordwood.sql.dialects.run_faults import add_fault_position
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
+from cordwood.sql.sub_query_schema import SubQuery
 
 # The engine's verdict on a regular expression longer than this is not cached.
 _SHORT_PATTERN = 256
@@ -201,7 +201,7 @@ class Answers:
 
     async def answer(self, ask: Ask) -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
-        with self._rate_limiter.query_of(ask.account), placing(_own_sql(ask)):
+        with self._rate_limiter.query_of(ask.account), add_fault_position(_own_sql(ask)):
             return await self._asked(ask)
 
     async def _asked(self, ask: Ask) -> Answer:

@@ -11,7 +11,7 @@ from cordwood.model.key import Caller
 from cordwood.model.shape import Shape
 from cordwood.serve.statement_cache import StatementCache
 from cordwood.serve.visibility import Redactions, visible_shapes
-from cordwood.sql.offered import SubQuery
+from cordwood.sql.sub_query_schema import SubQuery
 
 
 class SandboxSchema:

@@ -86,7 +86,7 @@ class StatementCache:
         for kept in variants:
             if versions in kept.holds_for:
                 return kept.statement
-        found = _holding(variants, redaction.shown(shapes) if redaction else shapes)
+        found = _holding(variants, redaction.visible_shapes(shapes) if redaction else shapes)
         if found is None:
             return None
         self._note_version(key, found, versions)

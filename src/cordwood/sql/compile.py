@@ -10,7 +10,7 @@ from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
-from cordwood.sql.dialects.slips import slips
+from cordwood.sql.dialects.likely_mistakes import find_likely_mistakes
 from cordwood.sql.emit import emit, limit_rows
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
@@ -62,7 +62,7 @@ def compile_sandbox(
     with explaining(text):
         statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction)
     columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
-    notices = slips(text, columns)
+    notices = find_likely_mistakes(text, columns)
     return msgspec.structs.replace(statement, notices=notices) if notices else statement
 
 
@@ -88,7 +88,7 @@ def compile_sandbox_tree(
 
 
 def _visible_shapes(shapes: Shapes, redaction: Redaction | None) -> Shapes:
-    return redaction.shown(shapes) if redaction else shapes
+    return redaction.visible_shapes(shapes) if redaction else shapes
 
 
 def _redact(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:

@@ -10,13 +10,18 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
-from cordwood.sql.foreign import check_dialect, normalize_tokens
-from cordwood.sql.forms import name_unnested_paths, rewrite_tokens, set_offset_kinds, strip_quantifier_parentheses
+from cordwood.sql.dialect_check import check_dialect, normalize_tokens
 from cordwood.sql.literals import check_literals, escape_doubled_quotes, join_doubled_quotes
 from cordwood.sql.pipes import copy_shared_nodes, separate_pipe_steps
 from cordwood.sql.positions import span_at
 from cordwood.sql.precedence import parenthesise_bitwise
 from cordwood.sql.stages import Parsed
+from cordwood.sql.token_rewrites import (
+    name_unnested_paths,
+    rewrite_tokens,
+    set_offset_kinds,
+    strip_quantifier_parentheses,
+)
 from cordwood.sql.with_expressions import inline_with_expressions, rewrite_with_as_struct
 
 MAX_CHARACTERS: Final = 256 * 1024

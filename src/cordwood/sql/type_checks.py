@@ -98,7 +98,8 @@ def _check_set_columns(node: exp.Expr) -> None:
         kinds = _family(left_type), _family(right_type)
         if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIMES):
             continue
-        message = f"Column {position} of the set operation has incompatible types: {_checked_kind(left_type)}, {_checked_kind(right_type)}."
+        types = f"{_checked_kind(left_type)}, {_checked_kind(right_type)}"
+        message = f"Column {position} of the set operation has incompatible types: {types}."
         raise _TypeMistakeError(node.expression, message, "Cast one side, as in CAST(x AS STRING).")
 
 

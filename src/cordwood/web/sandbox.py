@@ -6,7 +6,7 @@ from cordwood.access import require_query
 from cordwood.errors import BadParameter
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
-from cordwood.sql.offered import OfferedColumn, SubQuery
+from cordwood.sql.sub_query_schema import SubQuery, SubQueryColumn
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.credentials import account_of, presented
@@ -49,6 +49,6 @@ def _sub_query(one: SubQuery) -> dict[str, Any]:
     return {"name": one.name, "columns": [_column(column) for column in one.columns]}
 
 
-def _column(one: OfferedColumn) -> dict[str, Any]:
+def _column(one: SubQueryColumn) -> dict[str, Any]:
     fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in one.fields.items() if path]
     return {"name": one.name, "type": one.kind, "fields": fields}

@@ -8,13 +8,13 @@ from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from cordwood.sql.redaction.detection import Detection
 from tests.unit.redaction.texts import PHONES, TABLE
 
-LOOK = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
+DETECTION = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
 
 
 @pytest.mark.parametrize("text", [text for text, _ in (*TABLE, *PHONES)])
 def test_what_a_stage_finds_has_its_hint(text: str) -> None:
-    for stage in (*LOOK.stages, *LOOK.own):
+    for stage in (*DETECTION.builtin_stages, *DETECTION.operator_stages):
         finds = re.finditer(stage.pattern, text, re.ASCII)
-        if any(not any(found.group(number) for number in stage.keeps) for found in finds):
+        if any(not any(found.group(number) for number in stage.kept_groups) for found in finds):
             assert re.search(stage.hint, text, re.ASCII)
-            assert re.search(LOOK.hint, text, re.ASCII)
+            assert re.search(DETECTION.hint, text, re.ASCII)

@@ -3,13 +3,13 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.sql.redaction.flow import unread_places
+from cordwood.sql.redaction.flow import unread_positions
 
 
 def places(sql: str) -> set[int]:
     tree = parse_one(sql, dialect="duckdb")
     assert isinstance(tree, exp.Select)
-    return set(unread_places(tree))
+    return set(unread_positions(tree))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_what_replaces_a_node_keeps_its_type_and_place() -> None:
 
 
 def test_two_meanings_of_one_node_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="two meanings"):
+    with pytest.raises(ValueError, match="two rules"):
         merge_rule_sets([RuleSet(nodes={exp.Add: lambda node: node}), RuleSet(nodes={exp.Add: lambda node: node})])
 
 

@@ -5,7 +5,7 @@ import sqlglot
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.typing import annotate, datatype_of, inherit, typed_as
-from cordwood.sql.typing.datatypes import FLOAT64, INT64, STRING, TIMESTAMP, VARIANT, array_of, common, struct_of
+from cordwood.sql.typing.datatypes import FLOAT64, INT64, STRING, TIMESTAMP, VARIANT, array_of, common_type, struct_of
 
 
 def kinds(sql: str) -> list[Kind | None]:
@@ -81,12 +81,12 @@ def test_what_nothing_is_known_of_has_no_type() -> None:
 
 
 def test_types_meet_in_the_wider_one() -> None:
-    assert common([INT64, None, FLOAT64]) == FLOAT64
-    assert common([STRING, TIMESTAMP]) == TIMESTAMP
-    assert common([VARIANT, INT64]) == INT64
-    assert common([array_of(INT64), array_of(FLOAT64)]) == array_of(FLOAT64)
-    assert common([struct_of([("a", INT64)]), struct_of([("b", FLOAT64)])]) == struct_of([("a", FLOAT64)])
-    assert common([]) is None
+    assert common_type([INT64, None, FLOAT64]) == FLOAT64
+    assert common_type([STRING, TIMESTAMP]) == TIMESTAMP
+    assert common_type([VARIANT, INT64]) == INT64
+    assert common_type([array_of(INT64), array_of(FLOAT64)]) == array_of(FLOAT64)
+    assert common_type([struct_of([("a", INT64)]), struct_of([("b", FLOAT64)])]) == struct_of([("a", FLOAT64)])
+    assert common_type([]) is None
 
 
 def test_a_node_that_stands_for_another_takes_its_type_and_its_place() -> None:

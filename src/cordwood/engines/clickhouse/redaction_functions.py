@@ -11,17 +11,17 @@ from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED
 from cordwood.sql.redaction.detection import Detection
 from cordwood.sql.redaction.masking import (
-    APART,
     BEFORE_DIGIT,
-    CUT,
-    FOUND,
-    JSON_PIECES,
-    OPEN,
+    DIGIT_MARKER,
+    JSON_SEGMENTS,
+    MARKED_DIGIT,
+    MATCH_CUT,
+    MATCH_START,
+    MAY_NEED_REDACTION,
     OPTIMISTIC_TEXT,
     REDACT_EVENT,
     REDACT_JSON,
     REDACT_TEXT,
-    SET_APART,
     Masking,
 )
 
@@ -69,54 +69,54 @@ def _in_turn(body: str) -> str:
 
 
 def _text(rules: RedactionRules, masking: Masking) -> str:
-    look = Detection(rules)
-    hidden = masking.shipped(masking.own(_KNOWN, look.own), look.stages)
-    return f"if(match({_TEXT}, {literal(look.hint)}), {hidden}, {_TEXT})"
+    detection = Detection(rules)
+    hidden = masking.mask_builtin(masking.apply_stages(_KNOWN, detection.operator_stages), detection.builtin_stages)
+    return f"if(match({_TEXT}, {literal(detection.hint)}), {hidden}, {_TEXT})"
 
 
 def _trusted(rules: RedactionRules) -> str:
-    failure = f"throwIf(match({_TEXT}, {literal(Detection(rules).hint)}), {literal(RAISED + FOUND)})"
+    failure = f"throwIf(match({_TEXT}, {literal(Detection(rules).hint)}), {literal(RAISED + MAY_NEED_REDACTION)})"
     return f"if(assumeNotNull({failure}) = 1, '', {_TEXT})"
 
 
 def _json(rules: RedactionRules, masking: Masking) -> str:
     """Return SQL that redacts a JSON text; a custom pattern is applied to each text, so that it cannot match quotes."""
-    look, text = Detection(rules), _KNOWN
-    if look.own:
-        each = masking.own(f"JSONExtractString({_STRING})", look.own)
-        pieces = f"extractAll({text}, {literal(JSON_PIECES)})"
+    detection, text = Detection(rules), _KNOWN
+    if detection.operator_stages:
+        each = masking.apply_stages(f"JSONExtractString({_STRING})", detection.operator_stages)
+        pieces = f"extractAll({text}, {literal(JSON_SEGMENTS)})"
         text = f"arrayStringConcat(arrayMap({_STRING} -> if(startsWith({_STRING}, '\"'), toJSONString({each}), {_STRING}), {pieces}))"
     hint = Detection(RedactionRules(rules.detectors)).hint
     apart = (
         f"if(match({text}, {literal(_BARE_NUMBER)}),"
-        f" replaceRegexpAll({text}, {literal(BEFORE_DIGIT)}, {literal(SET_APART)}), {text})"
+        f" replaceRegexpAll({text}, {literal(BEFORE_DIGIT)}, {literal(MARKED_DIGIT)}), {text})"
     )
-    hidden = masking.shipped(apart, look.stages, is_set_apart=True)
-    return f"if(match({text}, {literal(hint)}), replaceAll({hidden}, {literal(APART)}, ''), {text})"
+    hidden = masking.mask_builtin(apart, detection.builtin_stages, digits_are_marked=True)
+    return f"if(match({text}, {literal(hint)}), replaceAll({hidden}, {literal(DIGIT_MARKER)}, ''), {text})"
 
 
 class _Words:
-    def without(self, text: str, mark: str) -> str:
+    def remove(self, text: str, mark: str) -> str:
         return f"replaceAll({text}, {literal(mark)}, '')"
 
-    def replace_all(self, text: str, pattern: str, shown: str) -> str:
+    def replace_matches(self, text: str, pattern: str, shown: str) -> str:
         return f"replaceRegexpAll({text}, {literal(pattern)}, {literal(shown)})"
 
-    def either(self, condition: str, then: str, otherwise: str) -> str:
+    def conditional(self, condition: str, then: str, otherwise: str) -> str:
         return f"if({condition}, {then}, {otherwise})"
 
     def part(self, at: int) -> str:
-        return f"splitByString({literal(CUT)}, {_PIECE})[{at}]"
+        return f"splitByString({literal(MATCH_CUT)}, {_PIECE})[{at}]"
 
-    def pieces(self, marked: str, each: str) -> str:
-        is_find = f"position({_PIECE}, {literal(CUT)}) > 0"
-        pieces = f"splitByString({literal(OPEN)}, {marked})"
+    def map_segments(self, marked: str, each: str) -> str:
+        is_find = f"position({_PIECE}, {literal(MATCH_CUT)}) > 0"
+        pieces = f"splitByString({literal(MATCH_START)}, {marked})"
         return f"arrayStringConcat(arrayMap({_PIECE} -> if({is_find}, {each}, {_PIECE}), {pieces}))"
 
     def digits(self, text: str) -> str:
-        return self.replace_all(text, "[ +-]|%20", "")
+        return self.replace_matches(text, "[ +-]|%20", "")
 
-    def counts_up(self, digits: str) -> str:
+    def passes_luhn(self, digits: str) -> str:
         """Return SQL for the Luhn check; nine is subtracted where a doubled digit reaches ten."""
         weighed = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
         return weighed.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))") + " % 10 = 0"

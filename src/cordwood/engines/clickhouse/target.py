@@ -15,7 +15,7 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
 from cordwood.sql.fragment import mark_verbatim_name, verbatim
 from cordwood.sql.operations import RedactionCall, find_operations
-from cordwood.sql.redaction.calls import optimistic
+from cordwood.sql.redaction.calls import optimistic_variant
 from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, TokenizedSql
@@ -66,7 +66,7 @@ class ClickHouseTarget:
         reach(tree, frozenset(resolved.streams))
         lowered = begin_with_select(RULES.lower(tree))
         lowered.meta[_HIDING] = mode
-        trusting = optimistic(lowered)
+        trusting = optimistic_variant(lowered)
         others = () if trusting is None else (Alternative(trusting, is_optimistic=True),)
         return Lowered(lowered, resolved, others)
 

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.sql_values import DuckDBValues
 from cordwood.sql.budget import copied
 from cordwood.sql.plan import Reads
-from cordwood.sql.redaction.calls import keep_texts, optimistic
+from cordwood.sql.redaction.calls import optimistic_variant, skip_text_conversions
 from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, print_tree
@@ -41,7 +41,7 @@ class DuckDBTarget:
         lowered = RULES.lower(tree)
         share(lowered)
         if resolved.redaction is not None:
-            keep_texts(lowered)
+            skip_text_conversions(lowered)
         streams = frozenset(resolved.streams)
         sources = prune(lowered, reach(lowered, streams))
         if len(sources) == 1:
@@ -56,7 +56,7 @@ class DuckDBTarget:
         flushed = plan_scans(flushed, twins, at_rest=True)
         others = [Alternative(flushed, Reads.FLUSHED)]
         for tree, reads in ((every, Reads.ALL), (flushed, Reads.FLUSHED)):
-            unredacted = optimistic(tree)
+            unredacted = optimistic_variant(tree)
             others += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
         others += [Alternative(recent, Reads.RECENT)] if recent is not None else []
         return Lowered(every, resolved, tuple(others))

@@ -19,14 +19,14 @@ _READERS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "to_char": to_char_format,
     "date_format": date_format,
 }
-_GENERIC: Final = {
+_DEFAULT_ARGUMENTS: Final = {
     "unit": "HOUR",
     "interval": "INTERVAL 1 HOUR",
     "to_char": "'%Y-%m-%d'",
     "date_format": "'%Y-%m-%d'",
 }
 
-_ROWS: Final[Mapping[str, tuple[str, ...]]] = {
+_REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "NOW GETDATE SYSDATE SYSDATETIME GETUTCDATE UTC_TIMESTAMP STATEMENT_TIMESTAMP CLOCK_TIMESTAMP NOW64": (
         "CURRENT_TIMESTAMP()",
     ),
@@ -135,7 +135,7 @@ _ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "UNHEX": ("FROM_HEX({0})",),
 }
 FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
-    name: templates for names, templates in _ROWS.items() for name in names.split()
+    name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
 
 # BigQuery functions whose first argument is a unit in other dialects, quoted or not.
@@ -150,42 +150,42 @@ UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 # BigQuery functions that add or subtract an INTERVAL, for which other dialects take a count and a unit.
-MOVING: Final = frozenset(
+INTERVAL_FUNCTIONS: Final = frozenset(
     f"{kind}_{verb}" for kind in ("TIMESTAMP", "DATETIME", "DATE", "TIME") for verb in ("ADD", "SUB")
 )
 
 
-def calls(source: Source) -> Iterator[tuple[int, Word]]:
+def find_calls(source: Source) -> Iterator[tuple[int, Word]]:
     """Yield every unqualified name that is followed by a parenthesis, with its index."""
-    for at, word in enumerate(source.words[:-1]):
-        if source.words[at + 1].text == "(" and word.is_name and (at == 0 or source.words[at - 1].text != "."):
-            yield at, word
+    for index, word in enumerate(source.words[:-1]):
+        if source.words[index + 1].text == "(" and word.is_name and (index == 0 or source.words[index - 1].text != "."):
+            yield index, word
 
 
-def instead(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
+def replacement_call(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
     """Return the replacement by the first template whose arguments were all given."""
     for template in templates:
         if all(int(hole[1]) < len(arguments) for hole in _HOLE.finditer(template)):
-            return _filled(template, name, arguments)
-    return _filled(templates[-1], name, arguments)
+            return _fill_template(template, name, arguments)
+    return _fill_template(templates[-1], name, arguments)
 
 
-def _filled(template: str, name: str, arguments: list[str]) -> str:
-    return _HOLE.sub(lambda hole: _told(hole, arguments), template.replace("{name}", name))
+def _fill_template(template: str, name: str, arguments: list[str]) -> str:
+    return _HOLE.sub(lambda hole: _hole_text(hole, arguments), template.replace("{name}", name))
 
 
-def _told(hole: re.Match[str], arguments: list[str]) -> str:
-    index, how = int(hole[1]), hole[2]
-    spelled = arguments[index] if index < len(arguments) else "…"
-    if how == "percent":
-        return _percent(spelled)
-    if how is None:
-        return spelled
-    return _READERS[how](spelled) or _GENERIC[how]
+def _hole_text(hole: re.Match[str], arguments: list[str]) -> str:
+    index, format_name = int(hole[1]), hole[2]
+    argument = arguments[index] if index < len(arguments) else "…"
+    if format_name == "percent":
+        return _percent(argument)
+    if format_name is None:
+        return argument
+    return _READERS[format_name](argument) or _DEFAULT_ARGUMENTS[format_name]
 
 
-def _percent(spelled: str) -> str:
+def _percent(argument: str) -> str:
     try:
-        return str(round(float(spelled) * 100))
+        return str(round(float(argument) * 100))
     except ValueError:
         return "50"

@@ -7,8 +7,8 @@ from copy import copy
 from typing import Final
 
 from cordwood.errors import QueryFault, Span
-from cordwood.sql.dialects.explain import MOST_CHARACTERS
-from cordwood.sql.dialects.functions import calls
+from cordwood.sql.dialects.explain import MAX_CHARACTERS
+from cordwood.sql.dialects.functions import find_calls
 from cordwood.sql.dialects.source import Source, Word
 from cordwood.sql.permitted import FUNCTIONS
 from cordwood.sql.positions import span_at
@@ -38,62 +38,62 @@ _CAUSES: Final = tuple(
     )
 )
 _WORD: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
-_SIGNS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
-_MOST_TOLD: Final = 3
+_OPERATORS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
+_MAX_OTHER_POSITIONS: Final = 3
 
 
 @contextmanager
-def placing(text: str | None) -> Iterator[None]:
+def add_fault_position(text: str | None) -> Iterator[None]:
     """Give a query error without a position that of the expression which may have raised it."""
     try:
         yield
     except QueryFault as fault:
-        if fault.span is not None or text is None or len(text) > MOST_CHARACTERS:
+        if fault.span is not None or text is None or len(text) > MAX_CHARACTERS:
             raise
-        places = found_places(fault.message, text)
-        if not places:
+        positions = find_possible_causes(fault.message, text)
+        if not positions:
             raise
-        raise _told(fault, places) from fault
+        raise _with_positions(fault, positions) from fault
 
 
-def _told(fault: QueryFault, places: list[Span]) -> QueryFault:
+def _with_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
     """Return a copy of the error with positions; the error may be shared by callers with other texts."""
-    told = copy(fault)
-    told.span = places[0]
-    others = ", ".join(map(str, places[1 : 1 + _MOST_TOLD]))
+    located = copy(fault)
+    located.span = positions[0]
+    others = ", ".join(map(str, positions[1 : 1 + _MAX_OTHER_POSITIONS]))
     if others:
-        told.hint = f"{fault.hint or ''} It may also come from {others}.".strip()
-    return told
+        located.hint = f"{fault.hint or ''} It may also come from {others}.".strip()
+    return located
 
 
-def found_places(message: str, text: str) -> list[Span]:
+def find_possible_causes(message: str, text: str) -> list[Span]:
     """Return the positions of possible causes of a message, in order; without any, that of a likely expression."""
     source = Source(text)
-    named = {word for word in _WORD.findall(message) if word in FUNCTIONS}
+    named_functions = {word for word in _WORD.findall(message) if word in FUNCTIONS}
     causes = next((words for pattern, words in _CAUSES if pattern.search(message)), frozenset[str]())
-    places = list(_places(source, named)) or list(_places(source, causes))
-    places = (
-        places
-        or [word for _, word in calls(source)][:1]
-        or list(_places(source, _SIGNS))[:1]
+    causing_words = list(_find_words(source, named_functions)) or list(_find_words(source, causes))
+    causing_words = (
+        causing_words
+        or [word for _, word in find_calls(source)][:1]
+        or list(_find_words(source, _OPERATORS))[:1]
         or list(source.words[1:2])
     )
-    return [span_at(text, word.start) for word in places]
+    return [span_at(text, word.start) for word in causing_words]
 
 
-def _places(source: Source, causes: frozenset[str] | set[str]) -> Iterator[Word]:
-    for at, word in enumerate(source.words):
-        if not word.is_text and word.text in causes and _may_raise(source, at):
+def _find_words(source: Source, causes: frozenset[str] | set[str]) -> Iterator[Word]:
+    for index, word in enumerate(source.words):
+        if not word.is_text and word.text in causes and _may_raise(source, index):
             yield word
 
 
-def _may_raise(source: Source, at: int) -> bool:
+def _may_raise(source: Source, index: int) -> bool:
     """Return whether the word is a sub-query, a subscript, a call or an operator, not a name of that spelling."""
-    word = source.words[at]
-    before = source.words[at - 1] if at > 0 else None
+    word = source.words[index]
+    previous = source.words[index - 1] if index > 0 else None
     if word.text == "SELECT":
-        return before is not None and before.text == "("
+        return previous is not None and previous.text == "("
     if word.text == "[":
-        return before is not None and (before.is_name or before.text in (")", "]"))
-    following = source.words[at + 1].text if at + 1 < len(source.words) else ""
+        return previous is not None and (previous.is_name or previous.text in (")", "]"))
+    following = source.words[index + 1].text if index + 1 < len(source.words) else ""
     return not word.text.isidentifier() or following == "("

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-_MOVES: Final = {
+_ADDITIONS: Final = {
     f"{kind}_{verb}": (2, 2, f"{kind}_{verb}({kind.lower()}, INTERVAL 1 {unit})")
     for kind, unit in (("TIMESTAMP", "HOUR"), ("DATETIME", "HOUR"), ("DATE", "DAY"), ("TIME", "MINUTE"))
     for verb in ("ADD", "SUB")
 }
-_CUTS: Final = {
+_TRUNCATIONS: Final = {
     f"{kind}_TRUNC": (2, most, f"{kind}_TRUNC({kind.lower()}, {unit})")
     for kind, most, unit in (
         ("TIMESTAMP", 3, "HOUR"),
@@ -17,16 +17,16 @@ _CUTS: Final = {
         ("TIME", 2, "MINUTE"),
     )
 }
-_COUNTS: Final = {
+_DIFFERENCES: Final = {
     f"{kind}_DIFF": (3, 3, f"{kind}_DIFF(later, earlier, {unit})")
     for kind, unit in (("TIMESTAMP", "SECOND"), ("DATETIME", "SECOND"), ("DATE", "DAY"), ("TIME", "SECOND"))
 }
 
 # By name: the minimum and maximum of arguments, and an example.
 SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
-    **_MOVES,
-    **_CUTS,
-    **_COUNTS,
+    **_ADDITIONS,
+    **_TRUNCATIONS,
+    **_DIFFERENCES,
     "COUNT": (1, 1, "COUNT(*), or COUNT(DISTINCT value)"),
     "COUNTIF": (1, 1, "COUNTIF(condition)"),
     **{name: (1, 1, f"{name}(value)") for name in ("SUM", "AVG", "MIN", "MAX", "LOGICAL_AND", "LOGICAL_OR")},

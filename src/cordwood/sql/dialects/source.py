@@ -49,58 +49,58 @@ class Source:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.words = tuple(_words(text))
-        self._pairs = _pairs(self.words)
+        self.words = tuple(_split_words(text))
+        self._matching_brackets = _match_brackets(self.words)
 
-    def spelled(self, first: int, last: int) -> str:
+    def text_between(self, first: int, last: int) -> str:
         """Return the text from one token to another, both included."""
         return self.text[self.words[first].start : self.words[last].end]
 
-    def closing(self, opened: int) -> int | None:
-        return self._pairs.get(opened)
+    def find_closing(self, opened: int) -> int | None:
+        return self._matching_brackets.get(opened)
 
-    def operand_before(self, at: int) -> str | None:
+    def operand_before(self, index: int) -> str | None:
         """Return the name, call or literal that ends directly before a token."""
-        last = first = at - 1
+        last = first = index - 1
         while first >= 0:
             if self.words[first].text in _OPENING:
-                first = self._pairs.get(first, first)
+                first = self._matching_brackets.get(first, first)
                 first -= first > 0 and self.words[first - 1].is_name
             if first < 2 or self.words[first - 1].text != ".":
                 break
             first -= 2
-        return self.spelled(first, last) if 0 <= first <= last and self._may_be_operand(first) else None
+        return self.text_between(first, last) if 0 <= first <= last and self._may_be_operand(first) else None
 
-    def operand_after(self, at: int) -> str | None:
+    def operand_after(self, index: int) -> str | None:
         """Return the name, call or literal that begins directly after a token."""
-        first = last = at + 1
+        first = last = index + 1
         while last < len(self.words):
             if self.words[last].text == "(":
-                last = self._pairs.get(last, last)
-            elif self._is(last + 1, "(") and self.words[last].is_name:
-                last = self._pairs.get(last + 1, last)
-            if not self._is(last + 1, "."):
+                last = self._matching_brackets.get(last, last)
+            elif self._has_text(last + 1, "(") and self.words[last].is_name:
+                last = self._matching_brackets.get(last + 1, last)
+            if not self._has_text(last + 1, "."):
                 break
             last += 2
         if first >= len(self.words) or last >= len(self.words):
             return None
-        return self.spelled(first, last) if self._may_be_operand(first) else None
+        return self.text_between(first, last) if self._may_be_operand(first) else None
 
     def arguments(self, opened: int) -> list[str]:
         """Return the arguments of the call whose parenthesis opens at a token."""
-        closed = self._pairs.get(opened)
+        closed = self._matching_brackets.get(opened)
         if closed is None or closed == opened + 1:
             return []
         commas = [opened, *self._commas(opened, closed), closed]
-        return [self.spelled(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
+        return [self.text_between(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
 
-    def inside(self, at: int) -> str | None:
+    def text_inside(self, index: int) -> str | None:
         """Return the text from a token to the end of the parentheses around it."""
         depth = 0
-        for index in range(at + 1, len(self.words)):
-            depth += (self.words[index].text in "([") - (self.words[index].text in ")]")
+        for position in range(index + 1, len(self.words)):
+            depth += (self.words[position].text in "([") - (self.words[position].text in ")]")
             if depth < 0:
-                return self.spelled(at + 1, index - 1) if index > at + 1 else None
+                return self.text_between(index + 1, position - 1) if position > index + 1 else None
         return None
 
     def _commas(self, opened: int, closed: int) -> Iterator[int]:
@@ -108,34 +108,34 @@ class Source:
         while index < closed:
             if self.words[index].text == ",":
                 yield index
-            index = self._pairs.get(index, index) if self.words[index].text in "([" else index
+            index = self._matching_brackets.get(index, index) if self.words[index].text in "([" else index
             index += 1
 
     def _may_be_operand(self, first: int) -> bool:
         word = self.words[first]
         return word.is_name or word.is_text or word.is_number or word.text in ("(", "@", "[")
 
-    def _is(self, index: int, text: str) -> bool:
+    def _has_text(self, index: int, text: str) -> bool:
         return index < len(self.words) and self.words[index].text == text
 
 
-def _words(text: str) -> Iterator[Word]:
+def _split_words(text: str) -> Iterator[Word]:
     try:
         tokens = _BIGQUERY.tokenize(text)
     except TokenError:
         return
     for token in tokens:
-        spelled = text[token.start : token.end + 1]
-        if " " in token.text and spelled[:1].isalpha() and token.token_type not in _TEXTS:
+        source_text = text[token.start : token.end + 1]
+        if " " in token.text and source_text[:1].isalpha() and token.token_type not in _TEXTS:
             # The tokenizer yields ORDER BY and WITHIN GROUP as single tokens.
-            for part in _PART.finditer(spelled):
+            for part in _PART.finditer(source_text):
                 yield Word(part[0].upper(), token.token_type, token.start + part.start(), token.start + part.end())
         else:
-            said = spelled if token.token_type in _TEXTS else token.text
-            yield Word(said.upper(), token.token_type, token.start, token.end + 1)
+            word_text = source_text if token.token_type in _TEXTS else token.text
+            yield Word(word_text.upper(), token.token_type, token.start, token.end + 1)
 
 
-def _pairs(words: tuple[Word, ...]) -> dict[int, int]:
+def _match_brackets(words: tuple[Word, ...]) -> dict[int, int]:
     """Map each parenthesis and bracket to its counterpart."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
@@ -145,6 +145,6 @@ def _pairs(words: tuple[Word, ...]) -> dict[int, int]:
         if word.text in ("(", "["):
             opened.append(index)
         elif word.text in _OPENING and opened and words[opened[-1]].text == _OPENING[word.text]:
-            begin = opened.pop()
-            pairs[begin], pairs[index] = index, begin
+            opening = opened.pop()
+            pairs[opening], pairs[index] = index, opening
     return pairs

@@ -6,37 +6,39 @@ from typing import Final
 
 from cordwood.errors import LONGEST_COMPARED
 
-_LIKE: Final = 0.8
-_ALIKE_IN_PARTS: Final = 0.67
+_MIN_SIMILARITY: Final = 0.8
+_MIN_SHARED_PARTS: Final = 0.67
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
     """Return the most similar known name; None if none is similar enough. Long names are not compared."""
     if len(name) > LONGEST_COMPARED:
         return None
-    wanted = name.upper()
-    short = (one for one in sorted(known) if len(one) <= LONGEST_COMPARED)
-    ranked = max(((_likeness(wanted, one.upper()), one) for one in short), default=(0.0, ""))
-    return ranked[1] if ranked[0] >= _LIKE else None
+    upper_name = name.upper()
+    candidates = (candidate for candidate in sorted(known) if len(candidate) <= LONGEST_COMPARED)
+    ranked = max(
+        ((_similarity(upper_name, candidate.upper()), candidate) for candidate in candidates), default=(0.0, "")
+    )
+    return ranked[1] if ranked[0] >= _MIN_SIMILARITY else None
 
 
-def _likeness(wanted: str, known: str) -> float:
+def _similarity(name: str, known: str) -> float:
     """Return the similarity of two names; the same words in another order, or without underscores, count as equal."""
-    if wanted.replace("_", "") == known.replace("_", "") or _is_swapped(wanted, known):
+    if name.replace("_", "") == known.replace("_", "") or _is_swapped(name, known):
         return 1.0
-    parts, known_parts = set(wanted.split("_")), set(known.split("_"))
+    parts, known_parts = set(name.split("_")), set(known.split("_"))
     if len(parts) > 1 and parts == known_parts:
         return 1.0
-    spelled = SequenceMatcher(None, wanted, known).ratio()
+    ratio = SequenceMatcher(None, name, known).ratio()
     # One letter of a short name matters: NOW is not similar to POW.
-    if min(len(wanted), len(known)) <= 3 and wanted[0] != known[0]:
+    if min(len(name), len(known)) <= 3 and name[0] != known[0]:
         return 0.0
     shared = len(parts & known_parts) / max(len(parts), len(known_parts))
-    return max(spelled, _LIKE) if len(parts) > 1 and shared >= _ALIKE_IN_PARTS else spelled
+    return max(ratio, _MIN_SIMILARITY) if len(parts) > 1 and shared >= _MIN_SHARED_PARTS else ratio
 
 
-def _is_swapped(wanted: str, known: str) -> bool:
+def _is_swapped(name: str, known: str) -> bool:
     """Return whether the names differ by two adjacent letters that are swapped."""
-    other = [at for at, (one, two) in enumerate(zip(wanted, known, strict=False)) if one != two]
-    is_pair = len(wanted) == len(known) and len(other) == 2 and other[1] == other[0] + 1
-    return is_pair and wanted[other[0]] == known[other[1]] and wanted[other[1]] == known[other[0]]
+    differing = [index for index, (first, second) in enumerate(zip(name, known, strict=False)) if first != second]
+    is_pair = len(name) == len(known) and len(differing) == 2 and differing[1] == differing[0] + 1
+    return is_pair and name[differing[0]] == known[differing[1]] and name[differing[1]] == known[differing[0]]

@@ -21,7 +21,7 @@ _SPELLINGS: Final = {
     "ISOYEAR": "isoyear iso_year",
 }
 _UNITS: Final = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
-_COUNTED: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
+_INTERVAL_TEXT: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
 
 _TO_CHAR: Final = {
     "YYYY": "%Y",
@@ -50,31 +50,31 @@ _TO_CHAR: Final = {
 _DATE_FORMAT: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "%I", "%W": "%A", "%T": "%T"}
 
 
-def unit(spelled: str) -> str | None:
+def unit(text: str) -> str | None:
     """Return BigQuery's name of a unit: HOUR for `'hours'`, `hr` and `h`."""
-    return _UNITS.get(spelled.strip().strip("'\"").lower())
+    return _UNITS.get(text.strip().strip("'\"").lower())
 
 
-def interval(spelled: str) -> str | None:
+def interval(text: str) -> str | None:
     """Return `'5 minutes'`, `5 minutes` or `INTERVAL '5 minutes'` in BigQuery's form, INTERVAL 5 MINUTE."""
-    found = _COUNTED.fullmatch(spelled.strip())
-    name = unit(found[2]) if found else None
-    return f"INTERVAL {found[1]} {name}" if found and name else None
+    match = _INTERVAL_TEXT.fullmatch(text.strip())
+    name = unit(match[2]) if match else None
+    return f"INTERVAL {match[1]} {name}" if match and name else None
 
 
-def to_char_format(spelled: str) -> str | None:
+def to_char_format(text: str) -> str | None:
     """Translate a TO_CHAR format to BigQuery's elements."""
-    return _translated(spelled, _TO_CHAR, re.IGNORECASE)
+    return _translate_format(text, _TO_CHAR, re.IGNORECASE)
 
 
-def date_format(spelled: str) -> str | None:
+def date_format(text: str) -> str | None:
     """Translate a format of MySQL's DATE_FORMAT to BigQuery's elements."""
-    return _translated(spelled, _DATE_FORMAT, re.NOFLAG)
+    return _translate_format(text, _DATE_FORMAT, re.NOFLAG)
 
 
-def _translated(spelled: str, elements: Mapping[str, str], flags: re.RegexFlag) -> str | None:
-    if spelled[:1] not in "'\"":
+def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFlag) -> str | None:
+    if text[:1] not in "'\"":
         return None
     longest_first = sorted(elements, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)), flags)
-    return pattern.sub(lambda found: elements[found[0].upper() if flags else found[0]], spelled)
+    return pattern.sub(lambda match: elements[match[0].upper() if flags else match[0]], text)

@@ -38,7 +38,7 @@ def redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
     return fragment(f"{name}({{0}})", value, operation=RedactionCall(name))
 
 
-def mode_of(node: exp.Expr) -> RedactMode:
+def redaction_mode_of(node: exp.Expr) -> RedactMode:
     """Return the mode of a redacted read."""
     read = operation_of(node, Redacted)
     if read is None:
@@ -46,7 +46,7 @@ def mode_of(node: exp.Expr) -> RedactMode:
     return read.mode
 
 
-def optimistic(tree: exp.Expr) -> exp.Expr | None:
+def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
     """Return the optimistic variant of the tree.
 
     Return None if nothing would be gained, or if its failure might be caught and become NULL.
@@ -54,13 +54,13 @@ def optimistic(tree: exp.Expr) -> exp.Expr | None:
     fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
     if next(find_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
         return None
-    changed = copied(tree)
-    for node, call in list(find_operations(changed, RedactText)):
+    variant = copied(tree)
+    for node, call in list(find_operations(variant, RedactText)):
         swap(node, fragment(f"{call.optimistic}({{0}})", *parts_of(node), operation=RedactionCall(call.optimistic)))
-    return changed
+    return variant
 
 
-def keep_texts(tree: exp.Expr) -> None:
+def skip_text_conversions(tree: exp.Expr) -> None:
     """Read a redacted text directly, where it would be converted to an event's value and back.
 
     Filters are never applied to a text before it is redacted: their timing would reveal whether it contains what is

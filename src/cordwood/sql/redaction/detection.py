@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cordwood.model.redaction import Detector, RedactionRules
-from cordwood.sql.redaction.patterns import PASSES, SECRET_NAME, Nature, Pass
+from cordwood.sql.redaction.patterns import PASSES, SECRET_NAME, MatchKind, Pass
 
 _FLAGS: Final = "(?is)"
 _GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
@@ -20,9 +20,9 @@ class Stage(msgspec.Struct, frozen=True):
     """A pattern with the numbers of the groups that are kept; `hint` matches every text in which it has a match."""
 
     pattern: str
-    keeps: tuple[int, ...]
-    befores: tuple[int, ...]
-    nature: Nature
+    kept_groups: tuple[int, ...]
+    prefix_groups: tuple[int, ...]
+    match_kind: MatchKind
     hint: str
 
 
@@ -32,44 +32,47 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
     rules: RedactionRules
 
     @cached_property
-    def own(self) -> tuple[Stage, ...]:
+    def operator_stages(self) -> tuple[Stage, ...]:
         """The operator's patterns, which are case-sensitive and match the text as it is, not as escaped in JSON."""
         return tuple(
-            Stage(f"(?s:{named.pattern})", (), (), Nature.PLAIN, f"(?s:{named.pattern})")
+            Stage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")
             for named in self.rules.patterns
         )
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
-        wanted = [one for one in PASSES if self._wants(one.detector)]
-        return tuple(_joined(tuple(passes)) for _, passes in groupby(wanted, key=lambda one: one.stage))
+    def builtin_stages(self) -> tuple[Stage, ...]:
+        enabled = [pass_ for pass_ in PASSES if self._is_enabled(pass_.detector)]
+        return tuple(_combine_passes(tuple(passes)) for _, passes in groupby(enabled, key=lambda pass_: pass_.stage))
 
     @cached_property
     def before_addresses(self) -> tuple[Stage, ...]:
         """The stages before the last one for addresses, which is the only one that matches in most texts."""
-        last = max((at for at, one in enumerate(self.stages) if one.nature is Nature.ADDRESS), default=0)
-        return self.stages[:last]
+        last = max(
+            (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.ADDRESS),
+            default=0,
+        )
+        return self.builtin_stages[:last]
 
     @cached_property
     def hint(self) -> str:
         """A pattern that matches every text in which any stage has a match."""
-        return "|".join(stage.hint for stage in (*self.stages, *self.own))
+        return "|".join(stage.hint for stage in (*self.builtin_stages, *self.operator_stages))
 
     def is_secret_name(self, name: str) -> bool:
         """Return whether a field of this name holds a secret, whatever its value."""
         return Detector.SECRET in self.rules.detectors and _SECRET_NAME.search(name) is not None
 
-    def _wants(self, detector: Detector | None) -> bool:
+    def _is_enabled(self, detector: Detector | None) -> bool:
         return detector is None or detector in self.rules.detectors
 
 
-def _joined(passes: Sequence[Pass]) -> Stage:
-    keeps: tuple[int, ...] = ()
-    befores: tuple[int, ...] = ()
-    groups = 0
-    for one in passes:
-        keeps += tuple(groups + number for number in one.keeps)
-        befores += tuple(groups + number for number in one.befores)
-        groups += len(_GROUP.findall(one.pattern))
-    pattern, hint = ("|".join(found) for found in zip(*((one.pattern, one.hint) for one in passes), strict=True))
-    return Stage(_FLAGS + pattern, keeps, befores, passes[0].nature, f"(?i:{hint})")
+def _combine_passes(passes: Sequence[Pass]) -> Stage:
+    kept_groups: tuple[int, ...] = ()
+    prefix_groups: tuple[int, ...] = ()
+    group_count = 0
+    for pass_ in passes:
+        kept_groups += tuple(group_count + number for number in pass_.kept_groups)
+        prefix_groups += tuple(group_count + number for number in pass_.prefix_groups)
+        group_count += len(_GROUP.findall(pass_.pattern))
+    pattern, hint = ("|".join(parts) for parts in zip(*((pass_.pattern, pass_.hint) for pass_ in passes), strict=True))
+    return Stage(_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")

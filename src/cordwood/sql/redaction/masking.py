@@ -7,7 +7,7 @@ import msgspec
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.detection import Stage
-from cordwood.sql.redaction.patterns import Nature
+from cordwood.sql.redaction.patterns import MatchKind
 
 # The prefixes of the engine functions' names; the mode follows.
 REDACT_TEXT: Final = "redacted_text"
@@ -16,47 +16,47 @@ REDACT_EVENT: Final = "redacted_event"
 
 # The function that returns a text unchanged, and fails with this message if it may need redaction.
 OPTIMISTIC_TEXT: Final = "trusted_text"
-FOUND: Final = "A text may hold something to redact."
+MAY_NEED_REDACTION: Final = "A text may hold something to redact."
 
 HIDDEN: Final = "REDACTED"
 
 # Markers around matches. They are removed from every text before matching, so that a text cannot contain its own.
-OPEN: Final = "\x01"
-CUT: Final = "\x02"
-APART: Final = "\x03"
+MATCH_START: Final = "\x01"
+MATCH_CUT: Final = "\x02"
+DIGIT_MARKER: Final = "\x03"
 
 # Everything before a digit outside of JSON strings: the digit is separated, so that no pass matches it as a card's.
 BEFORE_DIGIT: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
-SET_APART: Final = rf"\1{APART}\2"
-JSON_PIECES: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
+MARKED_DIGIT: Final = rf"\1{DIGIT_MARKER}\2"
+JSON_SEGMENTS: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 
 _HEX: Final = "0123456789abcdef"
 # Only letters, so that no later pass matches a digest as a number or an address.
 _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 
 
-class Words(Protocol):
+class MaskingSql(Protocol):
     """An engine's SQL for the steps of masking; arguments and results are SQL texts."""
 
-    def without(self, text: str, mark: str) -> str: ...
+    def remove(self, text: str, mark: str) -> str: ...
 
-    def replace_all(self, text: str, pattern: str, shown: str) -> str: ...
+    def replace_matches(self, text: str, pattern: str, replacement: str) -> str: ...
 
-    def either(self, condition: str, then: str, otherwise: str) -> str: ...
+    def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
 
-    def part(self, at: int) -> str:
-        """Return a part, from 1, of a piece that is split at `CUT`."""
+    def part(self, index: int) -> str:
+        """Return a part, from 1, of a piece that is split at `MATCH_CUT`."""
         ...
 
-    def pieces(self, marked: str, each: str) -> str:
-        """Split the text at `OPEN`, and apply an expression of their parts to the pieces with a `CUT`."""
+    def map_segments(self, marked: str, each: str) -> str:
+        """Split the text at `MATCH_START`, and apply an expression of their parts to the pieces with a `MATCH_CUT`."""
         ...
 
     def digits(self, text: str) -> str:
         """Return a card number's digits without separators."""
         ...
 
-    def counts_up(self, digits: str) -> str:
+    def passes_luhn(self, digits: str) -> str:
         """Return the Luhn check of a card number's digits."""
         ...
 
@@ -72,83 +72,91 @@ class Words(Protocol):
 class Masking(msgspec.Struct, frozen=True):
     """The expressions of one redaction mode for one engine."""
 
-    words: Words
+    sql: MaskingSql
     mode: RedactMode
 
-    def own(self, text: str, stages: Sequence[Stage]) -> str:
-        for one in stages:
-            text = self._looked(text, one)
+    def apply_stages(self, text: str, stages: Sequence[Stage]) -> str:
+        for stage in stages:
+            text = self._apply_stage(text, stage)
         return text
 
-    def shipped(self, text: str, stages: Sequence[Stage], *, is_set_apart: bool = False) -> str:
+    def mask_builtin(self, text: str, stages: Sequence[Stage], *, digits_are_marked: bool = False) -> str:
         """Apply the built-in stages.
 
-        `is_set_apart`: digits of JSON numbers are marked, and these markers are kept.
+        `digits_are_marked`: digits of JSON numbers are marked, and these markers are kept.
         """
-        text = self._without(text, (OPEN, CUT)) if is_set_apart else self.bare(text)
-        return self.unmarked(self.own(text, stages))
+        text = self._remove_marks(text, (MATCH_START, MATCH_CUT)) if digits_are_marked else self.remove_markers(text)
+        return self.remove_match_markers(self.apply_stages(text, stages))
 
-    def bare(self, text: str) -> str:
+    def remove_markers(self, text: str) -> str:
         """Remove all markers from the text."""
-        return self._without(text, (OPEN, CUT, APART))
+        return self._remove_marks(text, (MATCH_START, MATCH_CUT, DIGIT_MARKER))
 
-    def unmarked(self, text: str) -> str:
+    def remove_match_markers(self, text: str) -> str:
         """Remove the markers around matches from a text after matching."""
-        return self._without(text, (OPEN, CUT))
+        return self._remove_marks(text, (MATCH_START, MATCH_CUT))
 
-    def _without(self, text: str, marks: Sequence[str]) -> str:
+    def _remove_marks(self, text: str, marks: Sequence[str]) -> str:
         for mark in marks:
-            text = self.words.without(text, mark)
+            text = self.sql.remove(text, mark)
         return text
 
-    def _looked(self, text: str, one: Stage) -> str:
-        if one.nature is Nature.CARD:
-            return self._cards(text, one)
-        return self._replaced(text, one) if self._is_plain(one) else self._described(text, one)
+    def _apply_stage(self, text: str, stage: Stage) -> str:
+        if stage.match_kind is MatchKind.CARD:
+            return self._replace_cards(text, stage)
+        return (
+            self._replace_matches(text, stage)
+            if self._has_fixed_replacement(stage)
+            else self._replace_computed(text, stage)
+        )
 
-    def _is_plain(self, one: Stage) -> bool:
+    def _has_fixed_replacement(self, stage: Stage) -> bool:
         """Return whether all matches are replaced by the same word."""
         if self.mode is RedactMode.TRUNCATE:
-            return one.nature is not Nature.ADDRESS
-        return self.mode is RedactMode.REPLACE or one.nature is Nature.PLAIN
+            return stage.match_kind is not MatchKind.ADDRESS
+        return self.mode is RedactMode.REPLACE or stage.match_kind is MatchKind.OTHER
 
-    def _replaced(self, text: str, one: Stage) -> str:
-        shown = f"{_groups(one.befores)}{HIDDEN}"
-        if not one.keeps:
-            return self.words.replace_all(text, one.pattern, shown)
+    def _replace_matches(self, text: str, stage: Stage) -> str:
+        replacement = f"{_groups(stage.prefix_groups)}{HIDDEN}"
+        if not stage.kept_groups:
+            return self.sql.replace_matches(text, stage.pattern, replacement)
         # A match to keep is put between markers, and restored without what was appended to it.
-        found = self.words.replace_all(text, one.pattern, f"{OPEN}{_groups(one.keeps)}{CUT}{shown}")
-        back = self.words.replace_all(found, f"{OPEN}([^{CUT}]+){CUT}{HIDDEN}", _groups((1,)))
+        marked = self.sql.replace_matches(
+            text, stage.pattern, f"{MATCH_START}{_groups(stage.kept_groups)}{MATCH_CUT}{replacement}"
+        )
+        restored = self.sql.replace_matches(marked, f"{MATCH_START}([^{MATCH_CUT}]+){MATCH_CUT}{HIDDEN}", _groups((1,)))
         # Remove the markers of other matches as well, because a later pass may search for its own.
-        return self.words.without(back, OPEN + CUT)
+        return self.sql.remove(restored, MATCH_START + MATCH_CUT)
 
-    def _described(self, text: str, one: Stage) -> str:
+    def _replace_computed(self, text: str, stage: Stage) -> str:
         """Replace matches by a value computed from their parts: what is kept, what precedes, and the whole match."""
-        kept, before, found, rest = map(self.words.part, range(1, 5))
-        shown = rf"{OPEN}{_groups(one.keeps)}{CUT}{_groups(one.befores)}{CUT}\0{CUT}"
-        value = self._instead(f"substring({found}, length({before}) + 1)", one.nature)
-        return self.words.pieces(
-            self.words.replace_all(text, one.pattern, shown),
-            self.words.either(f"{kept} <> ''", f"{kept} || {rest}", f"{before} || {value} || {rest}"),
+        kept_text, prefix, match, remainder = map(self.sql.part, range(1, 5))
+        marked = rf"{MATCH_START}{_groups(stage.kept_groups)}{MATCH_CUT}{_groups(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
+        value = self._replacement(f"substring({match}, length({prefix}) + 1)", stage.match_kind)
+        return self.sql.map_segments(
+            self.sql.replace_matches(text, stage.pattern, marked),
+            self.sql.conditional(
+                f"{kept_text} <> ''", f"{kept_text} || {remainder}", f"{prefix} || {value} || {remainder}"
+            ),
         )
 
-    def _cards(self, text: str, one: Stage) -> str:
+    def _replace_cards(self, text: str, stage: Stage) -> str:
         """Replace numbers that pass the Luhn check; a card's digits are the group after the last of `befores`."""
-        number, before, found, rest = map(self.words.part, range(1, 5))
-        shown = rf"{OPEN}\{one.befores[-1] + 1}{CUT}{_groups(one.befores)}{CUT}\0{CUT}"
-        digits = self.words.digits(number)
-        is_card = f"{number} <> '' AND {self.words.counts_up(digits)}"
-        hidden = f"{before} || {self._instead(digits, one.nature)} || {rest}"
-        return self.words.pieces(
-            self.words.replace_all(text, one.pattern, shown),
-            self.words.either(is_card, hidden, f"{found} || {rest}"),
+        number, prefix, match, remainder = map(self.sql.part, range(1, 5))
+        marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_CUT}{_groups(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
+        digits = self.sql.digits(number)
+        is_card = f"{number} <> '' AND {self.sql.passes_luhn(digits)}"
+        masked = f"{prefix} || {self._replacement(digits, stage.match_kind)} || {remainder}"
+        return self.sql.map_segments(
+            self.sql.replace_matches(text, stage.pattern, marked),
+            self.sql.conditional(is_card, masked, f"{match} || {remainder}"),
         )
 
-    def _instead(self, value: str, nature: Nature) -> str:
+    def _replacement(self, value: str, match_kind: MatchKind) -> str:
         if self.mode is RedactMode.HASH:
-            return f"'{HIDDEN}-' || translate({self.words.digest(value)}, '{_HEX}', '{_DIGEST_LETTERS}')"
-        if self.mode is RedactMode.TRUNCATE and nature is Nature.ADDRESS:
-            return self.words.network(value)
+            return f"'{HIDDEN}-' || translate({self.sql.digest(value)}, '{_HEX}', '{_DIGEST_LETTERS}')"
+        if self.mode is RedactMode.TRUNCATE and match_kind is MatchKind.ADDRESS:
+            return self.sql.network(value)
         return f"'{HIDDEN}'"
 
 

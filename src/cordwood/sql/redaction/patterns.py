@@ -13,17 +13,17 @@ import msgspec
 from cordwood.model.redaction import Detector
 
 
-class Nature(StrEnum):
+class MatchKind(StrEnum):
     """The kind of values that a pass matches."""
 
-    PLAIN = "plain"
+    OTHER = "plain"
     MAIL = "mail"
     ADDRESS = "address"
     CARD = "card"
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """A pass over a text. Matches of a group in `keeps` are kept, and groups in `befores` precede the value.
+    """A pass over a text. Matches of `kept_groups` are kept, and `prefix_groups` precede the value.
 
     The rest of a match is the value. Passes of one `stage` are alternatives of one pattern, of which the first that
     matches wins. `hint` matches every text in which the pass matches, and is faster.
@@ -34,9 +34,9 @@ class Pass(msgspec.Struct, frozen=True):
     detector: Detector | None
     hint: str
     pattern: str
-    keeps: tuple[int, ...] = ()
-    befores: tuple[int, ...] = ()
-    nature: Nature = Nature.PLAIN
+    kept_groups: tuple[int, ...] = ()
+    prefix_groups: tuple[int, ...] = ()
+    match_kind: MatchKind = MatchKind.OTHER
 
 
 # Whitespace, also as escaped in JSON and in URLs.
@@ -47,8 +47,8 @@ _START: Final = rf"{_ESCAPE}|_|\b"
 _END: Final = r"(?:\b|_|[a-z])"
 
 # An escaped letter, digit, dot, colon or @, which no encoder escapes: the writer wanted to conceal it.
-_NEEDLESS: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
-_RUN: Final = r"[a-z0-9_.:@%+-]*"
+_NEEDLESS_ESCAPE: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
+_WORD_CHARACTERS: Final = r"[a-z0-9_.:@%+-]*"
 
 _OCTET: Final = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _ADDRESS4: Final = rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}"
@@ -59,7 +59,7 @@ _DOT: Final = r"(?:\.|%(?:25)*2e)"
 _PERCENT4: Final = rf"[0-9.]*(?:%(?:25)*3[0-9]{_DIGIT}*|%(?:25)*2e{_DIGIT}+)(?:{_DOT}{_DIGIT}+)+"
 
 # Words before an address, or before a slash and an address, that are not the name of a product.
-_PLACES: Final = (
+_WORDS_BEFORE_ADDRESS: Final = (
     "(?:ip|ipv4|addr|address|hosts?|from|to|src|dst|source|dest|clients?|peer|tcp|udp|inet|inside|outside|remote"
     "|local|servers?|proxy|gateway|network|subnet|node|upstream|backend|origin|users?|route|block|lookup|via|by|at|on)"
 )
@@ -93,19 +93,19 @@ _WORD_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
 _CODE: Final = rf"\b{_WORD_GROUP}::{_WORD_GROUP}\b|\B::[a-f]+\b"
 _HARDWARE: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
 
-_KEY_WORD: Final = (
+_CREDENTIAL_WORD: Final = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
     r"|(?:private|secret|access)[_-]?key|authorization|credentials?|amz-signature)"
 )
 # The endings of these words, which suffice for a hint and compile to a smaller pattern.
-_KEY_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
+_CREDENTIAL_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGN: Final = rf"{_SPACE}*(?:=>?|:|%(?:25)*3[ad]){_SPACE}*"
 _SCHEME: Final = (
     rf"(?:(?:bearer|basic|token|digest|api-?key|negotiate|ntlm|hawk|hmac|aws4-hmac-sha256|signature){_SPACE}+)?"
 )
 _UNQUOTED: Final = r"[^\s\"'&,;<>()\[\]{}\\|]+"
 # Words that follow "bearer" and "basic" in prose.
-_TALK: Final = (
+_PROSE: Final = (
     rf"\b(?:bearer|basic){_SPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
     r"|required|invalid|format|must|from|with|type|plan|tier)\b"
 )
@@ -119,7 +119,7 @@ _KNOWN_KEY: Final = (
 )
 
 # The same prefixes without the lengths.
-_START_HINTS: Final = (
+_KNOWN_KEY_HINTS: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
     r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
 )
@@ -133,20 +133,20 @@ _LAST_LABEL: Final = "[a-z\u0080-\U0010ffff]"
 _QUOTED_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
 _MAIL: Final = rf"(?:{_LOCAL_PART}(?:'{_LOCAL_PART})?|{_QUOTED_PART})(?:@|%(?:25)*40)[{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT}{_LAST_LABEL}[{_LETTER}-]*"
 
-_GAP: Final = r"(?:[ +-]|%20)"
+_CARD_SEPARATOR: Final = r"(?:[ +-]|%20)"
 # Card numbers begin with 2 to 6; numbers with 1 may be times in microseconds. Only some issuers have a fifth group:
 # after others, such a group is the expiry month or the security code.
 _CARD: Final = (
-    rf"[2-6][0-9]{{12,18}}|(?:5[06-8]|6[1-36-9])[0-9]{{2}}(?:{_GAP}[0-9]{{4}}){{3}}{_GAP}[0-9]{{1,3}}"
-    rf"|[2-6][0-9]{{3}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{4}}{_GAP}[0-9]{{1,4}}"
-    rf"|3[0-9]{{3}}{_GAP}[0-9]{{6}}{_GAP}[0-9]{{4,5}}"
+    rf"[2-6][0-9]{{12,18}}|(?:5[06-8]|6[1-36-9])[0-9]{{2}}(?:{_CARD_SEPARATOR}[0-9]{{4}}){{3}}{_CARD_SEPARATOR}[0-9]{{1,3}}"
+    rf"|[2-6][0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{1,4}}"
+    rf"|3[0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{6}}{_CARD_SEPARATOR}[0-9]{{4,5}}"
 )
-_NO_CARD: Final = (
+_NOT_A_CARD: Final = (
     r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 
 PASSES: Final[tuple[Pass, ...]] = (
-    Pass(0, "needless escapes", None, r"\\u00[2-7]", rf"{_RUN}(?:{_NEEDLESS}{_RUN})+"),
+    Pass(0, "needless escapes", None, r"\\u00[2-7]", rf"{_WORD_CHARACTERS}(?:{_NEEDLESS_ESCAPE}{_WORD_CHARACTERS})+"),
     Pass(
         0,
         "private keys",
@@ -158,34 +158,34 @@ PASSES: Final[tuple[Pass, ...]] = (
         1,
         "cards",
         Detector.CARD,
-        rf"[0-9]{{13}}|[0-9]{{4}}{_GAP}[0-9]{{4}}",
-        rf"({_NO_CARD})|({_START})({_CARD})\b",
-        keeps=(1,),
-        befores=(2,),
-        nature=Nature.CARD,
+        rf"[0-9]{{13}}|[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}",
+        rf"({_NOT_A_CARD})|({_START})({_CARD})\b",
+        kept_groups=(1,),
+        prefix_groups=(2,),
+        match_kind=MatchKind.CARD,
     ),
     Pass(
         2,
         "named secrets",
         Detector.SECRET,
-        rf"{_KEY_ENDING}{_SPACE}*[=:\\\"'%]",
-        rf"({_KEY_WORD})(?:(\"\s*:\s*\[\s*\")[^\"\\](?:[^\"\\]|\\.|\"\s*,\s*\")*"
+        rf"{_CREDENTIAL_ENDING}{_SPACE}*[=:\\\"'%]",
+        rf"({_CREDENTIAL_WORD})(?:(\"\s*:\s*\[\s*\")[^\"\\](?:[^\"\\]|\\.|\"\s*,\s*\")*"
         rf"|(\\+\"\s*:\s*\[\s*\\+\")(?:[^\"\\]|\\+[^\"\\]|\\+\"\s*,\s*\\+\")+"
         rf"|((?:\"\s*:\s*|{_ASSIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
         rf"|((?:\\\"\s*:\s*|{_ASSIGN})\\\")(?:[^\"\\,:}}\]\s]|\\\\(?:\\[\"\\]|[^\"\\]))(?:[^\"\\]|\\\\(?:\\[\"\\]|[^\"\\]))*"
         rf"|(\\*'?{_ASSIGN}\\*')[^'\"\\]+|((?:\\+\"{_ASSIGN}\\+\"|{_ASSIGN}(?:\\+\")?){_SCHEME}){_UNQUOTED})"
         rf"|(token(?:=|%(?:25)*3d)){_UNQUOTED}",
-        befores=(1, 2, 3, 4, 5, 6, 7, 8),
+        prefix_groups=(1, 2, 3, 4, 5, 6, 7, 8),
     ),
     Pass(
         3,
         "bearers",
         Detector.TOKEN,
         r"bearer|basic",
-        rf"({_TALK})|(bearer{_SPACE}+|bearer:{_SPACE}*)[a-z0-9._~+/=-]{{3,}}"
+        rf"({_PROSE})|(bearer{_SPACE}+|bearer:{_SPACE}*)[a-z0-9._~+/=-]{{3,}}"
         rf"|(\bbasic{_SPACE}+)(?:[a-z0-9._~+/=-]{{6,}}|[a-z0-9._~+/=-]+=)",
-        keeps=(1,),
-        befores=(2, 3),
+        kept_groups=(1,),
+        prefix_groups=(2, 3),
     ),
     Pass(
         3,
@@ -193,15 +193,15 @@ PASSES: Final[tuple[Pass, ...]] = (
         Detector.TOKEN,
         r"eyj",
         rf"({_START})eyj[a-z0-9_-]{{8,}}(?:\.[a-z0-9_-]*)*",
-        befores=(1,),
+        prefix_groups=(1,),
     ),
     Pass(
         3,
         "known keys",
         Detector.SECRET,
-        _START_HINTS,
+        _KNOWN_KEY_HINTS,
         rf"({_START}){_KNOWN_KEY}",
-        befores=(1,),
+        prefix_groups=(1,),
     ),
     Pass(
         3,
@@ -209,10 +209,16 @@ PASSES: Final[tuple[Pass, ...]] = (
         Detector.SECRET,
         r"://[^\s/@\"'\\]*:[^\s/@\"'\\]*@",
         r"(://)[^\s/@\"'\\]*:[^\s/@\"'\\]*@[^\s/\"'\\:]+",
-        befores=(1,),
+        prefix_groups=(1,),
     ),
     Pass(
-        4, "mail addresses", Detector.EMAIL, r"@|%(?:25)*40", rf"({_ESCAPE}?){_MAIL}", befores=(1,), nature=Nature.MAIL
+        4,
+        "mail addresses",
+        Detector.EMAIL,
+        r"@|%(?:25)*40",
+        rf"({_ESCAPE}?){_MAIL}",
+        prefix_groups=(1,),
+        match_kind=MatchKind.MAIL,
     ),
     Pass(
         5,
@@ -221,20 +227,20 @@ PASSES: Final[tuple[Pass, ...]] = (
         r"::|%(?:25)*3a|(?:[0-9a-f]+:){6}",
         rf"({_HARDWARE})|({_START})(?:{_LONG6})|(\B|_|{_ESCAPE}){_LEADING6}"
         rf"|({_CODE})|({_START})(?:{_SHORT6})|(\B|_|{_ESCAPE}){_LOOPBACK6}",
-        keeps=(1, 4),
-        befores=(2, 3, 5, 6),
-        nature=Nature.ADDRESS,
+        kept_groups=(1, 4),
+        prefix_groups=(2, 3, 5, 6),
+        match_kind=MatchKind.ADDRESS,
     ),
     Pass(
         6,
         "v4 addresses",
         Detector.IP,
         r"[0-9]\.[0-9]+\.[0-9]|%(?:25)*(?:2e|3[0-9])",
-        rf"({_FIVE_PARTS})|{_PERCENT4}|((?:{_OPENING}?\b{_PLACES}/?)|{_START}){_ADDRESS4}{_END}"
+        rf"({_FIVE_PARTS})|{_PERCENT4}|((?:{_OPENING}?\b{_WORDS_BEFORE_ADDRESS}/?)|{_START}){_ADDRESS4}{_END}"
         rf"|({_PRODUCT}|{_VERSION})",
-        keeps=(1, 3),
-        befores=(2,),
-        nature=Nature.ADDRESS,
+        kept_groups=(1, 3),
+        prefix_groups=(2,),
+        match_kind=MatchKind.ADDRESS,
     ),
     Pass(
         7,
@@ -242,9 +248,9 @@ PASSES: Final[tuple[Pass, ...]] = (
         Detector.PHONE,
         r"(?:\+|%(?:25)*2b|\\+u002b)[1-9]",
         r"((?:^|[^0-9a-z])\+|%(?:25)*2b|\\+u002b)[1-9](?:[ ().-]?[ ().-]?[0-9]){6,14}\b",
-        befores=(1,),
+        prefix_groups=(1,),
     ),
 )
 
 # A field of this name holds a secret, whatever its value.
-SECRET_NAME: Final = rf"(?is)^.*{_KEY_WORD}$"
+SECRET_NAME: Final = rf"(?is)^.*{_CREDENTIAL_WORD}$"

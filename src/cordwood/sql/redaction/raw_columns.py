@@ -17,51 +17,53 @@ from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.scope import Lineage, Origin
 
 # A tenant may know its own name; all other texts are redacted.
-_PLAIN_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
+_UNREDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
-_ANY: Final = frozenset(ValueKind)
+_ALL_KINDS: Final = frozenset(ValueKind)
 
 # A stream and a path of its events.
-Place = tuple[str, Path]
+StreamPath = tuple[str, Path]
 
 
 # Each array on the path doubles the places, and each name that refers to several keys multiplies them.
-MOST_PLACES: Final = 64
+MAX_PATHS: Final = 64
 
 
-class Raw(msgspec.Struct, frozen=True):
+class RawValue(msgspec.Struct, frozen=True):
     """A raw value: an event's VARIANT or a text column; the first existing one of its possible places."""
 
-    places: tuple[Place, ...]
+    paths: tuple[StreamPath, ...]
     is_event: bool
 
-    def below(self, *steps: str) -> "Raw":
-        places = tuple((stream, (*path, *steps)) for stream, path in self.places)
-        return msgspec.structs.replace(self, places=places)
+    def path_below(self, *steps: str) -> "RawValue":
+        paths = tuple((stream, (*path, *steps)) for stream, path in self.paths)
+        return msgspec.structs.replace(self, paths=paths)
 
-    def elements(self) -> "Raw | None":
+    def elements(self) -> "RawValue | None":
         """Return an element of the value: an object is its own element. None if there are too many places."""
-        places = (*self.places, *self.below(ELEMENT).places)
-        return None if len(places) > MOST_PLACES else msgspec.structs.replace(self, places=places)
+        paths = (*self.paths, *self.path_below(ELEMENT).paths)
+        return None if len(paths) > MAX_PATHS else msgspec.structs.replace(self, paths=paths)
 
     @property
-    def names(self) -> Iterator[str]:
+    def key_names(self) -> Iterator[str]:
         """The keys on the paths to the value."""
-        return (step for _, path in self.places for step in path[1:])
+        return (step for _, path in self.paths for step in path[1:])
 
     @property
-    def own_names(self) -> Iterator[str]:
+    def last_key_names(self) -> Iterator[str]:
         """The last key of each path, array elements ignored."""
-        for _, path in self.places:
+        for _, path in self.paths:
             yield from [step for step in path[1:] if step != ELEMENT][-1:]
 
     def kinds(self, records: RecordShapes) -> frozenset[ValueKind]:
         """Return the kinds seen there; none for a text column, of which nothing is known."""
-        return frozenset().union(*(kinds_at(place, records) for place in self.places)) if self.is_event else frozenset()
+        return (
+            frozenset().union(*(kinds_of_path(path, records) for path in self.paths)) if self.is_event else frozenset()
+        )
 
 
-Columns = Mapping[str, Raw]
-Known = Mapping[str, Columns]
+Columns = Mapping[str, RawValue]
+CteColumns = Mapping[str, Columns]
 
 
 class Source(msgspec.Struct, eq=False):
@@ -77,25 +79,25 @@ class Source(msgspec.Struct, eq=False):
     used: dict[str, exp.Expr] = {}
     lifted: dict[str, exp.Expr] = {}
 
-    def raw(self, name: str) -> Raw | None:
+    def raw(self, name: str) -> RawValue | None:
         if not isinstance(self.columns, str):
             return self.columns.get(name)
-        if name in _PLAIN_COLUMNS:
+        if name in _UNREDACTED_COLUMNS:
             return None
         path = () if name == "extras" else (name,)
-        return Raw(((self.columns, path),), is_event=name in _EVENT_COLUMNS)
+        return RawValue(((self.columns, path),), is_event=name in _EVENT_COLUMNS)
 
 
 Sources = dict[str, Source]
 
 
-def kinds_at(place: Place, records: RecordShapes) -> frozenset[ValueKind]:
+def kinds_of_path(path: StreamPath, records: RecordShapes) -> frozenset[ValueKind]:
     """Return the kinds seen at a place; all kinds if unknown."""
-    kinds = records.kinds(Lineage(origins=frozenset({Origin(*place)})))
-    return _ANY if kinds is None else kinds
+    kinds = records.kinds(Lineage(origins=frozenset({Origin(*path)})))
+    return _ALL_KINDS if kinds is None else kinds
 
 
-def raw_column(node: exp.Column, sources: Sources) -> Raw | None:
+def raw_column(node: exp.Column, sources: Sources) -> RawValue | None:
     source = sources.get(node.table)
     if source is None:
         return None
@@ -109,28 +111,28 @@ def source_of(node: exp.Expr, sources: Sources) -> Source | None:
     return sources.get(next(iter(tables))) if len(tables) == 1 else None
 
 
-def is_around(source: Source | None, node: exp.Expr) -> bool:
+def is_outer_source(source: Source | None, node: exp.Expr) -> bool:
     """Return whether a correlated sub-query reads the source."""
     return source is not None and node.find_ancestor(exp.Select) is not source.reader
 
 
-def lift(source: Source, value: exp.Expr, number: int) -> exp.Column:
+def lift_value(source: Source, value: exp.Expr, number: int) -> exp.Column:
     """Return the new column of the relation for the value of a correlated sub-query."""
-    name = next((name for name, known in source.lifted.items() if known == value), f"lifted {number}")
+    name = next((name for name, lifted in source.lifted.items() if lifted == value), f"lifted {number}")
     source.lifted.setdefault(name, value)
     column = exp.column(name, source.relation.alias_or_name, quoted=True)
     column.type = value.type
     return column
 
 
-def put_in(source: Source) -> exp.Select:
+def wrap_relation(source: Source) -> exp.Select:
     """Replace the relation by a SELECT that outputs its used columns and the lifted values."""
     relation = source.relation
     select = exp.Select(
         expressions=[
             exp.alias_(value, name, quoted=True)
-            for some in (source.used, source.lifted)
-            for name, value in some.items()
+            for columns in (source.used, source.lifted)
+            for name, value in columns.items()
         ]
     )
     joins = relation.args.get("joins")
@@ -141,7 +143,7 @@ def put_in(source: Source) -> exp.Select:
     return select
 
 
-def is_read_from_within(reader: exp.Expr | None, alias: str) -> bool:
+def is_read_by_sub_query(reader: exp.Expr | None, alias: str) -> bool:
     """Return whether a correlated sub-query of the SELECT reads a column of the relation with this alias."""
     if reader is None:
         return False

@@ -6,9 +6,9 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import spend
-from cordwood.sql.typing.datatypes import INT64, common, spelled, struct_of
+from cordwood.sql.typing.datatypes import INT64, common_type, struct_of, type_in_tree
 from cordwood.sql.typing.expressions import result_of
-from cordwood.sql.typing.marks import datatype_of, typed_as
+from cordwood.sql.typing.node_types import datatype_of, typed_as
 from cordwood.sql.typing.scopes import Columns, Relation, Scope
 
 # The metadata key for the column types of a set operation's two sides.
@@ -17,22 +17,22 @@ SIDES: Final = "sides"
 
 def annotate(tree: exp.Expr) -> Relation:
     """Annotate a whole statement with types; return its columns."""
-    return _query(tree, Scope())
+    return _annotate_query(tree, Scope())
 
 
-def _query(node: exp.Expr, outer: Scope) -> Relation:
+def _annotate_query(node: exp.Expr, outer: Scope) -> Relation:
     spend()
     scope = Scope(ctes=_ctes(node, outer), parent=outer)
     if isinstance(node, exp.Select):
-        return _select(node, scope)
+        return _annotate_select(node, scope)
     if isinstance(node, exp.SetOperation):
-        return _set_operation(node, scope)
+        return _annotate_set_operation(node, scope)
     if isinstance(node, exp.Subquery):
-        inner = _query(node.this, scope)
-        _modifiers(node, Scope(scope.ctes, outer, {"": inner}))
+        inner = _annotate_query(node.this, scope)
+        _annotate_modifiers(node, Scope(scope.ctes, outer, {"": inner}))
         return inner
     if isinstance(node, exp.Table):
-        return _relation(node, scope)
+        return _annotate_relation(node, scope)
     return Relation([])
 
 
@@ -41,52 +41,53 @@ def _ctes(node: exp.Expr, outer: Scope) -> dict[str, Relation]:
     with_ = node.args.get("with_")
     for cte in with_.expressions if with_ else ():
         if with_ is not None and with_.args.get("recursive"):
-            ctes[cte.alias.lower()] = _anchor(cte, Scope(ctes, outer.parent))
-        ctes[cte.alias.lower()] = _renamed(_query(cte.this, Scope(ctes, outer)), cte)
+            ctes[cte.alias.lower()] = _first_branch(cte, Scope(ctes, outer.parent))
+        ctes[cte.alias.lower()] = _rename_columns(_annotate_query(cte.this, Scope(ctes, outer)), cte)
     return ctes
 
 
-def _anchor(cte: exp.Expr, scope: Scope) -> Relation:
+def _first_branch(cte: exp.Expr, scope: Scope) -> Relation:
     """Return the columns of a recursive CTE, which are those of its first branch."""
     body = cte.this
     while isinstance(body, (exp.SetOperation, exp.Subquery, exp.Paren)):
         body = body.this
-    return _renamed(_query(body, scope), cte)
+    return _rename_columns(_annotate_query(body, scope), cte)
 
 
-def _renamed(relation: Relation, node: exp.Expr) -> Relation:
+def _rename_columns(relation: Relation, node: exp.Expr) -> Relation:
     names = [column.name for column in (node.args["alias"].columns if node.args.get("alias") else ())]
     if not names:
         return relation
     return Relation([(name, datatype) for name, (_, datatype) in zip(names, relation.columns, strict=False)])
 
 
-def _set_operation(node: exp.Expr, scope: Scope) -> Relation:
-    left, right = _query(node.this, scope), _query(node.expression, scope)
+def _annotate_set_operation(node: exp.Expr, scope: Scope) -> Relation:
+    left, right = _annotate_query(node.this, scope), _annotate_query(node.expression, scope)
     columns: Columns = list(left.columns)
     if len(left.columns) == len(right.columns):
         columns = [
-            (name, common((one, other))) for (name, one), (_, other) in zip(left.columns, right.columns, strict=True)
+            (name, common_type((left_type, right_type)))
+            for (name, left_type), (_, right_type) in zip(left.columns, right.columns, strict=True)
         ]
-    result = Relation(columns, common((left.value, right.value)))
+    result = Relation(columns, common_type((left.value, right.value)))
     node.meta[SIDES] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
     node.meta["columns"] = tuple(datatype for _, datatype in columns)
-    _modifiers(node, Scope(scope.ctes, scope.parent, {"": result}))
+    _annotate_modifiers(node, Scope(scope.ctes, scope.parent, {"": result}))
     return result
 
 
-def _select(node: exp.Expr, scope: Scope) -> Relation:
-    _sources(node, scope)
-    columns = [column for item in node.expressions for column in _projection(item, scope)]
-    later = _with_aliases(scope, columns)
+def _annotate_select(node: exp.Expr, scope: Scope) -> Relation:
+    _add_sources(node, scope)
+    columns = [column for item in node.expressions for column in _annotate_projection(item, scope)]
+    alias_scope = _with_aliases(scope, columns)
     for part in node.iter_expressions():
-        if part.arg_key not in _FIRST:
-            _expression(part, later)
+        if part.arg_key not in _BEFORE_ALIASES:
+            _annotate_expression(part, alias_scope)
     return _value_table(node.args["kind"], columns) if node.args.get("kind") else Relation(columns)
 
 
 # The clauses that are annotated before select aliases are visible.
-_FIRST: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
+_BEFORE_ALIASES: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
 
 
 def _value_table(kind: str, columns: Columns) -> Relation:
@@ -100,55 +101,55 @@ def _with_aliases(scope: Scope, columns: Columns) -> Scope:
     return Scope(scope.ctes, Scope(scope.ctes, scope.parent, {"": Relation(columns)}), dict(scope.relations))
 
 
-def _modifiers(node: exp.Expr, scope: Scope) -> None:
+def _annotate_modifiers(node: exp.Expr, scope: Scope) -> None:
     for key in ("order", "limit", "offset"):
         if node.args.get(key):
-            _expression(node.args[key], scope)
+            _annotate_expression(node.args[key], scope)
 
 
-def _sources(node: exp.Expr, scope: Scope) -> None:
+def _add_sources(node: exp.Expr, scope: Scope) -> None:
     from_ = node.args.get("from_")
     if from_ is not None:
-        _source(from_.this, scope)
+        _add_source(from_.this, scope)
     for join in (*node.args.get("joins", ()), *node.args.get("laterals", ())):
-        _source(join.this, scope)
+        _add_source(join.this, scope)
         if join.args.get("on"):
-            _expression(join.args["on"], scope)
+            _annotate_expression(join.args["on"], scope)
 
 
-def _source(node: exp.Expr, scope: Scope) -> None:
-    relation = _relation(node, scope)
-    scope.relations[_name_of(node, scope)] = relation
+def _add_source(node: exp.Expr, scope: Scope) -> None:
+    relation = _annotate_relation(node, scope)
+    scope.relations[_relation_name(node, scope)] = relation
     for join in node.args.get("joins") or ():
-        _source(join.this, scope)
+        _add_source(join.this, scope)
         if join.args.get("on"):
-            _expression(join.args["on"], scope)
+            _annotate_expression(join.args["on"], scope)
 
 
-def _name_of(node: exp.Expr, scope: Scope) -> str:
+def _relation_name(node: exp.Expr, scope: Scope) -> str:
     alias = node.args.get("alias")
     if isinstance(node, exp.Unnest) and alias is not None and not alias.name and alias.columns:
         return str(alias.columns[0].name).lower()
     return (node.alias or (node.name if isinstance(node, exp.Table) else "")).lower() or f"#{len(scope.relations)}"
 
 
-def _relation(node: exp.Expr, scope: Scope) -> Relation:
+def _annotate_relation(node: exp.Expr, scope: Scope) -> Relation:
     if isinstance(node, exp.Unnest):
-        return _unnest(node, scope)
+        return _annotate_unnest(node, scope)
     if isinstance(node, exp.Subquery):
         if isinstance(node.this, (exp.Table, exp.Unnest)):
-            _source(node.this, scope)
+            _add_source(node.this, scope)
             return Relation([])
-        inner = Scope(scope.ctes, scope) if scope.relations else scope
-        return _renamed(_query(node.this, Scope(inner.ctes, scope)), node)
+        inner_scope = Scope(scope.ctes, scope) if scope.relations else scope
+        return _rename_columns(_annotate_query(node.this, Scope(inner_scope.ctes, scope)), node)
     if isinstance(node, exp.Table):
         return scope.ctes.get(node.name.lower(), Relation([])) if not node.db else Relation([])
     return Relation([])
 
 
-def _unnest(node: exp.Expr, scope: Scope) -> Relation:
+def _annotate_unnest(node: exp.Expr, scope: Scope) -> Relation:
     array = node.expressions[0]
-    _expression(array, scope)
+    _annotate_expression(array, scope)
     datatype = datatype_of(array)
     element = datatype.element if datatype and datatype.kind is Kind.ARRAY else datatype
     alias = node.args.get("alias") or exp.TableAlias()
@@ -160,53 +161,53 @@ def _unnest(node: exp.Expr, scope: Scope) -> Relation:
     return Relation(columns, element)
 
 
-def _projection(item: exp.Expr, scope: Scope) -> Columns:
+def _annotate_projection(item: exp.Expr, scope: Scope) -> Columns:
     if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-        return _starred(item, scope)
-    datatype = _expression(item, scope)
+        return _expand_star(item, scope)
+    datatype = _annotate_expression(item, scope)
     if isinstance(item, exp.Dot) and isinstance(item.expression, exp.Star):
         base = datatype_of(item.this)
         return list(base.fields) if base else []
     return [(item.alias_or_name, datatype)]
 
 
-def _starred(item: exp.Expr, scope: Scope) -> Columns:
+def _expand_star(item: exp.Expr, scope: Scope) -> Columns:
     table = item.text("table").lower() if isinstance(item, exp.Column) else ""
     star = item.this if isinstance(item, exp.Column) else item
-    dropped = {name.name.lower() for name in star.args.get("except_") or ()}
+    excluded = {name.name.lower() for name in star.args.get("except_") or ()}
     relations = [relation for name, relation in scope.relations.items() if table in ("", name)]
-    return [column for relation in relations for column in relation.columns if column[0].lower() not in dropped]
+    return [column for relation in relations for column in relation.columns if column[0].lower() not in excluded]
 
 
-def _expression(node: exp.Expr, scope: Scope) -> Datatype | None:
+def _annotate_expression(node: exp.Expr, scope: Scope) -> Datatype | None:
     """Annotate an expression, its parts first; return its type."""
     spend()
     if isinstance(node, exp.Query):
-        return _scalar(node, scope)
+        return _annotate_scalar_query(node, scope)
     if isinstance(node, exp.Column):
-        return _note(node, _column(node, scope))
+        return _store_type(node, _column_type(node, scope))
     for part in node.iter_expressions():
         if not isinstance(part, (exp.Identifier, exp.DataType, exp.Var)):
-            _expression(part, scope)
-    return _note(node, result_of(node))
+            _annotate_expression(part, scope)
+    return _store_type(node, result_of(node))
 
 
-def _column(node: exp.Expr, scope: Scope) -> Datatype | None:
-    own = spelled(node.type)
-    if own is not None:
-        return own
+def _column_type(node: exp.Expr, scope: Scope) -> Datatype | None:
+    stored = type_in_tree(node.type)
+    if stored is not None:
+        return stored
     if isinstance(node.this, exp.Star):
         return None
     return scope.column(node.name.lower(), node.text("table").lower())
 
 
-def _scalar(node: exp.Expr, scope: Scope) -> Datatype | None:
+def _annotate_scalar_query(node: exp.Expr, scope: Scope) -> Datatype | None:
     """Annotate a query used as a value; return the type of its only column, or of its row."""
-    relation = _query(node, Scope(scope.ctes, scope))
+    relation = _annotate_query(node, Scope(scope.ctes, scope))
     datatype = relation.value or (relation.columns[0][1] if relation.columns else None)
-    return _note(node, datatype)
+    return _store_type(node, datatype)
 
 
-def _note(node: exp.Expr, datatype: Datatype | None) -> Datatype | None:
+def _store_type(node: exp.Expr, datatype: Datatype | None) -> Datatype | None:
     typed_as(node, datatype)
     return datatype

@@ -46,7 +46,7 @@ _BY_DTYPE: Final = {
     exp.DType.VARIANT: VARIANT,
 }
 
-_RANK: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
+_NUMBER_RANK: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
 
 
 def array_of(element: Datatype | None) -> Datatype:
@@ -57,50 +57,50 @@ def struct_of(fields: Iterable[tuple[str, Datatype | None]]) -> Datatype:
     return Datatype(Kind.STRUCT, fields=tuple(fields))
 
 
-def spelled(node: exp.Expr | None) -> Datatype | None:
+def type_in_tree(node: exp.Expr | None) -> Datatype | None:
     """Return the type that a tree spells, as in a CAST; None if it is not a type of BigQuery."""
     if not isinstance(node, exp.DataType):
         return None
     if node.this == exp.DType.ARRAY:
-        return array_of(spelled(node.expressions[0]) if node.expressions else None)
+        return array_of(type_in_tree(node.expressions[0]) if node.expressions else None)
     if node.this == exp.DType.STRUCT:
-        return struct_of(_spelled_field(field) for field in node.expressions)
+        return struct_of(_field_in_tree(field) for field in node.expressions)
     return _BY_DTYPE.get(node.this)
 
 
-def _spelled_field(field: exp.Expr) -> tuple[str, Datatype | None]:
+def _field_in_tree(field: exp.Expr) -> tuple[str, Datatype | None]:
     if isinstance(field, exp.ColumnDef):
-        return field.name, spelled(field.args.get("kind"))
-    return "", spelled(field)
+        return field.name, type_in_tree(field.args.get("kind"))
+    return "", type_in_tree(field)
 
 
 def is_number(datatype: Datatype | None) -> bool:
-    return datatype is not None and datatype.kind in _RANK
+    return datatype is not None and datatype.kind in _NUMBER_RANK
 
 
-def common(types: Iterable[Datatype | None]) -> Datatype | None:
+def common_type(types: Iterable[Datatype | None]) -> Datatype | None:
     """Return the common type of values of these types; None, the type of NULL, is ignored."""
     result: Datatype | None = None
     for datatype in types:
-        result = datatype if result is None else result if datatype is None else _wider(result, datatype)
+        result = datatype if result is None else result if datatype is None else _wider_type(result, datatype)
     return result
 
 
-def _same_kind(one: Datatype, other: Datatype) -> Datatype:
-    if one.kind is Kind.ARRAY:
-        return array_of(common((one.element, other.element)))
-    if len(one.fields) != len(other.fields):
-        return one
-    fields = zip(one.fields, other.fields, strict=True)
-    return Datatype(one.kind, fields=tuple((a[0], common((a[1], b[1]))) for a, b in fields))
+def _common_nested(first: Datatype, second: Datatype) -> Datatype:
+    if first.kind is Kind.ARRAY:
+        return array_of(common_type((first.element, second.element)))
+    if len(first.fields) != len(second.fields):
+        return first
+    fields = zip(first.fields, second.fields, strict=True)
+    return Datatype(first.kind, fields=tuple((a[0], common_type((a[1], b[1]))) for a, b in fields))
 
 
-def _wider(one: Datatype, other: Datatype) -> Datatype:
-    if one.kind in _RANK and other.kind in _RANK:
-        return max(one, other, key=lambda datatype: _RANK[datatype.kind])
-    if one.kind is other.kind:
-        return _same_kind(one, other)
+def _wider_type(first: Datatype, second: Datatype) -> Datatype:
+    if first.kind in _NUMBER_RANK and second.kind in _NUMBER_RANK:
+        return max(first, second, key=lambda datatype: _NUMBER_RANK[datatype.kind])
+    if first.kind is second.kind:
+        return _common_nested(first, second)
     # A literal text next to a time is read as that time; an event's value takes the other operand's type.
-    if one.kind in (Kind.STRING, Kind.VARIANT):
-        return other
-    return one
+    if first.kind in (Kind.STRING, Kind.VARIANT):
+        return second
+    return first

@@ -32,14 +32,14 @@ from cordwood.sql.typing.datatypes import (
     TIME,
     VARIANT,
     array_of,
-    common,
-    spelled,
+    common_type,
     struct_of,
+    type_in_tree,
 )
-from cordwood.sql.typing.marks import datatype_of, kind_of
-from cordwood.sql.typing.moments import DEFAULTS, TIMES, moved_or_cut
+from cordwood.sql.typing.node_types import datatype_of, kind_of
 from cordwood.sql.typing.results import BY_NAME, BY_NODE
 from cordwood.sql.typing.scopes import field_of
+from cordwood.sql.typing.time_types import TIMES, TYPES_IN_NAME, time_arithmetic_type
 
 Rule = Callable[[exp.Expr], Datatype | None]
 
@@ -53,7 +53,7 @@ def result_of(node: exp.Expr) -> Datatype | None:
     return rule(node) if rule else None
 
 
-def _this(node: exp.Expr) -> Datatype | None:
+def _type_of_this(node: exp.Expr) -> Datatype | None:
     return datatype_of(node.this) if isinstance(node.this, exp.Expr) else None
 
 
@@ -65,40 +65,40 @@ def _literal(node: exp.Expr) -> Datatype | None:
 
 
 def _operands(node: exp.Expr) -> tuple[Datatype | None, Datatype | None]:
-    return _this(node), datatype_of(node.expression)
+    return _type_of_this(node), datatype_of(node.expression)
 
 
 def _arithmetic(node: exp.Expr) -> Datatype | None:
     left, right = _operands(node)
     if INTERVAL in (left, right):
-        return _shifted(left, right)
+        return _time_plus_interval(left, right)
     if DATE in (left, right) and INT64 in (left, right):
         return DATE
     if left == right and left in TIMES:
         return INTERVAL
-    return _known_number(common((left, right)))
+    return _numeric_or_float(common_type((left, right)))
 
 
-def _shifted(left: Datatype | None, right: Datatype | None) -> Datatype | None:
+def _time_plus_interval(left: Datatype | None, right: Datatype | None) -> Datatype | None:
     """Return the type of a time plus an interval: the time's own, but DATETIME for a date."""
-    other = right if left and left.kind is Kind.INTERVAL else left
-    if other is not None and other.kind is Kind.DATE:
+    time_type = right if left and left.kind is Kind.INTERVAL else left
+    if time_type is not None and time_type.kind is Kind.DATE:
         return DATETIME
-    return INTERVAL if other is None or other.kind is Kind.INT64 else other
+    return INTERVAL if time_type is None or time_type.kind is Kind.INT64 else time_type
 
 
-def _known_number(datatype: Datatype | None) -> Datatype | None:
+def _numeric_or_float(datatype: Datatype | None) -> Datatype | None:
     return FLOAT64 if datatype is not None and datatype.kind in (Kind.VARIANT, Kind.STRING, Kind.JSON) else datatype
 
 
 def _division(node: exp.Expr) -> Datatype | None:
-    datatype = common(_operands(node))
+    datatype = common_type(_operands(node))
     if datatype is not None and datatype.kind is Kind.INTERVAL:
         return INTERVAL
     return datatype if datatype in (NUMERIC, BIGNUMERIC) else FLOAT64
 
 
-def _whole_as_float(node: exp.Expr) -> Datatype | None:
+def _float_unless_numeric(node: exp.Expr) -> Datatype | None:
     """Return the type of ROUND, FLOOR, AVG and the like: FLOAT64 for integers, otherwise unchanged."""
     datatype = _argument(node)
     return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
@@ -115,28 +115,28 @@ def _argument(node: exp.Expr) -> Datatype | None:
 
 
 def _sum(node: exp.Expr) -> Datatype | None:
-    return _known_number(_argument(node))
+    return _numeric_or_float(_argument(node))
 
 
-def _list_of_argument(node: exp.Expr) -> Datatype | None:
+def _array_of_argument(node: exp.Expr) -> Datatype | None:
     return array_of(_argument(node))
 
 
 def _branches(node: exp.Expr) -> Datatype | None:
     ifs = [datatype_of(branch.args.get("true")) for branch in node.args["ifs"]]
-    return common([*ifs, datatype_of(node.args.get("default"))])
+    return common_type([*ifs, datatype_of(node.args.get("default"))])
 
 
 def _if(node: exp.Expr) -> Datatype | None:
-    return common((datatype_of(node.args.get("true")), datatype_of(node.args.get("false"))))
+    return common_type((datatype_of(node.args.get("true")), datatype_of(node.args.get("false"))))
 
 
 def _all_arguments(node: exp.Expr) -> Datatype | None:
-    return common([_this(node), *(datatype_of(item) for item in node.expressions)])
+    return common_type([_type_of_this(node), *(datatype_of(item) for item in node.expressions)])
 
 
 def _array(node: exp.Expr) -> Datatype | None:
-    return array_of(common(datatype_of(item) for item in node.expressions))
+    return array_of(common_type(datatype_of(item) for item in node.expressions))
 
 
 def _struct(node: exp.Expr) -> Datatype | None:
@@ -151,16 +151,16 @@ def _struct_field(item: exp.Expr) -> tuple[str, Datatype | None]:
 
 
 def _bracket(node: exp.Expr) -> Datatype | None:
-    base = _this(node)
+    base = _type_of_this(node)
     return base.element if base and base.kind is Kind.ARRAY else base if base in (JSON, VARIANT) else None
 
 
 def _dot(node: exp.Expr) -> Datatype | None:
-    return field_of(_this(node), node.expression.name) if node.expression else None
+    return field_of(_type_of_this(node), node.expression.name) if node.expression else None
 
 
 def _cast(node: exp.Expr) -> Datatype | None:
-    return spelled(node.args.get("to"))
+    return type_in_tree(node.args.get("to"))
 
 
 def _text_or_bytes(node: exp.Expr) -> Datatype | None:
@@ -172,7 +172,7 @@ def _concat(node: exp.Expr) -> Datatype | None:
     return BYTES if node.expressions and kind_of(node.expressions[0]) is Kind.BYTES else STRING
 
 
-def _joined(node: exp.Expr) -> Datatype | None:
+def _concatenated(node: exp.Expr) -> Datatype | None:
     left, right = _operands(node)
     if left is not None and left.kind in (Kind.ARRAY, Kind.BYTES):
         return left
@@ -180,30 +180,30 @@ def _joined(node: exp.Expr) -> Datatype | None:
 
 
 def _json_extract(node: exp.Expr) -> Datatype | None:
-    return JSON if _this(node) == JSON else STRING
+    return JSON if _type_of_this(node) == JSON else STRING
 
 
 def _json_list(node: exp.Expr) -> Datatype | None:
-    return array_of(JSON if _this(node) == JSON else STRING)
+    return array_of(JSON if _type_of_this(node) == JSON else STRING)
 
 
 def _json_text(node: exp.Expr) -> Datatype | None:
     return JSON if node.args.get("to_json") else STRING
 
 
-def _top(node: exp.Expr) -> Datatype | None:
+def _approx_top(node: exp.Expr) -> Datatype | None:
     name = "count" if isinstance(node, exp.ApproxTopK) else "sum"
     weight = INT64 if isinstance(node, exp.ApproxTopK) else datatype_of(node.expression)
     return array_of(struct_of([("value", _argument(node)), (name, weight)]))
 
 
 def _series(node: exp.Expr) -> Datatype | None:
-    return array_of(common(datatype_of(node.args.get(key)) for key in ("start", "end", "step")))
+    return array_of(common_type(datatype_of(node.args.get(key)) for key in ("start", "end", "step")))
 
 
 def _anonymous(node: exp.Expr) -> Datatype | None:
-    what = node.args.get(OPERATION_KEY)
-    return BY_NAME.get(str(node.this).upper()) if what is None else _BY_OPERATION[type(what)]
+    operation = node.args.get(OPERATION_KEY)
+    return BY_NAME.get(str(node.this).upper()) if operation is None else _BY_OPERATION[type(operation)]
 
 
 _BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
@@ -215,11 +215,11 @@ _BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
 
 
 def _parameter(node: exp.Expr) -> Datatype | None:
-    return spelled(node.type) or STRING
+    return type_in_tree(node.type) or STRING
 
 
 def _element(node: exp.Expr) -> Datatype | None:
-    base = _this(node)
+    base = _type_of_this(node)
     return base.element if base else None
 
 
@@ -231,7 +231,7 @@ def _array_query(node: exp.Expr) -> Datatype | None:
 
 
 def _number(node: exp.Expr) -> Datatype | None:
-    return _known_number(_this(node))
+    return _numeric_or_float(_type_of_this(node))
 
 
 def _extract(node: exp.Expr) -> Datatype | None:
@@ -239,12 +239,12 @@ def _extract(node: exp.Expr) -> Datatype | None:
 
 
 def _float_or_numeric(node: exp.Expr) -> Datatype | None:
-    datatype = common(_operands(node))
+    datatype = common_type(_operands(node))
     return datatype if datatype in (NUMERIC, BIGNUMERIC) else FLOAT64
 
 
-def _whole_quotient(node: exp.Expr) -> Datatype | None:
-    datatype = common(_operands(node))
+def _int_unless_numeric(node: exp.Expr) -> Datatype | None:
+    datatype = common_type(_operands(node))
     return datatype if datatype in (NUMERIC, BIGNUMERIC) else INT64
 
 
@@ -261,19 +261,19 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
     exp.TryCast: _cast,
     exp.Struct: _struct,
     exp.Tuple: _tuple,
-    exp.IntDiv: _whole_quotient,
+    exp.IntDiv: _int_unless_numeric,
     exp.Array: _array_query,
     exp.Bracket: _bracket,
     exp.Dot: _dot,
     exp.Case: _branches,
     exp.If: _if,
     exp.Concat: _concat,
-    exp.DPipe: _joined,
+    exp.DPipe: _concatenated,
     exp.Div: _division,
     exp.SafeDivide: _division,
-    exp.Nullif: _this,
-    exp.ApproxTopK: _top,
-    exp.ApproxTopSum: _top,
+    exp.Nullif: _type_of_this,
+    exp.ApproxTopK: _approx_top,
+    exp.ApproxTopSum: _approx_top,
     exp.GenerateSeries: _series,
     exp.JSONExtract: _json_extract,
     exp.JSONExtractArray: _json_list,
@@ -291,30 +291,32 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
     exp.Abs: _number,
     exp.Sign: _number,
     exp.SafeNegate: _number,
-    exp.Split: lambda node: array_of(BYTES if _this(node) == BYTES else STRING),
+    exp.Split: lambda node: array_of(BYTES if _type_of_this(node) == BYTES else STRING),
     exp.Pow: _float_or_numeric,
     exp.Log: _float_or_numeric,
     exp.PercentileCont: _float_or_numeric,
-    exp.IgnoreNulls: _this,
-    exp.RespectNulls: _this,
-    exp.Window: _this,
-    exp.Filter: _this,
+    exp.IgnoreNulls: _type_of_this,
+    exp.RespectNulls: _type_of_this,
+    exp.Window: _type_of_this,
+    exp.Filter: _type_of_this,
     exp.Extract: _extract,
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.SafeAdd, exp.SafeSubtract, exp.SafeMultiply), _arithmetic),
-    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _this),
-    exp.BitwiseRightShift: _this,
-    **dict.fromkeys((exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Avg), _whole_as_float),
+    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _type_of_this),
+    exp.BitwiseRightShift: _type_of_this,
+    **dict.fromkeys((exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Avg), _float_unless_numeric),
     exp.Sum: _sum,
     **dict.fromkeys(
         (exp.Min, exp.Max, exp.AnyValue, exp.PercentileDisc, exp.ArgMax, exp.ArgMin),
         _argument,
     ),
     **dict.fromkeys((exp.FirstValue, exp.LastValue, exp.NthValue), _argument),
-    **dict.fromkeys((exp.Lead, exp.Lag), lambda node: common((_argument(node), datatype_of(node.args.get("default"))))),
-    **dict.fromkeys((exp.ArrayAgg, exp.ApproxQuantiles), _list_of_argument),
-    **dict.fromkeys((exp.ArrayReverse, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _this),
     **dict.fromkeys(
-        (exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax), _this
+        (exp.Lead, exp.Lag), lambda node: common_type((_argument(node), datatype_of(node.args.get("default"))))
+    ),
+    **dict.fromkeys((exp.ArrayAgg, exp.ApproxQuantiles), _array_of_argument),
+    **dict.fromkeys((exp.ArrayReverse, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _type_of_this),
+    **dict.fromkeys(
+        (exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax), _type_of_this
     ),
     exp.Distinct: lambda node: datatype_of(node.expressions[0]) if node.expressions else None,
     **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), _all_arguments),
@@ -323,5 +325,5 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
         _text_or_bytes,
     ),
     **dict.fromkeys((exp.Trim, exp.RegexpExtract, exp.RegexpReplace, exp.Translate, exp.GroupConcat), _text_or_bytes),
-    **dict.fromkeys(DEFAULTS, moved_or_cut),
+    **dict.fromkeys(TYPES_IN_NAME, time_arithmetic_type),
 }

@@ -34,8 +34,8 @@ class Scope(msgspec.Struct):
     relations: dict[str, Relation] = msgspec.field(default_factory=dict)
 
     def column(self, name: str, table: str) -> Datatype | None:
-        found = self._own_column(name, table)
-        return found or (self.parent.column(name, table) if self.parent else None)
+        own = self._own_column(name, table)
+        return own or (self.parent.column(name, table) if self.parent else None)
 
     def _own_column(self, name: str, table: str) -> Datatype | None:
         if table:
@@ -47,8 +47,8 @@ class Scope(msgspec.Struct):
         for relation in self.relations.values():
             if relation.has(name):
                 return relation.column(name)
-        whole = self.relations.get(name)
-        return whole.row() if whole else None
+        relation_row = self.relations.get(name)
+        return relation_row.row() if relation_row else None
 
 
 def field_of(datatype: Datatype | None, name: str) -> Datatype | None:

@@ -8,6 +8,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, type_part
 from cordwood.model.datatype import EXACT, Kind
+from cordwood.sql.aggregate_windows import combine_aggregates
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import is_small
@@ -15,7 +16,6 @@ from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import datatype_of, inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
-from cordwood.sql.windowed import combine_aggregates
 
 
 def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:

@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import IS_NONE, MAY_BE_NONE, guarded, null_of, once, type_part
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
-from cordwood.sql.bigquery.made_values import most_elements
+from cordwood.sql.bigquery.size_limits import most_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, is_safe, mark_safe, unsupported

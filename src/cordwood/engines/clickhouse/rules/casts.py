@@ -15,13 +15,13 @@ from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import kind_of
-from cordwood.sql.typing.datatypes import STRING, spelled
+from cordwood.sql.typing.datatypes import STRING, type_in_tree
 
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
 
 
 def _cast(node: exp.Expr) -> exp.Expr:
-    to = spelled(node.args["to"])
+    to = type_in_tree(node.args["to"])
     if to is None:
         unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
     if node.args.get("format"):

@@ -14,21 +14,21 @@ from cordwood.sql.operations import (
     RedactionCall,
     with_operation,
 )
-from cordwood.sql.redaction.calls import mode_of, redacted_event, redacted_text
+from cordwood.sql.redaction.calls import redacted_event, redacted_text, redaction_mode_of
 from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
 
 
 def _text(node: exp.Expr) -> exp.Expr:
-    return redacted_text(node.expressions[0], mode_of(node))
+    return redacted_text(node.expressions[0], redaction_mode_of(node))
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    text = redacted_text(event_text(node.expressions[0]), mode_of(node))
+    text = redacted_text(event_text(node.expressions[0]), redaction_mode_of(node))
     return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
 
 
 def _event(node: exp.Expr) -> exp.Expr:
-    return redacted_event(node.expressions[0], mode_of(node))
+    return redacted_event(node.expressions[0], redaction_mode_of(node))
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
@@ -36,7 +36,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
 
     Records are redacted like other values.
     """
-    looked = f"{REDACT_EVENT}_{mode_of(node)}"
+    looked = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
     element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({looked}(CAST(_e, 'Nullable(String)')), 'null'))"
     elements = (
         f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"

@@ -20,7 +20,7 @@ from cordwood.sql.fragment import fragment, holes, name_part
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import conditions, joined_relations, swap
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import BOOL, FLOAT64, common
+from cordwood.sql.typing.datatypes import BOOL, FLOAT64, common_type
 
 
 def _unnest(node: exp.Expr) -> exp.Expr:
@@ -289,7 +289,7 @@ def _branches(node: exp.Expr) -> exp.Expr:
     sides = [_projections(node.this), _projections(node.expression)]
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
-            together = common(datatype_of(item) for item in items)
+            together = common_type(datatype_of(item) for item in items)
             for item in filter(lambda item: isinstance(item, exp.Alias), items):
                 _become(item, together)
     return node

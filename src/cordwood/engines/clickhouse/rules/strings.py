@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import guarded, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
-from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
+from cordwood.sql.bigquery.size_limits import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported

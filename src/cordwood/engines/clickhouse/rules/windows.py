@@ -7,13 +7,13 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.aggregates import settled, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.model.datatype import Kind
+from cordwood.sql.aggregate_windows import distribute_window
 from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import kind_of
-from cordwood.sql.windowed import distribute_window
 
 
 def _window(node: exp.Expr) -> exp.Expr:

@@ -12,17 +12,17 @@ from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED
 from cordwood.sql.redaction.detection import Detection
 from cordwood.sql.redaction.masking import (
-    APART,
     BEFORE_DIGIT,
-    CUT,
-    FOUND,
-    JSON_PIECES,
-    OPEN,
+    DIGIT_MARKER,
+    JSON_SEGMENTS,
+    MARKED_DIGIT,
+    MATCH_CUT,
+    MATCH_START,
+    MAY_NEED_REDACTION,
     OPTIMISTIC_TEXT,
     REDACT_EVENT,
     REDACT_JSON,
     REDACT_TEXT,
-    SET_APART,
     Masking,
 )
 
@@ -33,10 +33,10 @@ _KEY: Final = "$key"
 
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a mode, one per kind of value, with the digest key inside."""
-    look, masking = Detection(rules), Masking(_Words(), mode)
+    detection, masking = Detection(rules), Masking(_Words(), mode)
     bodies = (
-        (REDACT_TEXT, _text(look, masking)),
-        (REDACT_JSON, _json(look, masking)),
+        (REDACT_TEXT, _text(detection, masking)),
+        (REDACT_JSON, _json(detection, masking)),
         (REDACT_EVENT, _event(mode)),
         (OPTIMISTIC_TEXT, _trusted(look)),
     )
@@ -51,25 +51,25 @@ def hide_texts(mode: RedactMode) -> str:
     return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON}_{mode}(t))"
 
 
-def _text(look: Detection, masking: Masking) -> str:
-    return f"CASE WHEN {_finds('t', look.hint)} THEN {_hidden(look, masking)} ELSE t END"
+def _text(detection: Detection, masking: Masking) -> str:
+    return f"CASE WHEN {_finds('t', detection.hint)} THEN {_hidden(detection, masking)} ELSE t END"
 
 
-def _hidden(look: Detection, masking: Masking) -> str:
+def _hidden(detection: Detection, masking: Masking) -> str:
     """Return SQL for the redacted text; if only addresses are found, the detectors before them are skipped."""
-    if look.own or not look.before_addresses:
-        return masking.shipped(masking.own("t", look.own), look.stages)
-    bare = masking.bare("t")
-    early = masking.own(bare, look.before_addresses)
-    hint = "|".join(stage.hint for stage in look.before_addresses)
+    if detection.operator_stages or not detection.before_addresses:
+        return masking.mask_builtin(masking.apply_stages("t", detection.operator_stages), detection.builtin_stages)
+    bare = masking.remove_markers("t")
+    early = masking.apply_stages(bare, detection.before_addresses)
+    hint = "|".join(stage.hint for stage in detection.before_addresses)
     looked = f"CASE WHEN {_finds(bare, hint)} THEN {early} ELSE {bare} END"
-    return masking.unmarked(masking.own(looked, look.stages[len(look.before_addresses) :]))
+    return masking.remove_match_markers(masking.apply_stages(looked, detection.builtin_stages[len(detection.before_addresses) :]))
 
 
-def _trusted(look: Detection) -> str:
+def _trusted(detection: Detection) -> str:
     """Return SQL that fails on a find. It uses a cast, because DuckDB refuses the volatile `error()` in windows."""
-    failure = f"CAST({literal(RAISED + FOUND)} || left(t, 0) AS INTEGER)::VARCHAR"
-    return f"CASE WHEN {_finds('t', look.hint)} THEN {failure} ELSE t END"
+    failure = f"CAST({literal(RAISED + MAY_NEED_REDACTION)} || left(t, 0) AS INTEGER)::VARCHAR"
+    return f"CASE WHEN {_finds('t', detection.hint)} THEN {failure} ELSE t END"
 
 
 def _finds(text: str, hint: str) -> str:
@@ -77,19 +77,19 @@ def _finds(text: str, hint: str) -> str:
     return f"regexp_extract({text}, {literal(hint)}) <> ''"
 
 
-def _json(look: Detection, masking: Masking) -> str:
+def _json(detection: Detection, masking: Masking) -> str:
     apart = (
         f"CASE WHEN regexp_matches(t, {literal(_BARE_NUMBER)})"
-        f" THEN regexp_replace(t, {literal(BEFORE_DIGIT)}, {literal(SET_APART)}, 'g') ELSE t END"
+        f" THEN regexp_replace(t, {literal(BEFORE_DIGIT)}, {literal(MARKED_DIGIT)}, 'g') ELSE t END"
     )
-    if look.own:
+    if detection.operator_stages:
         # A custom pattern is applied to each text, so that it cannot match the quotes between texts.
-        each = masking.own("(s::JSON->>'$')", look.own)
-        pieces = f"regexp_extract_all({apart}, {literal(JSON_PIECES)})"
+        each = masking.apply_stages("(s::JSON->>'$')", detection.operator_stages)
+        pieces = f"regexp_extract_all({apart}, {literal(JSON_SEGMENTS)})"
         apart = _joined(
             f"list_transform({pieces}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({each})::VARCHAR ELSE s END)"
         )
-    return f"replace({masking.shipped(apart, look.stages, is_set_apart=True)}, {literal(APART)}, '')"
+    return f"replace({masking.mask_builtin(apart, detection.builtin_stages, digits_are_marked=True)}, {literal(DIGIT_MARKER)}, '')"
 
 
 def _event(mode: RedactMode) -> str:
@@ -105,27 +105,27 @@ def _event(mode: RedactMode) -> str:
 
 
 class _Words:
-    def without(self, text: str, mark: str) -> str:
+    def remove(self, text: str, mark: str) -> str:
         return f"replace({text}, {literal(mark)}, '')"
 
-    def replace_all(self, text: str, pattern: str, shown: str) -> str:
+    def replace_matches(self, text: str, pattern: str, shown: str) -> str:
         return f"regexp_replace({text}, {literal(pattern)}, {literal(shown)}, 'g')"
 
-    def either(self, condition: str, then: str, otherwise: str) -> str:
+    def conditional(self, condition: str, then: str, otherwise: str) -> str:
         return f"CASE WHEN {condition} THEN {then} ELSE {otherwise} END"
 
     def part(self, at: int) -> str:
-        return f"string_split(p, {literal(CUT)})[{at}]"
+        return f"string_split(p, {literal(MATCH_CUT)})[{at}]"
 
-    def pieces(self, marked: str, each: str) -> str:
+    def map_segments(self, marked: str, each: str) -> str:
         """Return SQL for the pieces with a single lambda: DuckDB binds the list of each nested lambda twice."""
-        find = f"CASE WHEN contains(p, {literal(CUT)}) THEN {each} ELSE p END"
-        return _joined(f"list_transform(string_split({marked}, {literal(OPEN)}), lambda p: {find})")
+        find = f"CASE WHEN contains(p, {literal(MATCH_CUT)}) THEN {each} ELSE p END"
+        return _joined(f"list_transform(string_split({marked}, {literal(MATCH_START)}), lambda p: {find})")
 
     def digits(self, text: str) -> str:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
-    def counts_up(self, digits: str) -> str:
+    def passes_luhn(self, digits: str) -> str:
         """Return SQL for the Luhn check; one is added where a doubled digit reaches ten."""
         padded = f"lpad({digits}, 20, '0')"
         weighed = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"

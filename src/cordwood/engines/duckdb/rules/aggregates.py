@@ -7,6 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import EXACT, Kind
+from cordwood.sql.aggregate_windows import combine_aggregates
 from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
@@ -14,7 +15,6 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
-from cordwood.sql.windowed import combine_aggregates
 
 # The meta key of a sum of events' values, which is answered as an integer if it is one.
 EVENT_NUMBER: Final = "event_number"

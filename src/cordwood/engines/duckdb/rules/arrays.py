@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.boundaries import are_in_order
-from cordwood.sql.bigquery.made_values import MOST_ELEMENTS, most_elements
+from cordwood.sql.bigquery.size_limits import MOST_ELEMENTS, most_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported

@@ -20,13 +20,13 @@ from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.nodes import KINDS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import STRING, spelled
+from cordwood.sql.typing.datatypes import STRING, type_in_tree
 
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
 
 
 def _cast(node: exp.Expr) -> exp.Expr:
-    to = spelled(node.args["to"])
+    to = type_in_tree(node.args["to"])
     if to is None:
         unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
     if node.args.get("format"):

@@ -8,7 +8,7 @@ from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import common
+from cordwood.sql.typing.datatypes import common_type
 
 
 def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -38,7 +38,7 @@ def _compared(node: exp.Expr) -> exp.Expr:
 
 def _structs_compared(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
     """Compare structs: `=` and `<>` field by field, unknown if a field is NULL; others under common field names."""
-    both = common(map(datatype_of, sides))
+    both = common_type(map(datatype_of, sides))
     if both is not None and isinstance(node, (exp.EQ, exp.NEQ)) and both.fields:
         equal = _fields_equal("{0}", "{1}", both)
         return fragment(equal if isinstance(node, exp.EQ) else f"NOT ({equal})", *sides)
@@ -60,7 +60,7 @@ def _meet(side: exp.Expr, kind: Kind) -> exp.Expr:
 
 def _alike(side: exp.Expr, other: exp.Expr) -> exp.Expr:
     """Return a struct with the names and types that both sides have in common."""
-    return positional(side, common((datatype_of(side), datatype_of(other))))
+    return positional(side, common_type((datatype_of(side), datatype_of(other))))
 
 
 def positional(node: exp.Expr, to: Datatype | None) -> exp.Expr:
@@ -109,7 +109,7 @@ def _in(node: exp.Expr) -> exp.Expr:
 
 def _in_structs(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
     """Lower IN over structs field by field: in DuckDB's own IN, NULL in a field is an ordinary value."""
-    both = [common([datatype_of(value), datatype_of(item)]) for item in items]
+    both = [common_type([datatype_of(value), datatype_of(item)]) for item in items]
     if not all(each and each.fields for each in both):
         return _in_places(value, items)
     equal = [_fields_equal("{0}", f"{{{at}}}", each) for at, each in enumerate(both, 1) if each]

@@ -14,21 +14,21 @@ from cordwood.sql.operations import (
     RedactionCall,
     operation_of,
 )
-from cordwood.sql.redaction.calls import mode_of, redacted_event, redacted_text
+from cordwood.sql.redaction.calls import redacted_event, redacted_text, redaction_mode_of
 from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
 
 
 def _text(node: exp.Expr) -> exp.Expr:
-    return redacted_text(node.expressions[0], mode_of(node))
+    return redacted_text(node.expressions[0], redaction_mode_of(node))
 
 
 def _event_text(node: exp.Expr) -> exp.Expr:
-    text = redacted_text(variant_text(node.expressions[0]), mode_of(node))
+    text = redacted_text(variant_text(node.expressions[0]), redaction_mode_of(node))
     return fragment("{0}::VARIANT", text, operation=AsEventValue())
 
 
 def _event(node: exp.Expr) -> exp.Expr:
-    return redacted_event(node.expressions[0], mode_of(node))
+    return redacted_event(node.expressions[0], redaction_mode_of(node))
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
@@ -44,7 +44,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
             f" THEN '{HIDDEN}'::VARIANT ELSE {{0}} END",
             node.expressions[0],
         )
-    looked = f"{REDACT_EVENT}_{mode_of(node)}"
+    looked = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
     hidden = f"'{HIDDEN}'::VARIANT"
     element = f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {looked}(e) END"
     return fragment(

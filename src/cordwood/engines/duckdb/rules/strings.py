@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import bounded, fail, few_characters, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
-from cordwood.sql.bigquery.made_values import MOST_TEXT_BYTES
+from cordwood.sql.bigquery.size_limits import MOST_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import start_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.made_values import most_elements
+from cordwood.sql.bigquery.size_limits import most_elements
 from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, counted, unit_of, week_start, with_known_unit
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null

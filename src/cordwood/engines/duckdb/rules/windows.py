@@ -3,12 +3,12 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.sql.aggregate_windows import distribute_window
 from cordwood.sql.bigquery.aggregates import argument_of
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import kind_of
-from cordwood.sql.windowed import distribute_window
 
 
 def _window(node: exp.Expr) -> exp.Expr:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.sql_values import told_apart
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.made_values import MOST_CHARACTERS
+from cordwood.sql.bigquery.size_limits import MOST_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, name_part, parts_of, quoted_constant
 from cordwood.sql.lowering import RAISED, is_safe

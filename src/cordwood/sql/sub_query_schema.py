@@ -10,7 +10,7 @@ from cordwood.model.shape import Path, ValueKind
 Fields = Mapping[Path, frozenset[ValueKind]]
 
 
-class OfferedColumn(msgspec.Struct, frozen=True):
+class SubQueryColumn(msgspec.Struct, frozen=True):
     """A column of a sub-query.
 
     `kind` is None for an event's value, whose type varies; `fields` are the paths seen below it.
@@ -23,4 +23,4 @@ class OfferedColumn(msgspec.Struct, frozen=True):
 
 class SubQuery(msgspec.Struct, frozen=True):
     name: str
-    columns: tuple[OfferedColumn, ...]
+    columns: tuple[SubQueryColumn, ...]

@@ -6,11 +6,11 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Datatype
 from cordwood.sql.typing.datatypes import DATE, DATETIME, TIME, TIMESTAMP
-from cordwood.sql.typing.marks import datatype_of
+from cordwood.sql.typing.node_types import datatype_of
 
 TIMES: Final = (DATE, DATETIME, TIMESTAMP, TIME)
 
-DEFAULTS: Final[dict[type[exp.Expr], Datatype]] = {
+TYPES_IN_NAME: Final[dict[type[exp.Expr], Datatype]] = {
     exp.TimestampTrunc: TIMESTAMP,
     exp.TimestampAdd: TIMESTAMP,
     exp.TimestampSub: TIMESTAMP,
@@ -29,8 +29,8 @@ DEFAULTS: Final[dict[type[exp.Expr], Datatype]] = {
 _COERCING: Final = (exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TimestampSub)
 
 
-def moved_or_cut(node: exp.Expr) -> Datatype | None:
+def time_arithmetic_type(node: exp.Expr) -> Datatype | None:
     datatype = datatype_of(node.this)
     if datatype is None or datatype not in TIMES or (datatype == DATE and isinstance(node, _COERCING)):
-        return DEFAULTS[type(node)]
+        return TYPES_IN_NAME[type(node)]
     return datatype

@@ -1,0 +1,287 @@
+"""A table of operators and clauses of other dialects: their words, and what BigQuery writes instead.
+
+In a row, `NUMBER` and `TEXT` match any literal of their kind. In its hint, `{left}` and `{right}` are the operands
+around the words, `{inside}` is the rest within the parentheses, and `{1}` is the second of the words as written.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from cordwood.sql.dialects.source import Source, Word
+from cordwood.sql.dialects.units import interval
+
+_HOLE: Final = re.compile(r"\{(\w+)\}")
+_OPERATOR: Final = "an operator"
+_CLAUSE: Final = "a clause"
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A row's match in a query: the first word and the number of words."""
+
+    source: Source
+    index: int
+    length: int
+
+    @property
+    def left(self) -> str:
+        return self.source.operand_before(self.index) or "value"
+
+    @property
+    def right(self) -> str:
+        return self.source.operand_after(self.index + self.length - 1) or "value"
+
+    @property
+    def inside(self) -> str:
+        return self.source.inside(self.index + self.length - 1) or "value"
+
+    def word(self, number: int) -> str:
+        return self.source.text_between(self.index + number, self.index + number)
+
+
+class ForeignSyntax(msgspec.Struct, frozen=True):
+    """A row of the table. `construct` names the construct; `message`, if given, replaces the whole message."""
+
+    words: tuple[str, ...]
+    hint: str | Callable[[Match], str]
+    construct: str = _OPERATOR
+    message: str = ""
+
+
+def _case_insensitive_match(match: Match) -> str:
+    right = match.right
+    pattern = f"r'(?i){right[1:]}" if right[:1] in "'\"" else f"CONCAT('(?i)', {right})"
+    return f"REGEXP_CONTAINS({match.left}, {pattern})"
+
+
+def _json_value(match: Match) -> str:
+    """Write a chain of JSON operators as one JSON_VALUE with a path."""
+    source, steps, index = match.source, [], match.index
+    while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
+        steps.append(source.text_between(index + 1, index + 1).strip("'\"{}").replace(",", "."))
+        index += 2
+    path = ".".join(steps)
+    return f"Write {match.left}.{path} for a field of an event, JSON_VALUE({match.left}, '$.{path}') for a JSON text."
+
+
+def _filtered_aggregate(match: Match) -> str:
+    """Write COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
+    call = match.source.operand_before(match.index + 1) or "COUNT(*)"
+    name, _, arguments = call.removesuffix(")").partition("(")
+    if name.upper() == "COUNT" and arguments.strip() == "*":
+        return f"Write COUNTIF({match.inside})."
+    return f"Write {name}(IF({match.inside}, {arguments}, NULL))."
+
+
+def _quantile(match: Match) -> str:
+    """Write PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
+    share = match.source.operand_before(match.index + 1) or ""
+    percent = re.search(r"\((0?\.\d+|1)\)", share)
+    offset = round(float(percent[1]) * 100) if percent else 50
+    return f"Write APPROX_QUANTILES({match.inside}, 100)[OFFSET({offset})]."
+
+
+def _interval_in_quotes(match: Match) -> str:
+    return f"Write {interval(match.word(1)) or 'INTERVAL 1 DAY'}."
+
+
+def _interval_without_quotes(match: Match) -> str:
+    return f"Write {interval(match.word(1) + ' ' + match.word(2)) or 'INTERVAL 1 HOUR'}."
+
+
+_UNKNOWN_TIME_PARTS: Final = {
+    "EPOCH": "UNIX_SECONDS({inside})",
+    "DOW": "EXTRACT(DAYOFWEEK FROM {inside})",
+    "DOY": "EXTRACT(DAYOFYEAR FROM {inside})",
+    "MILLENNIUM": "EXTRACT(YEAR FROM {inside})",
+    "CENTURY": "EXTRACT(YEAR FROM {inside})",
+    "MILLISECONDS": "EXTRACT(MILLISECOND FROM {inside})",
+    "MICROSECONDS": "EXTRACT(MICROSECOND FROM {inside})",
+    **{f"{part}S": f"EXTRACT({part} FROM {{inside}})" for part in ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")},
+}
+_VALUE_HINT: Final = "Write the value itself, or a parameter of the endpoint by its name, as in @project."
+_PARAMETER_HINT: Final = "Parameters are named, as in @project."
+
+FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
+    ForeignSyntax(("NOT", "ILIKE"), "Write NOT LOWER({left}) LIKE LOWER({right})."),
+    ForeignSyntax(("ILIKE",), "Write LOWER({left}) LIKE LOWER({right})."),
+    ForeignSyntax(("~~*",), "Write LOWER({left}) LIKE LOWER({right})."),
+    ForeignSyntax(("~~",), "Write {left} LIKE {right}."),
+    ForeignSyntax(("!", "~"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
+    ForeignSyntax(("!~",), "Write NOT REGEXP_CONTAINS({left}, {right})."),
+    ForeignSyntax(("!", "~*"), lambda match: f"Write NOT {_case_insensitive_match(match)}."),
+    ForeignSyntax(("!~*",), lambda match: f"Write NOT {_case_insensitive_match(match)}."),
+    ForeignSyntax(("~*",), lambda match: f"Write {_case_insensitive_match(match)}."),
+    ForeignSyntax(("=~",), "Write REGEXP_CONTAINS({left}, {right})."),
+    ForeignSyntax(("NOT", "REGEXP"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
+    ForeignSyntax(("NOT", "RLIKE"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
+    ForeignSyntax(("SIMILAR", "TO"), "Write REGEXP_CONTAINS({left}, {right})."),
+    ForeignSyntax(("==",), "Write =."),
+    ForeignSyntax(("!", "=", "="), "Write != or <>."),
+    ForeignSyntax(("!==",), "Write != or <>."),
+    ForeignSyntax(("<=>",), "Write IS NOT DISTINCT FROM."),
+    ForeignSyntax(("&&",), "Write AND."),
+    ForeignSyntax(("%",), "Write MOD({left}, {right})."),
+    ForeignSyntax(("->>",), _json_value),
+    ForeignSyntax(("->",), _json_value),
+    ForeignSyntax(("#>>",), _json_value),
+    ForeignSyntax(("#>",), _json_value),
+    ForeignSyntax(("@>",), "Write {right} IN UNNEST({left})."),
+    ForeignSyntax((")", "FILTER", "(", "WHERE"), _filtered_aggregate, message="FILTER is not a clause of BigQuery."),
+    ForeignSyntax(
+        (")", "WITHIN", "GROUP", "(", "ORDER", "BY"), _quantile, message="WITHIN GROUP is not a clause of BigQuery."
+    ),
+    ForeignSyntax(
+        ("INTERVAL", "TEXT"), _interval_in_quotes, message="The unit of an INTERVAL stands outside of the quotes."
+    ),
+    ForeignSyntax((",", "NUMBER", "UNIT", ")"), _interval_without_quotes, message="A time is moved by an INTERVAL."),
+    *(
+        ForeignSyntax(
+            ("EXTRACT", "(", part, "FROM"), f"Write {written}.", message=f"{part} is not a part of a time in BigQuery."
+        )
+        for part, written in _UNKNOWN_TIME_PARTS.items()
+    ),
+    ForeignSyntax(("FETCH", "FIRST", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE),
+    ForeignSyntax(("FETCH", "NEXT", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE),
+    ForeignSyntax(("FETCH", "FIRST", "ROW"), "Write LIMIT 1 at the end.", _CLAUSE),
+    ForeignSyntax(
+        ("SELECT", "TOP", "NUMBER"),
+        "Write LIMIT {2} at the end of the query.",
+        message="TOP is not a clause of BigQuery.",
+    ),
+    ForeignSyntax(("LIMIT", "NUMBER", ",", "NUMBER"), "Write LIMIT {3} OFFSET {1}.", message="LIMIT takes one number."),
+    ForeignSyntax(
+        ("DISTINCT", "ON", "("),
+        "Keep one row of each with QUALIFY ROW_NUMBER() OVER (PARTITION BY {inside}) = 1.",
+        _CLAUSE,
+    ),
+    ForeignSyntax(("WITH", "ORDINALITY"), "Write WITH OFFSET AS position.", _CLAUSE),
+    ForeignSyntax(("WITH", "ROLLUP"), "Write GROUP BY ROLLUP (…).", _CLAUSE),
+    ForeignSyntax(("EXCLUDE", "("), "Write EXCEPT ({inside}).", _CLAUSE),
+    ForeignSyntax(("MINUS", "SELECT"), "Write EXCEPT DISTINCT SELECT.", "a set operation"),
+    ForeignSyntax(
+        ("UNION", "SELECT"), "Write UNION ALL or UNION DISTINCT.", message="UNION says whether equal rows are kept."
+    ),
+    ForeignSyntax(("INTERSECT", "SELECT"), "Write INTERSECT DISTINCT.", message="INTERSECT is written with DISTINCT."),
+    ForeignSyntax(("EXCEPT", "SELECT"), "Write EXCEPT DISTINCT.", message="EXCEPT is written with DISTINCT."),
+    ForeignSyntax(("PREWHERE",), "Write WHERE.", _CLAUSE),
+    ForeignSyntax(("LATERAL", "VIEW"), "Write CROSS JOIN UNNEST(…).", _CLAUSE),
+    ForeignSyntax(("ARRAY", "JOIN"), "Write CROSS JOIN UNNEST(…).", _CLAUSE),
+    ForeignSyntax(
+        ("DISTINCT", ")"), "Write COUNT(DISTINCT value).", message="An expression is missing after DISTINCT."
+    ),
+    ForeignSyntax(("?",), _VALUE_HINT, message=f'"?" is not a parameter of BigQuery. {_PARAMETER_HINT}'),
+    ForeignSyntax(("{", "{"), _VALUE_HINT, message=f"A template's variable is not read here. {_PARAMETER_HINT}"),
+    ForeignSyntax(("$", "{"), _VALUE_HINT, message=f"A template's variable is not read here. {_PARAMETER_HINT}"),
+)
+_BY_FIRST_WORD: Final[Mapping[str, tuple[ForeignSyntax, ...]]] = {
+    first: tuple(form for form in FOREIGN_SYNTAX if form.words[0] == first)
+    for first in {form.words[0] for form in FOREIGN_SYNTAX}
+}
+# Words after which `:name` or `$1` is a parameter in another dialect.
+_BEFORE_VALUE: Final = frozenset("= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split())
+# Infix operators of other dialects whose words are names in BigQuery.
+_INFIX: Final[Mapping[str, ForeignSyntax]] = {
+    word: ForeignSyntax((word,), "Write REGEXP_CONTAINS({left}, {right}).") for word in ("~", "REGEXP", "RLIKE", "GLOB")
+} | {"XOR": ForeignSyntax(("XOR",), "Write {left} != {right}.")}
+_TYPOGRAPHIC: Final = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
+_DASHES: Final = frozenset("\u2013\u2014\u2212")
+
+
+class ForeignSpelling(msgspec.Struct, frozen=True):
+    """A foreign spelling in a query: its position, the message, and the hint."""
+
+    offset: int
+    message: str
+    hint: str
+
+
+def find_foreign_syntax(source: Source) -> Iterator[ForeignSpelling]:
+    """Yield every row of the table that matches the query, and foreign signs that have no row."""
+    for index, word in enumerate(source.words):
+        syntax = _syntax_at(source, index)
+        if syntax is not None:
+            yield _describe_match(syntax, Match(source, index, len(syntax.words)))
+        else:
+            yield from _check_sign(source, index, word)
+
+
+def _syntax_at(source: Source, index: int) -> ForeignSyntax | None:
+    word = source.words[index]
+    if word.is_text:
+        return None
+    infix = _INFIX.get(word.text)
+    if infix is not None and source.operand_before(index) and source.operand_after(index):
+        return infix
+    return next((syntax for syntax in _BY_FIRST_WORD.get(word.text, ()) if _matches_words(syntax, source, index)), None)
+
+
+def _matches_words(syntax: ForeignSyntax, source: Source, index: int) -> bool:
+    words = source.words[index : index + len(syntax.words)]
+    return len(words) == len(syntax.words) and all(map(_matches_word, words, syntax.words))
+
+
+def _matches_word(word: Word, pattern: str) -> bool:
+    if pattern == "NUMBER":
+        return word.is_number
+    if pattern == "TEXT":
+        return word.is_text and interval(word.text) is not None
+    if pattern == "UNIT":
+        return word.is_name and interval(f"1 {word.text}") is not None
+    return word.text == pattern and not word.is_text
+
+
+def _describe_match(syntax: ForeignSyntax, match: Match) -> ForeignSpelling:
+    last = match.index + match.length - 1
+    start = match.source.words[match.index + (syntax.words[0] in (")", ","))].start
+    message = (
+        syntax.message
+        or f'"{match.source.text_between(match.index, last)[:40].removesuffix("(").rstrip()}" is not {syntax.construct} of BigQuery.'
+    )
+    hint = (
+        syntax.hint(match)
+        if callable(syntax.hint)
+        else _HOLE.sub(lambda hole: _hole_value(match, hole[1]), syntax.hint)
+    )
+    return ForeignSpelling(start, message, hint)
+
+
+def _hole_value(match: Match, name: str) -> str:
+    return match.word(int(name)) if name.isdigit() else str(getattr(match, name))
+
+
+def _check_sign(source: Source, index: int, word: Word) -> Iterator[ForeignSpelling]:
+    source_text = source.text_between(index, index)
+    if word.is_text:
+        return
+    mark = _TYPOGRAPHIC.search(source_text)
+    if mark:
+        message = f"The typographic quote {mark[0]} is not a quote of SQL."
+        yield ForeignSpelling(word.start, message, "Write ' around a text, and nothing or ` around a name.")
+    elif source_text in _DASHES:
+        yield ForeignSpelling(
+            word.start,
+            f"The dash {source_text} is not an operator of SQL.",
+            "Write - for minus, or -- before a comment.",
+        )
+    elif re.fullmatch(r"\$\d+", source_text):
+        yield ForeignSpelling(
+            word.start, f'"{source_text}" is not a parameter of BigQuery. {_PARAMETER_HINT}', _VALUE_HINT
+        )
+    elif source_text == ":" and index > 0 and index + 1 < len(source.words) and source.words[index + 1].is_name:
+        yield _describe_colon(source, index)
+
+
+def _describe_colon(source: Source, index: int) -> ForeignSpelling:
+    """Explain a `:name` parameter or a `value:path` field."""
+    name = source.operand_after(index) or "name"
+    word, previous = source.words[index], source.words[index - 1]
+    if previous.text in _BEFORE_VALUE:
+        hint = f"Write @{name} for a parameter of the endpoint, or the value itself."
+        return ForeignSpelling(word.start, f'":{name}" is not a parameter of BigQuery. {_PARAMETER_HINT}', hint)
+    value = source.operand_before(index) or "value"
+    return ForeignSpelling(
+        word.start, '":" is not an operator of BigQuery.', f"Write {value}.{name} for a field of an event."
+    )
