@@ -13,7 +13,7 @@ from sqlglot import exp
 from cordwood.errors import QueryFault, QuerySyntax, QueryValue, Span
 from cordwood.model.datatype import NUMBERS, Datatype, Kind
 from cordwood.sql.argument_types import ARGUMENTS, DATES, TIMES
-from cordwood.sql.bigquery.patterns import told_wrong
+from cordwood.sql.bigquery.patterns import find_pattern_error
 from cordwood.sql.bigquery.time_literals import engine_text
 from cordwood.sql.budget import spend
 from cordwood.sql.constants import constant_text
@@ -80,7 +80,7 @@ def _check_select(node: exp.Expr) -> None:
 
 def _check_pattern(node: exp.Expr) -> None:
     pattern = constant_text(node.args.get("expression"))
-    problem = told_wrong(pattern) if pattern is not None and not isinstance(node.parent, exp.SafeFunc) else None
+    problem = find_pattern_error(pattern) if pattern is not None and not isinstance(node.parent, exp.SafeFunc) else None
     if problem is not None:
         message = f"Cannot parse regular expression: {problem[0]}."
         raise _TypeMistakeError(node.args["expression"], message, problem[1], QueryValue)

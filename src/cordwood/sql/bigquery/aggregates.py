@@ -13,7 +13,7 @@ from cordwood.sql.typing import kind_of
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 
-_DEMANDED: Final[dict[type[exp.Expr], Kind]] = {
+_EVENT_VALUE_KIND: Final[dict[type[exp.Expr], Kind]] = {
     **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), Kind.BOOL),
     **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
     **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
@@ -31,11 +31,11 @@ class Argument(msgspec.Struct):
     having: exp.Expr | None = None
 
 
-def argument_of(node: exp.Expr) -> Argument:
+def read_argument(node: exp.Expr) -> Argument:
     argument = Argument(node.this)
     inner = node.this
     while isinstance(inner, _MODIFIERS):
-        inner = _peel(inner, argument)
+        inner = _strip_modifier(inner, argument)
     argument.value = inner
     # Sqlglot wraps the aggregate in IGNORE NULLS.
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
@@ -49,7 +49,7 @@ def argument_of(node: exp.Expr) -> Argument:
 _NUMBERS: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT}), "numbers")
 _CONDITIONS: Final = (frozenset({Kind.BOOL}), "conditions")
 _WHOLE_NUMBERS: Final = (frozenset({Kind.INT64}), "whole numbers")
-_TAKEN: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
+_ACCEPTED_KINDS: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
     **dict.fromkeys((exp.Sum, exp.Avg, exp.PercentileCont), _NUMBERS),
     **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), _NUMBERS),
     **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), _CONDITIONS),
@@ -60,34 +60,34 @@ _TAKEN: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
 def _check_kind(node: exp.Expr, value: exp.Expr) -> None:
     """Refuse an argument of a known wrong type. Event values are not checked, since their types vary by row."""
     kind = kind_of(value)
-    if kind in (None, Kind.VARIANT) or type(node) not in _TAKEN:
+    if kind in (None, Kind.VARIANT) or type(node) not in _ACCEPTED_KINDS:
         return
     if kind is Kind.INTERVAL:
         unsupported(node, f"{function_name(node)} of INTERVAL")
-    kinds, words = _TAKEN[type(node)]
+    kinds, expectation = _ACCEPTED_KINDS[type(node)]
     if kind not in kinds:
-        raise QuerySyntax(f"{function_name(node)} takes {words}, not {kind}.", span=span_in_text(node))
+        raise QuerySyntax(f"{function_name(node)} takes {expectation}, not {kind}.", span=span_in_text(node))
 
 
-_MOST_QUANTILES: Final = 10_000
+_MAX_QUANTILES: Final = 10_000
 
 
-def quantiles_of(node: exp.Expr) -> tuple[Argument, int]:
+def read_quantiles(node: exp.Expr) -> tuple[Argument, int]:
     """Return the argument of APPROX_QUANTILES and its number of quantiles."""
-    argument, parts = argument_of(node), _number_of_parts(node)
+    argument, parts = read_argument(node), _quantile_count(node)
     if isinstance(parts, exp.IgnoreNulls | exp.RespectNulls):
         argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
     count = constant_int(parts)
     if count is None:
         unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
-    if count > _MOST_QUANTILES:
-        unsupported(node, f"APPROX_QUANTILES of more than {_MOST_QUANTILES} parts")
+    if count > _MAX_QUANTILES:
+        unsupported(node, f"APPROX_QUANTILES of more than {_MAX_QUANTILES} parts")
     if count < 1:
         raise QuerySyntax("APPROX_QUANTILES needs at least one part.", span=span_in_text(node))
     return argument, count
 
 
-def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
+def _quantile_count(node: exp.Expr) -> exp.Expr | None:
     """Return the second argument; `APPROX_QUANTILES(DISTINCT x, n)` is parsed as two distinct values."""
     parts: exp.Expr | None = node.args.get("expression")
     if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
@@ -95,8 +95,8 @@ def _number_of_parts(node: exp.Expr) -> exp.Expr | None:
     return parts
 
 
-def _peel(inner: exp.Expr, argument: Argument) -> exp.Expr:
-    below: exp.Expr = inner.this
+def _strip_modifier(inner: exp.Expr, argument: Argument) -> exp.Expr:
+    stripped: exp.Expr = inner.this
     if isinstance(inner, exp.Limit):
         argument.limit = inner.expression
     elif isinstance(inner, exp.Order):
@@ -105,15 +105,15 @@ def _peel(inner: exp.Expr, argument: Argument) -> exp.Expr:
         argument.having = inner
     elif isinstance(inner, exp.Distinct):
         argument.distinct = True
-        below = inner.expressions[0]
+        stripped = inner.expressions[0]
     else:
         argument.ignore_nulls = isinstance(inner, exp.IgnoreNulls)
-    return below
+    return stripped
 
 
-def demanded(node: exp.Expr) -> Kind | None:
+def event_value_kind(node: exp.Expr) -> Kind | None:
     """Return the type as which an aggregate reads an event's value; None for those that take any type."""
-    return _DEMANDED.get(type(node))
+    return _EVENT_VALUE_KIND.get(type(node))
 
 
 def has_window(node: exp.Expr) -> bool:

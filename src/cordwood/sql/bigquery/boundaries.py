@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.sql.constants import constant
 
 
-def are_in_order(array: exp.Expr) -> bool:
+def are_ascending(array: exp.Expr) -> bool:
     """Return whether the boundaries are ascending number literals; False also where that is not known."""
     values = [constant(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]

@@ -19,10 +19,10 @@ def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
             yield key
 
 
-def selected(select: exp.Expr, key: exp.Expr) -> exp.Expr:
+def selected_value(select: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Return the selected value that an ordinal in GROUP BY refers to; any other key unchanged."""
-    place = constant_int(key)
-    if place is None or not 0 < place <= len(select.expressions):
+    position = constant_int(key)
+    if position is None or not 0 < position <= len(select.expressions):
         return key
-    value: exp.Expr = select.expressions[place - 1]
+    value: exp.Expr = select.expressions[position - 1]
     return value.unalias()

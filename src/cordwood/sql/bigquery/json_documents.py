@@ -12,9 +12,9 @@ from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.lowering import function_name, unsupported
 from cordwood.sql.typing import kind_of
 
-NO_JSON: Final = "syntax error while parsing JSON, or a number in it is too wide"
+INVALID_JSON: Final = "syntax error while parsing JSON, or a number in it is too wide"
 
-_STRINGIFIES: Final = "stringify_wide_numbers"
+_STRINGIFY_OPTION: Final = "stringify_wide_numbers"
 _INT64_MIN: Final = -(2**63)
 _UINT64_MAX: Final = 2**64 - 1
 
@@ -25,10 +25,10 @@ class _Number(str):
     __slots__ = ()
 
 
-def rounds_wide(node: exp.Expr, unsaid: str) -> bool:
-    """Return whether `wide_number_mode` is 'round'; `unsaid` is the default mode."""
+def rounds_wide(node: exp.Expr, default_mode: str) -> bool:
+    """Return whether `wide_number_mode` is 'round'; `default_mode` is the default mode."""
     option = node.args.get("expression")
-    mode = unsaid if option is None else said(option) if isinstance(option, exp.Kwarg) else None
+    mode = default_mode if option is None else option_value(option) if isinstance(option, exp.Kwarg) else None
     if mode not in ("exact", "round") or (option is not None and option.this.name.lower() != "wide_number_mode"):
         unsupported(node, f"{function_name(node)} other than with wide_number_mode => 'exact' or 'round'")
     return mode == "round"
@@ -39,50 +39,50 @@ def stringifies_wide(node: exp.Expr) -> bool:
     option = node.args.get("options")
     if option is None:
         return False
-    chosen = said(option)
-    if not isinstance(chosen, bool) or (isinstance(option, exp.Kwarg) and option.this.name.lower() != _STRINGIFIES):
+    is_on = option_value(option)
+    if not isinstance(is_on, bool) or (isinstance(option, exp.Kwarg) and option.this.name.lower() != _STRINGIFY_OPTION):
         unsupported(node, "TO_JSON other than with stringify_wide_numbers => TRUE or FALSE")
-    return chosen
+    return is_on
 
 
-def said(option: exp.Expr) -> object:
+def option_value(option: exp.Expr) -> object:
     """Return the value of an option, named or positional; None if it is not a literal."""
     return constant(option.expression if isinstance(option, exp.Kwarg) else option)
 
 
-def document(spelled: str, *, rounds: bool) -> str | None:
+def canonical_document(text: str, *, rounds: bool) -> str | None:
     """Return the JSON document in canonical spelling; None if it is invalid or a number would have to be rounded.
 
     With `rounds`, numbers are rounded to FLOAT64 instead.
     """
     try:
-        read = json.loads(
-            spelled,
-            object_pairs_hook=_first_of_each,
-            parse_int=lambda digits: _whole(digits, rounds=rounds),
-            parse_float=lambda digits: _fraction(digits, rounds=rounds),
-            parse_constant=_no_number,
+        parsed = json.loads(
+            text,
+            object_pairs_hook=_keep_first_values,
+            parse_int=lambda digits: _parse_integer(digits, rounds=rounds),
+            parse_float=lambda digits: _parse_fraction(digits, rounds=rounds),
+            parse_constant=_refuse_constant,
         )
-        told = _told(read)
-        told.encode()
+        written = _write_json(parsed)
+        written.encode()
     except (ValueError, RecursionError):
         return None
-    return told
+    return written
 
 
-def _first_of_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _keep_first_values(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    first_values: dict[str, object] = {}
     for key, value in pairs:
-        found.setdefault(key, value)
-    return found
+        first_values.setdefault(key, value)
+    return first_values
 
 
-def _whole(digits: str, *, rounds: bool) -> _Number:
-    kept = len(digits) < 21 and _INT64_MIN <= int(digits) <= _UINT64_MAX
-    return _Number(digits) if kept else _fraction(digits, rounds=rounds)
+def _parse_integer(digits: str, *, rounds: bool) -> _Number:
+    fits = len(digits) < 21 and _INT64_MIN <= int(digits) <= _UINT64_MAX
+    return _Number(digits) if fits else _parse_fraction(digits, rounds=rounds)
 
 
-def _fraction(digits: str, *, rounds: bool) -> _Number:
+def _parse_fraction(digits: str, *, rounds: bool) -> _Number:
     value = float(digits)
     if Decimal(digits) == Decimal(repr(value)):
         return _Number(digits)
@@ -91,17 +91,17 @@ def _fraction(digits: str, *, rounds: bool) -> _Number:
     return _Number(repr(value))
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _told(value: object) -> str:
+def _write_json(value: object) -> str:
     if isinstance(value, _Number):
         return value
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_told(key)}:{_told(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{_write_json(key)}:{_write_json(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_told, value)) + "]"
+        return "[" + ",".join(map(_write_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -120,9 +120,9 @@ def pairs_of(node: exp.Expr) -> Pairs:
     return pairs
 
 
-def are_arrays(pairs: Pairs) -> bool:
+def is_pair_of_arrays(pairs: Pairs) -> bool:
     return len(pairs) == 1 and kind_of(pairs[0][0]) is Kind.ARRAY
 
 
-def are_known(pairs: Pairs) -> bool:
+def have_constant_keys(pairs: Pairs) -> bool:
     return all(constant_text(key) is not None for key, _ in pairs)

@@ -17,35 +17,35 @@ Steps = list[str | int]
 _STEP: Final = re.compile(r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]'"*]*)\]|\."([^"]*)"|\.([^."\[*]+)""")
 
 
-def steps_of(node: exp.Expr | None, where: exp.Expr) -> Steps:
+def steps_of(node: exp.Expr | None, call: exp.Expr) -> Steps:
     """Return the steps of a JSON path; no path refers to the whole document."""
     if node is None:
         return []
     if isinstance(node, exp.JSONPath):
-        return [_step(step, where) for step in node.expressions[1:]]
-    spelled = constant_text(node)
-    if spelled is None:
-        unsupported(where, "A JSON path that is no literal")
-    return list(_parsed(spelled.strip(), where))
+        return [_step(step, call) for step in node.expressions[1:]]
+    path = constant_text(node)
+    if path is None:
+        unsupported(call, "A JSON path that is no literal")
+    return list(_parse_path(path.strip(), call))
 
 
-def _step(step: exp.Expr, where: exp.Expr) -> str | int:
+def _step(step: exp.Expr, call: exp.Expr) -> str | int:
     if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str):
         return step.this
     if isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, (int, str)):
         return parse_digits(str(step.this)) if str(step.this).isdecimal() else str(step.this)
-    return unsupported(where, "This JSON path")
+    return unsupported(call, "This JSON path")
 
 
-def _parsed(spelled: str, where: exp.Expr) -> Iterator[str | int]:
+def _parse_path(path: str, call: exp.Expr) -> Iterator[str | int]:
     """Parse paths that sqlglot leaves as text: `$[a]`, `$['a.b']`, and unquoted keys with dashes."""
-    if not spelled.startswith("$"):
-        unsupported(where, f"The JSON path '{spelled}'")
-    at = 1
-    while at < len(spelled):
-        match = _STEP.match(spelled, at)
+    if not path.startswith("$"):
+        unsupported(call, f"The JSON path '{path}'")
+    position = 1
+    while position < len(path):
+        match = _STEP.match(path, position)
         if match is None:
-            unsupported(where, "This JSON path")
-        place, *names = match.groups()
-        yield parse_digits(place) if place is not None else next(name for name in names if name is not None)
-        at = match.end()
+            unsupported(call, "This JSON path")
+        array_index, *names = match.groups()
+        yield parse_digits(array_index) if array_index is not None else next(name for name in names if name is not None)
+        position = match.end()

@@ -13,16 +13,16 @@ from cordwood.sql.constants import constant_text
 from cordwood.sql.lowering import is_safe, span_in_text
 
 # RE2 syntax that Python's `re` lacks, removed before a pattern is compiled with it.
-_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
+_NOT_IN_PYTHON: Final = re.compile(r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:")
 # Patterns of anchors only, whose empty matches all engines find alike: they consume no character, and match only once
 # at the start.
-_PLACES: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
-_LINES: Final = "(?m"
-_ESCAPED: Final = re.compile(r"\\(.?)", re.DOTALL)
+_ANCHORS_ONLY: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
+_MULTI_LINE_FLAG: Final = "(?m"
+_ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
 
 
 def count_groups(pattern: str) -> int:
-    return sum(_captures(pattern, at) for at in _marks(pattern))
+    return sum(_is_capturing(pattern, index) for index in _find_delimiters(pattern))
 
 
 def group_is_optional(pattern: str) -> bool:
@@ -31,14 +31,14 @@ def group_is_optional(pattern: str) -> bool:
     That is so if the group, or a group around it, is one of several alternatives or is optional.
     """
     opened = [_Bracket(captures=False)]
-    for at in _marks(pattern):
-        if pattern[at] == "(":
-            opened.append(_Bracket(captures=_captures(pattern, at)))
-        elif pattern[at] == "|":
+    for index in _find_delimiters(pattern):
+        if pattern[index] == "(":
+            opened.append(_Bracket(captures=_is_capturing(pattern, index)))
+        elif pattern[index] == "|":
             opened[-1].has_choice = True
         elif len(opened) > 1:
             closed = opened.pop()
-            opened[-1].take_in(closed, can_be_left_out=pattern[at + 1 : at + 2] in tuple("?*{"))
+            opened[-1].add_closed(closed, can_be_left_out=pattern[index + 1 : index + 2] in tuple("?*{"))
     return opened[0].is_optional
 
 
@@ -52,54 +52,61 @@ class _Bracket(msgspec.Struct):
     def is_optional(self) -> bool:
         return self.has_optional or (self.has_group and self.has_choice)
 
-    def take_in(self, inner: "_Bracket", *, can_be_left_out: bool) -> None:
-        has_group = inner.captures or inner.has_group
+    def add_closed(self, closed: "_Bracket", *, can_be_left_out: bool) -> None:
+        has_group = closed.captures or closed.has_group
         self.has_group = self.has_group or has_group
-        self.has_optional = self.has_optional or inner.is_optional or (has_group and can_be_left_out)
+        self.has_optional = self.has_optional or closed.is_optional or (has_group and can_be_left_out)
 
 
-def _captures(pattern: str, at: int) -> bool:
-    if pattern[at] != "(":
+def _is_capturing(pattern: str, index: int) -> bool:
+    if pattern[index] != "(":
         return False
-    named = pattern.startswith("?P<", at + 1) or pattern.startswith("?<", at + 1)
-    return named or not pattern.startswith("?", at + 1)
+    named = pattern.startswith("?P<", index + 1) or pattern.startswith("?<", index + 1)
+    return named or not pattern.startswith("?", index + 1)
 
 
-def _marks(pattern: str) -> Iterator[int]:
+def _find_delimiters(pattern: str) -> Iterator[int]:
     """Yield the positions of unescaped `(`, `)` and `|` outside of character classes."""
-    at, in_class = 0, False
-    while at < len(pattern):
-        char = pattern[at]
+    index, in_class = 0, False
+    while index < len(pattern):
+        char = pattern[index]
         if char == "\\":
-            at += 1
+            index += 1
         elif in_class:
             in_class = char != "]"
         elif char == "[":
             in_class = True
-            at += pattern[at + 1 : at + 2] == "^"
-            at += pattern[at + 1 : at + 2] == "]"
+            index += pattern[index + 1 : index + 2] == "^"
+            index += pattern[index + 1 : index + 2] == "]"
         elif char in "()|":
-            yield at
-        at += 1
+            yield index
+        index += 1
 
 
-def told_wrong(pattern: str) -> tuple[str, str | None] | None:
+def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
     """Return an error of the pattern and a hint; None if it has no error that RE2 is known to report."""
-    foreign = _NOT_IN_RE2.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
-    if foreign is not None:
-        what, hint = _FOREIGN[next(name for name, found in foreign.groupdict().items() if found)]
-        return f"{what}: {foreign[0]}", hint
+    unsupported = _NOT_IN_RE2.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
+    if unsupported is not None:
+        subject, hint = _UNSUPPORTED_SYNTAX[next(name for name, matched in unsupported.groupdict().items() if matched)]
+        return f"{subject}: {unsupported[0]}", hint
     try:
-        compiled_pattern(_PYTHON.sub("", pattern))
+        compiled_pattern(_NOT_IN_PYTHON.sub("", pattern))
     except re.error as error:
-        said = next((words for begin, words in _BROKEN.items() if error.msg.startswith(begin)), None)
-        return (said, None) if said else None
+        message = next(
+            (
+                description
+                for message_start, description in _SHARED_ERRORS.items()
+                if error.msg.startswith(message_start)
+            ),
+            None,
+        )
+        return (message, None) if message else None
     return None
 
 
 _ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
 _NOT_IN_RE2: Final = re.compile(r"(?P<look>\(\?<?[=!])|(?P<again>(?<!\\)\\[1-9])|(?P<atomic>\(\?>)")
-_FOREIGN: Final = {
+_UNSUPPORTED_SYNTAX: Final = {
     "look": (
         "RE2 has no lookahead or lookbehind",
         "Match what is wanted with one REGEXP_CONTAINS, and exclude the rest with AND NOT REGEXP_CONTAINS(…).",
@@ -108,7 +115,7 @@ _FOREIGN: Final = {
     "atomic": ("RE2 has no atomic groups", "Write (?:…)."),
 }
 # Errors of Python's `re` that RE2 reports as well.
-_BROKEN: Final = {
+_SHARED_ERRORS: Final = {
     "missing ), unterminated": "a bracket ( is never closed",
     "unbalanced parenthesis": "a bracket ) was never opened",
     "nothing to repeat": "nothing stands before a sign of repetition",
@@ -118,19 +125,19 @@ _BROKEN: Final = {
 }
 
 
-def is_broken(pattern: str) -> bool:
+def is_invalid(pattern: str) -> bool:
     return _compiled(pattern) is None
 
 
 def may_be_empty(pattern: str) -> bool:
     """Return whether the pattern may match the empty text somewhere."""
-    asked = _compiled(pattern)
-    return asked is not None and any(asked.fullmatch(text, len(text)) for text in ("", "a", " "))
+    compiled = _compiled(pattern)
+    return compiled is not None and any(compiled.fullmatch(text, len(text)) for text in ("", "a", " "))
 
 
-def finds_places_alone(pattern: str) -> bool:
+def matches_anchors_only(pattern: str) -> bool:
     """Return whether the pattern's empty matches are only at the text's start, its end or the ends of words."""
-    return bool(_PLACES.fullmatch(pattern)) and _LINES not in pattern
+    return bool(_ANCHORS_ONLY.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
 
 
 def has_bad_rewrite(node: exp.Expr) -> bool:
@@ -141,26 +148,26 @@ def has_bad_rewrite(node: exp.Expr) -> bool:
     rewrite, pattern = constant_text(node.args["replacement"]), constant_text(node.expression)
     if rewrite is None or pattern is None:
         return False
-    known = {"\\", *map(str, range(min(count_groups(pattern), 9) + 1))}
-    bad = any(escape[1] not in known for escape in _ESCAPED.finditer(rewrite))
-    if bad and not is_safe(node):
+    valid_escapes = {"\\", *map(str, range(min(count_groups(pattern), 9) + 1))}
+    is_bad = any(escape[1] not in valid_escapes for escape in _ESCAPE.finditer(rewrite))
+    if is_bad and not is_safe(node):
         raise QueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_in_text(node))
-    return bad
+    return is_bad
 
 
 def group_may_be_empty(pattern: str) -> bool:
     """Return whether the pattern's only capturing group may match the empty text."""
-    opened = next(at for at in _marks(pattern) if _captures(pattern, at))
+    opened = next(index for index in _find_delimiters(pattern) if _is_capturing(pattern, index))
     depth = 0
-    for at in _marks(pattern):
-        depth += (at >= opened) * ((pattern[at] == "(") - (pattern[at] == ")"))
-        if at > opened and depth == 0:
-            return may_be_empty(pattern[opened : at + 1])
+    for index in _find_delimiters(pattern):
+        depth += (index >= opened) * ((pattern[index] == "(") - (pattern[index] == ")"))
+        if index > opened and depth == 0:
+            return may_be_empty(pattern[opened : index + 1])
     return True
 
 
 def _compiled(pattern: str) -> re.Pattern[str] | None:
     try:
-        return compiled_pattern(_PYTHON.sub("", pattern))
+        return compiled_pattern(_NOT_IN_PYTHON.sub("", pattern))
     except re.error:
         return None

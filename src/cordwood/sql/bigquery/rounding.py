@@ -12,10 +12,10 @@ _MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 
 def rounds_to_even(node: exp.Expr) -> bool:
     """Return whether ROUND rounds half to even; refuse a mode for values other than NUMERIC and BIGNUMERIC."""
-    told = node.args.get("truncate")
-    if told is None:
+    mode_argument = node.args.get("truncate")
+    if mode_argument is None:
         return False
-    mode = (constant_text(told) or "").upper()
+    mode = (constant_text(mode_argument) or "").upper()
     if mode not in _MODES:
         unsupported(node, f"ROUND other than by {' or '.join(_MODES)}")
     if kind_of(node.this) not in EXACT:

@@ -9,15 +9,15 @@ from typing import Final
 from sqlglot import exp
 
 # For the results of REPEAT, LPAD and RPAD.
-MOST_TEXT_BYTES: Final = 16_384
+MAX_TEXT_BYTES: Final = 16_384
 # For texts that are split into characters, which take some 50 bytes each.
-MOST_CHARACTERS: Final = 2_048
+MAX_CHARACTERS: Final = 2_048
 # For GENERATE_ARRAY and related functions: BigQuery's own limit for an array made once per query, and eleven years of
 # days for an array made for each row.
-MOST_ELEMENTS: Final = 1_048_575
-MOST_ELEMENTS_OF_A_ROW: Final = 4_096
+MAX_ELEMENTS: Final = 1_048_575
+MAX_ELEMENTS_PER_ROW: Final = 4_096
 
 
-def most_elements(*bounds: exp.Expr) -> int:
+def max_elements(*bounds: exp.Expr) -> int:
     """Return the limit on an array's elements between these bounds: lower if it is made for each row."""
-    return MOST_ELEMENTS_OF_A_ROW if any(part.find(exp.Column) is not None for part in bounds) else MOST_ELEMENTS
+    return MAX_ELEMENTS_PER_ROW if any(part.find(exp.Column) is not None for part in bounds) else MAX_ELEMENTS

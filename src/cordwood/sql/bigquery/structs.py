@@ -22,16 +22,16 @@ def field_values(node: exp.Expr) -> list[exp.Expr]:
     ]
 
 
-def field_name(datatype: Datatype, at: int) -> str:
+def field_name(datatype: Datatype, index: int) -> str:
     """Return the name of the struct's field at this position.
 
     Fields without a name, or with that of an earlier field, are named by position.
     """
     names = [name.lower() for name, _ in datatype.fields]
-    name = datatype.fields[at][0]
-    if name and name.lower() not in names[:at]:
+    name = datatype.fields[index][0]
+    if name and name.lower() not in names[:index]:
         return name
-    placed = f"_field_{at + 1}"
-    while placed in names:
-        placed += "_"
-    return placed
+    positional_name = f"_field_{index + 1}"
+    while positional_name in names:
+        positional_name += "_"
+    return positional_name

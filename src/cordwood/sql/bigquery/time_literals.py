@@ -24,8 +24,8 @@ CANONICAL: Final = {
     Kind.TIME: _CLOCK,
 }
 
-_MOST_TOLD: Final = 40
-_MOMENT: Final = re.compile(
+_MAX_SHOWN: Final = 40
+_TIME_LITERAL: Final = re.compile(
     rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_CLOCK}))?(?P<zone>{_OFFSET}| \D.*)?",
     re.ASCII,
 )
@@ -36,44 +36,44 @@ def engine_text(text: str, kind: Kind) -> str | None:
     """Return the text in the form that every engine reads; None if it is not a valid time of this type."""
     if kind is Kind.TIME:
         return text if re.fullmatch(_CLOCK, text, re.ASCII) else None
-    found = _MOMENT.fullmatch(text)
-    if found is None or not _is_day(found) or (kind is Kind.DATETIME and found["zone"]):
+    match = _TIME_LITERAL.fullmatch(text)
+    if match is None or not _is_valid_date(match) or (kind is Kind.DATETIME and match["zone"]):
         return None
-    return text[: found.end("day")] + _clock(found) + _zone(found)
+    return text[: match.end("day")] + _clock(match) + _zone(match)
 
 
-def _clock(found: re.Match[str]) -> str:
-    if found["clock"]:
-        return f"{found['between'].upper()}{found['clock']}"
-    return " 00:00:00" if found["zone"] else ""
+def _clock(match: re.Match[str]) -> str:
+    if match["clock"]:
+        return f"{match['between'].upper()}{match['clock']}"
+    return " 00:00:00" if match["zone"] else ""
 
 
-def _zone(found: re.Match[str]) -> str:
-    zone = found["zone"] or ""
+def _zone(match: re.Match[str]) -> str:
+    zone = match["zone"] or ""
     return zone if zone.startswith(" ") else _SHORT_OFFSET.sub(r"\g<1>0\2", zone.upper())
 
 
-def _is_day(found: re.Match[str]) -> bool:
+def _is_valid_date(match: re.Match[str]) -> bool:
     try:
-        return len(found["year"]) == 4 and bool(date(*(int(found[part]) for part in ("year", "month", "day"))))
+        return len(match["year"]) == 4 and bool(date(*(int(match[part]) for part in ("year", "month", "day"))))
     except ValueError:
         return False
 
 
-def is_doubtful(value: exp.Expr, kind: Kind) -> bool:
+def needs_check(value: exp.Expr, kind: Kind) -> bool:
     """Return whether the text has to be validated at run time: it varies by row, or is a constant that is invalid."""
-    spelled = constant_text(value)
-    return value.find(exp.Column) is not None if spelled is None else engine_text(spelled, kind) is None
+    text = constant_text(value)
+    return value.find(exp.Column) is not None if text is None else engine_text(text, kind) is None
 
 
-def is_none(value: exp.Expr, kind: Kind) -> str:
+def invalid_message(value: exp.Expr, kind: Kind) -> str:
     """Return the error message for an invalid time; it quotes a constant text, but not values of events."""
-    spelled = constant_text(value)
-    return f"Invalid {kind}" if spelled is None else f'Invalid {kind}: "{spelled[:_MOST_TOLD]}"'
+    text = constant_text(value)
+    return f"Invalid {kind}" if text is None else f'Invalid {kind}: "{text[:_MAX_SHOWN]}"'
 
 
-def respelt(value: exp.Expr, kind: Kind) -> str | None:
+def engine_spelling(value: exp.Expr, kind: Kind) -> str | None:
     """Return the spelling of a constant text that the engine would not read as it is; None if it needs none."""
-    spelled = constant_text(value)
-    told = engine_text(spelled, kind) if spelled is not None else None
-    return told if told != spelled else None
+    text = constant_text(value)
+    engine_form = engine_text(text, kind) if text is not None else None
+    return engine_form if engine_form != text else None

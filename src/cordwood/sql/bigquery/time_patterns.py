@@ -13,7 +13,7 @@ MONTHS: Final = "january february march april may june july august september oct
 DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 
-def _names(words: list[str]) -> str:
+def _name_pattern(words: list[str]) -> str:
     return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
 
 
@@ -34,8 +34,8 @@ _PATTERNS: Final = {
     "u": "([1-7])",
     "w": "([0-6])",
     "Q": "([1-4])",
-    **dict.fromkeys("bBh", _names(MONTHS)),
-    **dict.fromkeys("aA", _names(DAYS)),
+    **dict.fromkeys("bBh", _name_pattern(MONTHS)),
+    **dict.fromkeys("aA", _name_pattern(DAYS)),
     "p": "(am|pm)",
     "s": r"([+-]?\d{1,18})",
     **dict.fromkeys(("z", "Ez"), _OFFSET),
@@ -45,70 +45,81 @@ _PATTERNS: Final = {
 }
 
 # Elements that are equivalent to another one.
-_SAME_AS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
-_LONG: Final = {"D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M"}
-_LONGER: Final = {**_LONG, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
+_EQUIVALENT: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
+_ABBREVIATIONS: Final = {
+    "D": "%m/%d/%y",
+    "x": "%m/%d/%y",
+    "F": "%Y-%m-%d",
+    "T": "%H:%M:%S",
+    "X": "%H:%M:%S",
+    "R": "%H:%M",
+}
+_ALL_ABBREVIATIONS: Final = {**_ABBREVIATIONS, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
 
 _ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
 _SECONDS: Final = re.compile(r"E(\d+|\*)S")
 
-_NOT_FOR: Final = {
+_UNSUPPORTED_BY_KIND: Final = {
     Kind.DATE: frozenset("HIMSpszZ"),
     Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
     Kind.DATETIME: frozenset("zZ"),
 }
 
 
-class Reading(msgspec.Struct):
+class FormatPattern(msgspec.Struct):
     """The regular expression, its number of groups, and the index from 1 of the last group of each element."""
 
     pattern: str = ""
     groups: int = 0
-    last: dict[str, int] = msgspec.field(default_factory=dict)
+    last_groups: dict[str, int] = msgspec.field(default_factory=dict)
     unknown: str | None = None
 
-    def foreign(self, kind: Kind) -> str | None:
+    def unsupported_element(self, kind: Kind) -> str | None:
         """Return the first element that this type does not have."""
-        return next((element for element in self.last if element in _NOT_FOR.get(kind, ())), None)
+        return next((element for element in self.last_groups if element in _UNSUPPORTED_BY_KIND.get(kind, ())), None)
 
-    def take(self, element: str, pattern: str) -> None:
+    def add_element(self, element: str, pattern: str) -> None:
         self.pattern += pattern
         if "(" in pattern.replace("(?:", ""):
             self.groups += 1
-            self.last[_SAME_AS.get(element, element)] = self.groups
+            self.last_groups[_EQUIVALENT.get(element, element)] = self.groups
 
 
-def read_by(shape: str) -> Reading:
+def parse_time_format(format_string: str) -> FormatPattern:
     """Return the regular expression of a format, up to its first `unknown` element."""
-    reading = Reading()
-    for element, plain in _elements(shape):
+    format_pattern = FormatPattern()
+    for element, literal_pattern in _elements(format_string):
         if element is None:
-            reading.pattern += plain
+            format_pattern.pattern += literal_pattern
         elif seconds := _SECONDS.fullmatch(element):
-            reading.take("S", _fraction(seconds[1]))
+            format_pattern.add_element("S", _seconds_pattern(seconds[1]))
         elif element in _PATTERNS:
-            reading.take(element, _PATTERNS[element])
+            format_pattern.add_element(element, _PATTERNS[element])
         else:
-            reading.unknown = element
+            format_pattern.unknown = element
             break
-    return reading
+    return format_pattern
 
 
-def _elements(shape: str) -> Iterator[tuple[str | None, str]]:
+def _elements(format_string: str) -> Iterator[tuple[str | None, str]]:
     """Yield elements, and patterns of the text between them."""
     # Sqlglot converts some elements to Python's.
-    shape = shape.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
-    for match in _ELEMENT.finditer(_spelled_out(shape)):
-        element, space, plain = match.groups()
-        yield element, _SPACES if space is not None else re.escape(plain or "")
+    format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
+    for match in _ELEMENT.finditer(_expand_abbreviations(format_string)):
+        element, space, literal = match.groups()
+        yield element, _SPACES if space is not None else re.escape(literal or "")
 
 
-def _spelled_out(shape: str) -> str:
+def _expand_abbreviations(format_string: str) -> str:
     """Expand elements that are abbreviations of several."""
-    return re.sub("%([" + "".join(_LONGER) + "])", lambda match: _LONGER[match[1]], without_modifiers(shape))
+    return re.sub(
+        "%([" + "".join(_ALL_ABBREVIATIONS) + "])",
+        lambda match: _ALL_ABBREVIATIONS[match[1]],
+        without_modifiers(format_string),
+    )
 
 
-def _fraction(digits: str) -> str:
+def _seconds_pattern(digits: str) -> str:
     """Return the pattern of seconds with at most so many fraction digits."""
     if digits == "0":
         return _NUMBER

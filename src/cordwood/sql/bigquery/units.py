@@ -23,7 +23,7 @@ MICROSECONDS: Final = {
 }
 
 _WEEKDAYS: Final = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
-_OF_INTERVALS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+_INTERVAL_UNITS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
 def unit_of(node: exp.Expr | None, fallback: str = "DAY") -> str:
@@ -37,13 +37,13 @@ def part_of(node: exp.Expr) -> str:
     return unit_of(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
 
 
-def extracted_part(node: exp.Expr) -> str:
+def read_extract_part(node: exp.Expr) -> str:
     """Return the date part of an EXTRACT; raise QuerySyntax for one that the value's type does not have.
 
     Engines would take the hour of a DATE for midnight's.
     """
     part, kind = part_of(node.this), kind_of(node.expression)
-    parts = _TAKEN_FROM.get(kind) if kind else None
+    parts = _EXTRACT_PARTS.get(kind) if kind else None
     if parts is not None and part not in parts:
         raise QuerySyntax(
             f"EXTRACT from {kind} does not support the {part} date part.",
@@ -64,64 +64,74 @@ def week_start(unit: str) -> int | None:
 
 def interval_parts(node: exp.Expr, span: exp.Expr) -> list[tuple[str, str]]:
     """Return the units and numbers of an interval such as `'1-2 3' YEAR TO DAY`."""
-    first, last = (_OF_INTERVALS.index(unit_of(span.args[key])) for key in ("this", "expression"))
-    spelled = constant_text(node.this) or node.this.name
-    numbers = _numbers(spelled)
-    if len(numbers) != last - first + 1 or not all(map(_COUNT.fullmatch, numbers)):
-        unsupported(node, f"The interval '{spelled}'")
-    return list(zip(_OF_INTERVALS[first : last + 1], numbers, strict=True))
+    first, last = (_INTERVAL_UNITS.index(unit_of(span.args[key])) for key in ("this", "expression"))
+    text = constant_text(node.this) or node.this.name
+    numbers = _numbers(text)
+    if len(numbers) != last - first + 1 or not all(map(_INTERVAL_NUMBER.fullmatch, numbers)):
+        unsupported(node, f"The interval '{text}'")
+    return list(zip(_INTERVAL_UNITS[first : last + 1], numbers, strict=True))
 
 
-_COUNT: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_INTERVAL_NUMBER: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
-def counted(text: str, node: exp.Expr) -> str:
+def unit_count(text: str, node: exp.Expr) -> str:
     """Return the number of units in a text, as SQL spells it; raise QuerySyntax if the text is not a number."""
-    found = _SIGNED.fullmatch(text.strip())
-    if found is None:
+    match = _SIGNED_NUMBER.fullmatch(text.strip())
+    if match is None:
         raise QuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=span_in_text(node))
-    return found[1]
+    return match[1]
 
 
-_SIGNED: Final = re.compile(r"\+?(-?[0-9]{1,18}(?:\.[0-9]{0,18})?)")
+_SIGNED_NUMBER: Final = re.compile(r"\+?(-?[0-9]{1,18}(?:\.[0-9]{0,18})?)")
 
 
-def _numbers(spelled: str) -> list[str]:
+def _numbers(text: str) -> list[str]:
     """Split an interval's text into numbers. A sign applies to a whole group: years and months, days, or the clock."""
     numbers: list[str] = []
-    for group in spelled.split():
+    for group in text.split():
         negative, digits = group.startswith("-"), group.lstrip("+-")
         numbers += [f"-{number}" if negative else number for number in digits.replace("-", ":").split(":")]
     return numbers
 
 
-_CLOCK: Final = frozenset(MICROSECONDS) - {"DAY"}
-_ADDED: Final = frozenset(("DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
-_CUT: Final = _ADDED | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})" for day in _WEEKDAYS)}
+_CLOCK_UNITS: Final = frozenset(MICROSECONDS) - {"DAY"}
+_DATE_UNITS: Final = frozenset(("DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
+_TRUNCATION_UNITS: Final = _DATE_UNITS | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})" for day in _WEEKDAYS)}
 # The units by which a type's values can be moved, to which they can be truncated, and in which differences are counted.
 # Types that are not listed here take any unit.
-_MOVED_BY: Final = {Kind.DATE: _ADDED, Kind.TIMESTAMP: frozenset(MICROSECONDS), Kind.TIME: _CLOCK}
-_CUT_TO: Final = {Kind.DATE: _CUT, Kind.TIME: _CLOCK}
-_COUNTED_IN: Final = {Kind.DATE: _CUT, Kind.TIMESTAMP: frozenset(MICROSECONDS), Kind.TIME: _CLOCK}
-_UNITS: Final[Mapping[type[exp.Expr], Mapping[Kind, frozenset[str]]]] = {
-    **dict.fromkeys((exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub), _MOVED_BY),
-    **dict.fromkeys((exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub), _MOVED_BY),
-    **dict.fromkeys((exp.DateTrunc, exp.DatetimeTrunc, exp.TimestampTrunc, exp.TimeTrunc), _CUT_TO),
-    **dict.fromkeys((exp.DateDiff, exp.TimestampDiff, exp.TimeDiff), _COUNTED_IN),
+_ADDED_UNITS: Final = {Kind.DATE: _DATE_UNITS, Kind.TIMESTAMP: frozenset(MICROSECONDS), Kind.TIME: _CLOCK_UNITS}
+_TRUNCATED_UNITS: Final = {Kind.DATE: _TRUNCATION_UNITS, Kind.TIME: _CLOCK_UNITS}
+_DIFFERENCE_UNITS: Final = {
+    Kind.DATE: _TRUNCATION_UNITS,
+    Kind.TIMESTAMP: frozenset(MICROSECONDS),
+    Kind.TIME: _CLOCK_UNITS,
 }
-_COUNTED: Final[Mapping[type[exp.Expr], Kind]] = {
+_UNITS: Final[Mapping[type[exp.Expr], Mapping[Kind, frozenset[str]]]] = {
+    **dict.fromkeys((exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub), _ADDED_UNITS),
+    **dict.fromkeys((exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub), _ADDED_UNITS),
+    **dict.fromkeys((exp.DateTrunc, exp.DatetimeTrunc, exp.TimestampTrunc, exp.TimeTrunc), _TRUNCATED_UNITS),
+    **dict.fromkeys((exp.DateDiff, exp.TimestampDiff, exp.TimeDiff), _DIFFERENCE_UNITS),
+}
+_DIFFERENCE_KIND: Final[Mapping[type[exp.Expr], Kind]] = {
     exp.DateDiff: Kind.DATE,
     exp.TimestampDiff: Kind.TIMESTAMP,
     exp.TimeDiff: Kind.TIME,
 }
 
 
-def with_known_unit(rule: Rule) -> Rule:
+def check_unit(rule: Rule) -> Rule:
     """Return the rule, checking that the unit is valid for the value's type, which engines do not."""
 
     def checked(node: exp.Expr) -> exp.Expr:
-        own = kind_of(node.this)
-        kind = kind_of(node) if type(node) not in _COUNTED else own if own in MOMENTS else _COUNTED[type(node)]
+        argument_kind = kind_of(node.this)
+        kind = (
+            kind_of(node)
+            if type(node) not in _DIFFERENCE_KIND
+            else argument_kind
+            if argument_kind in MOMENTS
+            else _DIFFERENCE_KIND[type(node)]
+        )
         unit = unit_of(node.args.get("unit"))
         units = _UNITS[type(node)].get(kind) if kind else None
         if units is not None and unit not in units and not isinstance(node.expression, exp.Interval):
@@ -135,10 +145,10 @@ def with_known_unit(rule: Rule) -> Rule:
     return checked
 
 
-def are_moments(difference: exp.Expr) -> bool:
+def are_timestamps(difference: exp.Expr) -> bool:
     """Return whether a difference is between two TIMESTAMPs."""
     return kind_of(difference.this) is Kind.TIMESTAMP is kind_of(difference.expression)
 
 
-_WEEKS: Final = frozenset(unit for unit in _CUT if "(" in unit)
-_TAKEN_FROM: Final = {Kind.DATE: _CUT | {"DAYOFWEEK", "DAYOFYEAR"}, Kind.TIME: _CLOCK}
+_WEEKS: Final = frozenset(unit for unit in _TRUNCATION_UNITS if "(" in unit)
+_EXTRACT_PARTS: Final = {Kind.DATE: _TRUNCATION_UNITS | {"DAYOFWEEK", "DAYOFYEAR"}, Kind.TIME: _CLOCK_UNITS}

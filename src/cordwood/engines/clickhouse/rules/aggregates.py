@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import NAMES, type_part
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.aggregate_windows import combine_aggregates
-from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
+from cordwood.sql.bigquery.aggregates import Argument, event_value_kind, has_window, read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import is_small
 from cordwood.sql.fragment import fragment, holes, quoted_constant
@@ -56,13 +56,13 @@ def _sorted(template: str, ordered: list[exp.Expr]) -> str:
 
 
 def _array_agg(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     called, template, parts = gathered(argument, skip_nulls=bool(argument.ignore_nulls))
     return wrapped(node, called, template, *parts)
 
 
 def _array_concat_agg(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     called, template, parts = gathered(argument, skip_nulls=False)
     datatype = datatype_of(argument.value)
     name = type_part(datatype)
@@ -74,7 +74,7 @@ def _array_concat_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _string_agg(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
     if kind_of(argument.value) not in (None, Kind.STRING, Kind.BYTES):
         argument.value = cast_to(node, argument.value, STRING)
@@ -87,7 +87,7 @@ def _simple(name: str, *, cast: str | None = None) -> Rule:
     """Return the rule of an aggregate that ClickHouse has under this name."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         suffix = "Distinct" if argument.distinct else ""
         return settled(node, fragment(f"{name}{suffix}({{0}})", _value(argument, node)), cast)
 
@@ -111,7 +111,7 @@ def wrapped(node: exp.Expr, called: exp.Expr, template: str, *parts: exp.Expr) -
 
 
 def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
-    kind = demanded(node)
+    kind = event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return read_as(argument.value, kind)
     return argument.value
@@ -119,7 +119,7 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
 
 def _sum(node: exp.Expr) -> exp.Expr:
     """Lower SUM: NULL for no rows; a sum of INT64 fails on overflow, where ClickHouse's own would wrap around."""
-    argument = argument_of(node)
+    argument = read_argument(node)
     kind = kind_of(node)
     suffix = "Distinct" if argument.distinct else ""
     value = _value(argument, node)
@@ -135,7 +135,7 @@ _SMALL: Final = "small"
 
 
 def _note_small(node: exp.Expr) -> exp.Expr:
-    node.meta[_SMALL] = _is_small(argument_of(node).value)
+    node.meta[_SMALL] = _is_small(read_argument(node).value)
     return node
 
 
@@ -152,7 +152,7 @@ def _is_small(node: exp.Expr | None) -> bool:
 
 
 def _avg(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     suffix = "Distinct" if argument.distinct else ""
     value = _value(argument, node)
     kind = kind_of(node)
@@ -175,7 +175,7 @@ _COUNT = "Int64"
 def _count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
         return settled(node, fragment("count()"), _COUNT)
-    argument = argument_of(node)
+    argument = read_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT:
         value = read_as(value, Kind.STRING)
@@ -185,7 +185,7 @@ def _count(node: exp.Expr) -> exp.Expr:
 
 
 def _count_if(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     value = _value(argument, node)
     called = "uniqExactIf({0}, {0})" if argument.distinct else "countIf({0})"
     return settled(node, fragment(called, value), _COUNT)
@@ -193,7 +193,7 @@ def _count_if(node: exp.Expr) -> exp.Expr:
 
 def _truth(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        value = _value(argument_of(node), node)
+        value = _value(read_argument(node), node)
         return settled(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
 
     return rule
@@ -203,7 +203,7 @@ def _extremum(name: str) -> Rule:
     """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        value = argument_of(node).value
+        value = read_argument(node).value
         if kind_of(value) is Kind.VARIANT:
             return _event_extremum(name, value)
         if kind_of(value) is Kind.FLOAT64:
@@ -232,7 +232,7 @@ def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
 
 
 def _any_value(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     if argument.having is not None:
         name = "Max" if argument.having.args.get("max") else "Min"
         return _at_extremum(name, argument.value, argument.having.expression)
@@ -259,7 +259,7 @@ def _by(name: str) -> Rule:
 
 def _distinct_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
-    value = argument_of(node).value
+    value = read_argument(node).value
     value = read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
     return settled(node, fragment("uniqExact({0})", value), _COUNT)
 
@@ -297,7 +297,7 @@ def _spread(name: str) -> Rule:
     """
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         suffix = "Distinct" if argument.distinct else ""
         value = fragment("toFloat64({0})", _value(argument, node))
         called = fragment(f"{name}StableOrNull{suffix}({{0}})", value)

@@ -6,8 +6,8 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import IS_NONE, MAY_BE_NONE, guarded, null_of, once, type_part
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.boundaries import are_in_order
-from cordwood.sql.bigquery.size_limits import most_elements
+from cordwood.sql.bigquery.boundaries import are_ascending
+from cordwood.sql.bigquery.size_limits import max_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, is_safe, mark_safe, unsupported
@@ -133,7 +133,7 @@ def _series(node: exp.Expr) -> exp.Expr:
         else "intDiv(toInt128(@b) - @a, if(@c = 0, 1, @c))"
     )
     count = f"ifNull(if({_AWAY}, 0, {last} + 1), 0)"
-    most = most_elements(*parts)
+    most = max_elements(*parts)
     huge = f"{count} > {most}"
     if not is_safe(node):
         huge = f"throwIf({huge}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {most} elements')})"
@@ -166,7 +166,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     count = f"if({missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
-    if are_in_order(node.expression):
+    if are_ascending(node.expression):
         return once(count, node.this, node.expression)
     wrong = f"(NOT ({missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
     message = "RANGE_BUCKET wants boundaries in order, none of them NULL"

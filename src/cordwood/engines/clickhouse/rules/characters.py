@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.words import (
     null_of,
     once,
 )
-from cordwood.sql.bigquery.translating import names_twice, source_and_target
+from cordwood.sql.bigquery.translate import has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, unsupported
@@ -84,7 +84,7 @@ def _translate(node: exp.Expr) -> exp.Expr:
     source, target = source_and_target(node)
     if constant_text(source) is None or constant_text(target) is None:
         unsupported(node, "TRANSLATE of characters that are no literals")
-    if names_twice(node, source):
+    if has_duplicate_characters(node, source):
         return null_of(STRING)
     name = "translate" if is_bytes(node.this) else "translateUTF8"
     return fragment(f"{name}({{0}}, {{1}}, {{2}})", as_text(node.this), source, target)

@@ -13,14 +13,14 @@ from cordwood.engines.clickhouse.rules.words import cast, guarded, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import (
-    FRACTIONS,
-    HEXADECIMAL,
-    TEXTS,
-    WHOLE,
+    FRACTION_LETTERS,
+    HEX_LETTERS,
+    INTEGER_LETTERS,
+    TEXT_LETTERS,
     Field,
     Specifier,
-    filled,
-    unwrapped_null,
+    parse_format,
+    unwrap_cast_null,
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
@@ -43,7 +43,7 @@ def _format(node: exp.Expr) -> exp.Expr:
 
 
 def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
-    for piece in filled(node, shape):
+    for piece in parse_format(node, shape):
         if piece is None:
             yield _wrong(node, "The format of FORMAT is not valid: a percent sign is written %%.")
         elif isinstance(piece, str):
@@ -65,11 +65,11 @@ def _one(node: exp.Expr, field: Field) -> exp.Expr:
     letter = field.spec.letter
     if field.spec.is_too_wide:
         return fragment(_NOTHING) if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
-    if letter in WHOLE:
+    if letter in INTEGER_LETTERS:
         return _whole(node, field)
-    if letter in FRACTIONS:
+    if letter in FRACTION_LETTERS:
         return _exact(node, field, field.exact) if field.exact else _fraction(node, field)
-    if letter in TEXTS:
+    if letter in TEXT_LETTERS:
         return _padded(field, _as_text(node, letter, field.value))
     return _wrong(node, f"FORMAT has no specifier %{letter}.")
 
@@ -78,7 +78,7 @@ def _printf(node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.E
     """Format by ClickHouse's printf, which has no `*`: padding to such a width is applied afterwards."""
     if field.precision is not None:
         unsupported(node, "A precision in FORMAT that is no literal")
-    if field.width is not None and field.spec.has_zeros:
+    if field.width is not None and field.spec.is_zero_padded:
         unsupported(node, _ZEROS)
     shape = text_part(field.spec.text(letter).replace("*", ""))
     return _filled_by_star(field, fragment("printf({1}, {0})", value, shape))
@@ -89,7 +89,7 @@ _ZEROS: Final = "A field in FORMAT that zeros fill, whose width is no literal,"
 
 def _whole(node: exp.Expr, field: Field) -> exp.Expr:
     spec, value = field.spec, fragment("toInt64({0})", read_as(field.value, Kind.INT64))
-    letter = spec.letter if spec.letter in HEXADECIMAL else "d"
+    letter = spec.letter if spec.letter in HEX_LETTERS else "d"
     if letter != "d":
         value = once(guarded(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
     if spec.precision is None and not spec.is_grouped:
@@ -100,7 +100,7 @@ def _whole(node: exp.Expr, field: Field) -> exp.Expr:
 def _digits(spec: Specifier, letter: str) -> str:
     """Return the digits of the integer @a, as many as the precision demands, grouped if the specifier says so."""
     digits = "toString(abs(@a))" if letter == "d" else f"printf('%{letter}', @a)"
-    if spec.has_all and letter == "o":
+    if spec.is_alternate and letter == "o":
         digits = "printf('%#o', @a)"
     if spec.precision == "*":
         padded = f"leftPad({digits}, toUInt64(greatest(@b, toInt64(length({digits})))), '0')"
@@ -122,9 +122,9 @@ def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts:
     """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
     spec = field.spec
     sign = f"if(@a < 0, '-', '{spec.plus}')"
-    if spec.letter in HEXADECIMAL:
-        sign = f"if(@a = 0, '', '0{spec.letter}')" if spec.has_all and spec.letter != "o" else "''"
-    if not spec.has_zeros:
+    if spec.letter in HEX_LETTERS:
+        sign = f"if(@a = 0, '', '0{spec.letter}')" if spec.is_alternate and spec.letter != "o" else "''"
+    if not spec.is_zero_padded:
         return _padded(field, once(f"concat({sign}, {digits})", *parts, texts=texts))
     if spec.width == "*":
         unsupported(node, _ZEROS)
@@ -137,11 +137,11 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
     if spec.is_grouped:
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is no literal")
-        return _by_hand(node, field, _grouped("printf({0}, abs(@a))"), value, texts=[text_part(spec.fraction)])
+        return _by_hand(node, field, _grouped("printf({0}, abs(@a))"), value, texts=[text_part(spec.number_only)])
     plain = _printf(node, field, spec.letter, value)
-    if not spec.has_zeros:
+    if not spec.is_zero_padded:
         return plain
-    unfilled = fragment("printf({1}, {0})", copied(value), text_part(spec.unfilled.text(spec.letter)))
+    unfilled = fragment("printf({1}, {0})", copied(value), text_part(spec.without_zero_padding.text(spec.letter)))
     return fragment("if(isFinite({0}), {1}, {2})", copied(value), plain, unfilled)
 
 
@@ -155,7 +155,7 @@ def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
     digits = f"replaceOne(toDecimalString(@a, {kept}), '-', '')"
     if places > kept:
         digits = f"concat({digits}, repeat('0', {places - kept}))"
-    if not places and not spec.has_all:
+    if not places and not spec.is_alternate:
         digits = f"replaceOne({digits}, '.', '')"
     value = cast(field.value, kind)
     return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
@@ -174,9 +174,9 @@ def _grouped(digits: str) -> str:
 def _padded(field: Field, value: exp.Expr) -> exp.Expr:
     """Pad a text to the width in characters; ClickHouse's printf counts bytes."""
     spec = field.spec
-    if spec.letter in TEXTS and field.precision is not None:
+    if spec.letter in TEXT_LETTERS and field.precision is not None:
         value = once("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)
-    elif spec.letter in TEXTS and spec.precision is not None:
+    elif spec.letter in TEXT_LETTERS and spec.precision is not None:
         value = fragment(f"substringUTF8({{0}}, 1, {int(spec.precision)})", value)
     if spec.width is None or field.width is not None:
         return _filled_by_star(field, value)
@@ -205,4 +205,4 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     return fragment("ifNull({0}, 'NULL')", told)
 
 
-MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrapped_null})
+MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})

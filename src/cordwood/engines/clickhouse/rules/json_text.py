@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, written
 from cordwood.engines.clickhouse.rules.words import cast, once
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.json_documents import said, stringifies_wide
+from cordwood.sql.bigquery.json_documents import option_value, stringifies_wide
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import RuleSet, unsupported
@@ -107,7 +107,7 @@ def _to_json(node: exp.Expr) -> exp.Expr:
     options = node.args.get("options")
     datatype = datatype_of(node.this)
     is_one = datatype is not None and datatype.kind not in _NESTED
-    if options is not None and said(options) is not False and not is_one:
+    if options is not None and option_value(options) is not False and not is_one:
         unsupported(node, "TO_JSON_STRING with pretty_print")
     return made
 

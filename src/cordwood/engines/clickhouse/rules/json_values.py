@@ -10,7 +10,14 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
 from cordwood.engines.clickhouse.rules.words import guarded, null_of, once
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
+from cordwood.sql.bigquery.json_documents import (
+    INVALID_JSON,
+    canonical_document,
+    have_constant_keys,
+    is_pair_of_arrays,
+    pairs_of,
+    rounds_wide,
+)
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
@@ -105,13 +112,13 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 def _parse(node: exp.Expr) -> exp.Expr:
     """Lower PARSE_JSON; a literal is parsed at compile time, because ClickHouse's parser is less strict."""
-    spelled, rounds = constant_text(node.this), rounds_wide(node, unsaid="exact")
+    spelled, rounds = constant_text(node.this), rounds_wide(node, default_mode="exact")
     if spelled is None:
         return once(
-            guarded(node, "NOT isValidJSON(@a)", NO_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
+            guarded(node, "NOT isValidJSON(@a)", INVALID_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
         )
-    told = document(spelled, rounds=rounds)
-    return text_part(told) if told is not None else fragment(guarded(node, "true", NO_JSON, "''"))
+    told = canonical_document(spelled, rounds=rounds)
+    return text_part(told) if told is not None else fragment(guarded(node, "true", INVALID_JSON, "''"))
 
 
 def _argument(node: exp.Expr) -> exp.Expr:
@@ -139,7 +146,7 @@ def _strictly(kinds: str, read: str, name: str) -> Rule:
 
 
 def _float(node: exp.Expr) -> exp.Expr:
-    if not rounds_wide(node, unsaid="round"):
+    if not rounds_wide(node, default_mode="round"):
         unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
     return _strictly(_NUMBERS, _FLOAT, "a number")(node)
 
@@ -210,11 +217,11 @@ def _object(node: exp.Expr) -> exp.Expr:
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'")
-    if are_arrays(pairs):
+    if is_pair_of_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     keys = [key for key, _ in pairs]
     texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
-    return _joined(keys, texts) if are_known(pairs) else _object_of(node, _listed(keys), _listed(texts))
+    return _joined(keys, texts) if have_constant_keys(pairs) else _object_of(node, _listed(keys), _listed(texts))
 
 
 def _joined(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:

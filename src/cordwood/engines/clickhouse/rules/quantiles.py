@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.rules.aggregates import gathered, plain, wrappe
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import MAY_BE_NONE, guarded, once, type_part
 from cordwood.model.datatype import NUMBERS, Kind
-from cordwood.sql.bigquery.aggregates import Argument, argument_of, quantiles_of
+from cordwood.sql.bigquery.aggregates import Argument, read_argument, read_quantiles
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
@@ -16,7 +16,7 @@ from cordwood.sql.typing import datatype_of, kind_of
 
 
 def _quantiles(node: exp.Expr) -> exp.Expr:
-    argument, count = quantiles_of(node)
+    argument, count = read_quantiles(node)
     value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
     argument.value = value
     called, listing, rest = gathered(argument, skip_nulls=argument.ignore_nulls is not False)
@@ -33,7 +33,7 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
 def _top_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
-    value = plain(argument_of(node).value)
+    value = plain(read_argument(node).value)
     return _top("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
 
 
@@ -72,7 +72,7 @@ def _percentile(name: str) -> Rule:
     """Return the rule of a percentile; ClickHouse's exact quantiles accept no NULL, and return NaN for no rows."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         if argument.ignore_nulls is False:
             unsupported(node, "A percentile with RESPECT NULLS")
         if name == "disc":

@@ -8,8 +8,8 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.words import NAMES, cast, guarded_with, instant, naive, once
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
-from cordwood.sql.bigquery.reading import Reader, Readers, read_by
-from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
+from cordwood.sql.bigquery.conversions import Conversion, Conversions, convert_to
+from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
@@ -18,7 +18,7 @@ from cordwood.sql.typing import inherit, kind_of
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
-    return read_by(_READERS, node, kind)
+    return convert_to(_READERS, node, kind)
 
 
 def clock(node: exp.Expr) -> exp.Expr:
@@ -31,11 +31,11 @@ def clock(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _cast(kind: Kind) -> Reader:
+def _cast(kind: Kind) -> Conversion:
     return lambda node: cast(node, kind)
 
 
-def _try_cast(kind: Kind) -> Reader:
+def _try_cast(kind: Kind) -> Conversion:
     name = quoted_constant(NAMES[kind])
     return lambda node: fragment(f"accurateCastOrNull({{0}}, {name})", event_text(node))
 
@@ -71,10 +71,10 @@ _ZONED: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
-    if is_doubtful(value, kind):
-        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + is_none(value, kind))]
+    if needs_check(value, kind):
+        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
         return once(_looked_at(node, kind), value, texts=texts)
-    plain = respelt(value, kind)
+    plain = engine_spelling(value, kind)
     named = _ZONED.match(plain or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
     if named:
         wall = once(_PARSED[Kind.DATETIME].replace("#", ""), text_part(named[1]))
@@ -104,11 +104,11 @@ _PARSED: Final = {
 }
 
 
-def _text_to(kind: Kind) -> Reader:
+def _text_to(kind: Kind) -> Conversion:
     return lambda node: text_to_time(node, node, kind)
 
 
-_READERS: Final[Readers] = {
+_READERS: Final[Conversions] = {
     **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
     (Kind.STRING, Kind.BYTES): lambda node: node,
     (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),

@@ -10,11 +10,11 @@ from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.patterns import (
     count_groups,
-    finds_places_alone,
     group_is_optional,
     group_may_be_empty,
     has_bad_rewrite,
-    is_broken,
+    is_invalid,
+    matches_anchors_only,
     may_be_empty,
 )
 from cordwood.sql.constants import CONSTANT, constant_int, constant_text
@@ -35,7 +35,7 @@ def _refuse(node: exp.Expr) -> bool:
         if is_safe(node):
             return True
         raise QueryValue(_ONE_GROUP, span=span_in_text(node))
-    return is_safe(node) and is_broken(spelled)
+    return is_safe(node) and is_invalid(spelled)
 
 
 def _refuse_empty(node: exp.Expr) -> None:
@@ -153,7 +153,7 @@ def _replace(node: exp.Expr) -> exp.Expr:
     if _refuse(node) or has_bad_rewrite(node):
         return null_of(STRING)
     new = node.args["replacement"]
-    if constant_text(new) != "" and not finds_places_alone(constant_text(node.expression) or "."):
+    if constant_text(new) != "" and not matches_anchors_only(constant_text(node.expression) or "."):
         _refuse_empty(node)
     return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _pattern(node.expression), new)
 

@@ -13,7 +13,7 @@ from cordwood.engines.clickhouse.rules.subqueries import mark_count, name_apart
 from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
-from cordwood.sql.bigquery.grouping import grouping_keys, selected
+from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, name_part
@@ -222,7 +222,7 @@ def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
     group = select.args.get("group")
     if group is None:
         return []
-    values = [selected(select, key) for key in grouping_keys(group) if constant_int(key) is not None]
+    values = [selected_value(select, key) for key in grouping_keys(group) if constant_int(key) is not None]
     names = Counter((column.table, column.name) for column in select.find_all(exp.Column))
     return [value for value in values if isinstance(value, exp.Column) and names[value.table, value.name] == 1]
 

@@ -6,7 +6,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.searching import as_written
+from cordwood.sql.bigquery.contains_substr import strip_lower_calls
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, unsupported
@@ -42,4 +42,4 @@ def _any(found: exp.Expr) -> exp.Expr:
     return once("if(has(@a, true), true, if(arrayExists(_x -> isNull(_x), @a), NULL, false))", found)
 
 
-MEANING = RuleSet(before_children={exp.Contains: as_written}, nodes={exp.Contains: _contains})
+MEANING = RuleSet(before_children={exp.Contains: strip_lower_calls}, nodes={exp.Contains: _contains})

@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import event_text_of, text_at_han
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import written_path
-from cordwood.sql.bigquery.grouping import grouping_keys, selected
+from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
 from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import Operation, operation_node, operation_of
@@ -91,7 +91,7 @@ def group_by_texts(select: exp.Expr) -> None:
     """Group by the texts from which events' values were made, so that the query may read both."""
     group = select.args.get("group")
     for key in list(grouping_keys(group)) if group is not None else ():
-        text = text_at_hand(selected(select, key))
+        text = text_at_hand(selected_value(select, key))
         if text is not None:
             key.replace(text)
 

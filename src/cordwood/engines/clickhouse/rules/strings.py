@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import guarded, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
-from cordwood.sql.bigquery.size_limits import MOST_TEXT_BYTES
+from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
@@ -104,14 +104,14 @@ def _pad(node: exp.Expr) -> exp.Expr:
     filling = f"{_name(value, 'substring')}(repeat(@c, greatest({room}, 0)), 1, greatest({room}, 0))"
     joined = f"concat({filling}, @a)" if name == "leftPad" else f"concat(@a, {filling})"
     padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_name(value, 'length')}(@a)), {shorter}, {joined}))"
-    message = f"LPAD and RPAD need a size from 0 to {MOST_TEXT_BYTES} and a pattern that is not empty"
-    return once(guarded(node, f"(@b < 0 OR @b > {MOST_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill)
+    message = f"LPAD and RPAD need a size from 0 to {MAX_TEXT_BYTES} and a pattern that is not empty"
+    return once(guarded(node, f"(@b < 0 OR @b > {MAX_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill)
 
 
 def _repeat(node: exp.Expr) -> exp.Expr:
     value, count = as_text(node.this), node.args["times"]
-    wrong = f"(@b < 0 OR @b * toInt64(length(@a)) > {MOST_TEXT_BYTES})"
-    message = f"Second argument in REPEAT() cannot be negative, nor its output longer than {MOST_TEXT_BYTES} bytes"
+    wrong = f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})"
+    message = f"Second argument in REPEAT() cannot be negative, nor its output longer than {MAX_TEXT_BYTES} bytes"
     return once(guarded(node, wrong, message, "repeat(@a, @b)"), value, count)
 
 

@@ -8,8 +8,8 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.zones import moment_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing
-from cordwood.sql.bigquery.time_patterns import Reading
+from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing_rules
+from cordwood.sql.bigquery.time_patterns import FormatPattern
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 
@@ -18,7 +18,7 @@ class _Words:
     def number(self, text: str) -> str:
         return f"toInt64OrZero({text})"
 
-    def either(self, condition: str, then: str, otherwise: str) -> str:
+    def conditional(self, condition: str, then: str, otherwise: str) -> str:
         return f"if({condition}, {then}, {otherwise})"
 
     def date(self, year: str, month: str, day: str) -> str:
@@ -33,7 +33,7 @@ class _Words:
     def monday(self, date: str) -> str:
         return f"toMonday({date})"
 
-    def place(self, names: Sequence[str], text: str) -> str:
+    def name_position(self, names: Sequence[str], text: str) -> str:
         return f"toInt64(indexOf([{', '.join(map(quoted_constant, names))}], lower(substring({text}, 1, 3))))"
 
     def microseconds(self, count: str, each: int) -> str:
@@ -50,12 +50,12 @@ class _Words:
 _BOUNDS: Final = {**BOUNDS, "V": (1, 53)}
 
 
-def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
+def _assembled(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
     """Return the parsed time; the array of groups is empty if the text does not match, which is an error or NULL."""
     value = read_as(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     # The first group is the whole match.
-    groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last.items()}, _Words())
+    groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last_groups.items()}, _Words())
     moment, wrong = _moment(groups, kind), " OR ".join(["empty(_p)", *_wrongs(groups)])
     if is_safe(node):
         body = f"if({wrong}, NULL, {moment})"
@@ -64,7 +64,7 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
         body = f"if(throwIf({wrong}, {message}) = 1, NULL, {moment})"
     matched = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
     wall = fragment(f"if(isNull({{0}}), NULL, {matched})", value, pattern)
-    if kind is not Kind.TIMESTAMP or {"z", "s"} & reading.last.keys():
+    if kind is not Kind.TIMESTAMP or {"z", "s"} & reading.last_groups.keys():
         return wall
     return moment_in(wall, node.args.get("zone"))
 
@@ -106,4 +106,4 @@ def _zoned(wall: str, groups: Groups) -> str:
 
 
 # Without %Z: ClickHouse supports a zone by name only if it is the same for all rows.
-MEANING = parsing(_assembled, without=frozenset({"Z"}))
+MEANING = parsing_rules(_assembled, unsupported_elements=frozenset({"Z"}))

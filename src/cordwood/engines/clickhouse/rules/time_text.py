@@ -10,14 +10,14 @@ from cordwood.engines.clickhouse.rules.words import cast, naive, once
 from cordwood.engines.clickhouse.rules.zones import wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (
-    WRITTEN_AS,
-    Said,
-    as_it_is,
-    case_of,
-    cast_elements,
-    elements,
+    KIND_BY_CAST,
+    EngineFormat,
     fraction_digits,
-    merged,
+    letter_case,
+    literal_format,
+    merge_formats,
+    split_cast_format,
+    split_time_format,
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
@@ -91,7 +91,7 @@ def _format(node: exp.Expr) -> exp.Expr:
 
 def _unwrap(node: exp.Expr) -> exp.Expr:
     """Record the type of time to print before sqlglot's wrapper node, which tells it, is lowered."""
-    kind = WRITTEN_AS.get(type(node.this))
+    kind = KIND_BY_CAST.get(type(node.this))
     if kind is not None:
         own = kind_of(node.this.this)
         node.meta["written_as"] = own if kind is Kind.DATE and own in (Kind.DATETIME, Kind.TIMESTAMP) else kind
@@ -110,33 +110,33 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
         local = wall_in(copied(moment), zone) if zone is not None else utc
     else:
         utc = local = clock(read_as(value, kind))
-    pieces = [_piece(element, text) for element, text in elements(shape, kind)]
+    pieces = [_piece(element, text) for element, text in split_time_format(shape, kind)]
     template, shapes = _joined(pieces) if pieces else ("if(isNull(@a), NULL, '')", [])
     return once(template, *((local, utc) if "@b" in template else (local,)), texts=shapes)
 
 
-def _piece(element: str | None, text: str) -> Said | str:
+def _piece(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
-        return as_it_is(text)
+        return literal_format(text)
     if element in _SAME:
-        return Said(f"%{_SAME[element]}")
+        return EngineFormat(f"%{_SAME[element]}")
     digits = fraction_digits(element)
     if digits is not None:
         return _fraction(digits)
-    return _PARTS[element] if element in _PARTS else as_it_is(f"%{element}")
+    return _PARTS[element] if element in _PARTS else literal_format(f"%{element}")
 
 
-def _fraction(digits: int) -> Said | str:
+def _fraction(digits: int) -> EngineFormat | str:
     if digits == 0:
-        return Said("%S")
+        return EngineFormat("%S")
     micros = _padded(_FRACTION, 6)
     part = f"substring({micros}, 1, {digits})" if digits <= 6 else f"concat({micros}, '{'0' * (digits - 6)}')"
     return f"concat(formatDateTime(@a, '%S'), '.', {part})"
 
 
-def _joined(pieces: Iterable[Said | str]) -> tuple[str, list[exp.Expr]]:
+def _joined(pieces: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
     """Return the template over a wall clock @a, and the format texts for its holes."""
-    whole, shapes = merged(pieces, lambda at: f"formatDateTime(@a, {{{at}}})")
+    whole, shapes = merge_formats(pieces, lambda at: f"formatDateTime(@a, {{{at}}})")
     return (whole[0] if len(whole) == 1 else f"concat({', '.join(whole)})"), shapes
 
 
@@ -165,26 +165,26 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     """Lower CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
+    pieces = [_cast_piece(element, text) for element, text in split_cast_format(node, shape, kind)]
     local = cast(value, Kind.DATETIME) if kind is Kind.TIME else clock(value)
     template, shapes = _joined(pieces) if pieces else ("''", [])
     return once(template, local, texts=shapes)
 
 
-def _cast_piece(element: str | None, text: str) -> Said | str:
+def _cast_piece(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
-        return as_it_is(text)
+        return literal_format(text)
     digits = fraction_digits(element)
     if digits is not None:
         return f"substring({_padded(_FRACTION, 6)}, 1, {digits})"
-    case = case_of(element, text)
+    case = letter_case(element, text)
     said = f"formatDateTime(@a, '%{_SAME[element]}')"
     if "." in text:
         said = f"concat(substring({said}, 1, 1), '.M.')"
     elif element == "A":
         said = f"rightPad({said}, 9, ' ')"
     elif case is None:
-        return Said(f"%{_SAME[element]}")
+        return EngineFormat(f"%{_SAME[element]}")
     return f"{case or ''}({said})"
 
 

@@ -10,12 +10,12 @@ from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import (
     MICROSECONDS,
-    are_moments,
-    counted,
-    extracted_part,
+    are_timestamps,
+    check_unit,
+    read_extract_part,
+    unit_count,
     unit_of,
     week_start,
-    with_known_unit,
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
@@ -49,7 +49,7 @@ def as_count(count: exp.Expr) -> exp.Expr:
         return fragment("toInt64({0})", read_as(count, Kind.INT64))
     if not isinstance(value, str):
         return count
-    number = counted(value, count)
+    number = unit_count(value, count)
     return fragment(f"toFloat64({float(number)})" if "." in number else f"toInt64({int(number)})")
 
 
@@ -176,7 +176,7 @@ def _timestamp_difference(node: exp.Expr) -> exp.Expr:
 
 def _difference(node: exp.Expr) -> exp.Expr:
     """Lower a difference by the types of its arguments, independent of the function's name."""
-    return _timestamp_difference(node) if are_moments(node) else _boundaries(node)
+    return _timestamp_difference(node) if are_timestamps(node) else _boundaries(node)
 
 
 def _boundaries(node: exp.Expr) -> exp.Expr:
@@ -244,7 +244,7 @@ _INTERVAL_PARTS: Final = {
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = extracted_part(node), node.expression
+    part, value = read_extract_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         if part not in _INTERVAL_PARTS:
             unsupported(node, f"The part {part}")
@@ -270,14 +270,12 @@ def _wall_of(value: exp.Expr) -> exp.Expr:
 
 MEANING = RuleSet(
     nodes={
-        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), with_known_unit(_shift_by("+"))),
-        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), with_known_unit(_shift_by("-"))),
-        **dict.fromkeys(
-            (exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), with_known_unit(_truncate)
-        ),
-        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), with_known_unit(_difference)),
+        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_shift_by("+"))),
+        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), check_unit(_shift_by("-"))),
+        **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), check_unit(_truncate)),
+        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), check_unit(_difference)),
         exp.DatetimeDiff: _difference,
-        exp.TimestampDiff: with_known_unit(_timestamp_difference),
+        exp.TimestampDiff: check_unit(_timestamp_difference),
         exp.LastDay: _last_day,
         exp.Extract: _extract,
     }

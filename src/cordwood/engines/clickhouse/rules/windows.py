@@ -8,7 +8,7 @@ from cordwood.engines.clickhouse.rules.aggregates import settled, wrapped
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.aggregate_windows import distribute_window
-from cordwood.sql.bigquery.aggregates import argument_of
+from cordwood.sql.bigquery.aggregates import read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
@@ -27,7 +27,7 @@ def _window(node: exp.Expr) -> exp.Expr:
 
 def _value(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         nulls = "" if argument.ignore_nulls else "_respect_nulls"
         rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         holes = "".join(f", {{{at}}}" for at in range(1, len(rest) + 1))

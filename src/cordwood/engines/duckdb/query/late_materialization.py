@@ -11,7 +11,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.plan_path import Step, is_one_scan, way_of
 from cordwood.engines.duckdb.query.scan_source import Place, Source
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
-from cordwood.sql.bigquery.grouping import selected
+from cordwood.sql.bigquery.grouping import selected_value
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 
@@ -61,7 +61,7 @@ def is_of_newest(tree: exp.Select, source: Source) -> bool:
     if source.reads or source.narrowing or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
         return False
     key = tree.args["order"].expressions[0]
-    column = selected(tree, key.this)
+    column = selected_value(tree, key.this)
     is_by_time = isinstance(column, exp.Column) and column.name == "timestamp" and key.args.get("desc")
     return bool(is_by_time) and _only_told(tree, source) == _WIDE
 
@@ -160,7 +160,7 @@ def _order_by_values(tree: exp.Select) -> exp.Order | None:
     """Return the order by expressions instead of aliases; None if a name is ambiguous."""
     keys = []
     for key in tree.args["order"].expressions:
-        value = selected(tree, key.this)
+        value = selected_value(tree, key.this)
         columns = list(value.find_all(exp.Column))
         if not columns or not all(column.table for column in columns):
             return None

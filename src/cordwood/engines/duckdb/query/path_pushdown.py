@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.query.plan_path import cte_of
 from cordwood.engines.duckdb.query.scan_source import Manner, Read, Source, tables_of
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.shape import ValueKind
-from cordwood.sql.bigquery.grouping import grouping_keys, selected
+from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
 from cordwood.sql.budget import check_time
 from cordwood.sql.fragment import parts_of
 from cordwood.sql.nodes import KINDS, joined_relations
@@ -112,7 +112,7 @@ def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
     """Return the paths that each query groups by, as expressions or by ordinal."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
     keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
-    return frozenset((id(select), _place_of(selected(select, key))) for select, key in keys)
+    return frozenset((id(select), _place_of(selected_value(select, key))) for select, key in keys)
 
 
 def _ungrouped_texts(tree: exp.Expr) -> None:
@@ -121,7 +121,7 @@ def _ungrouped_texts(tree: exp.Expr) -> None:
         select = group.parent
         if isinstance(select, exp.Select):
             for key in grouping_keys(group):
-                _ungroup_text(select, selected(select, key))
+                _ungroup_text(select, selected_value(select, key))
 
 
 def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:

@@ -38,7 +38,7 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
         (REDACT_TEXT, _text(detection, masking)),
         (REDACT_JSON, _json(detection, masking)),
         (REDACT_EVENT, _event(mode)),
-        (OPTIMISTIC_TEXT, _trusted(look)),
+        (OPTIMISTIC_TEXT, _trusted(detection)),
     )
     return [
         f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_KEY, literal(key))}"
@@ -63,7 +63,9 @@ def _hidden(detection: Detection, masking: Masking) -> str:
     early = masking.apply_stages(bare, detection.before_addresses)
     hint = "|".join(stage.hint for stage in detection.before_addresses)
     looked = f"CASE WHEN {_finds(bare, hint)} THEN {early} ELSE {bare} END"
-    return masking.remove_match_markers(masking.apply_stages(looked, detection.builtin_stages[len(detection.before_addresses) :]))
+    return masking.remove_match_markers(
+        masking.apply_stages(looked, detection.builtin_stages[len(detection.before_addresses) :])
+    )
 
 
 def _trusted(detection: Detection) -> str:

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.aggregate_windows import combine_aggregates
-from cordwood.sql.bigquery.aggregates import Argument, argument_of, demanded, has_window
+from cordwood.sql.bigquery.aggregates import Argument, event_value_kind, has_window, read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
@@ -39,7 +39,7 @@ def _listed(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.
 
 
 def _array_agg(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     if argument.ignore_nulls and has_window(node):
         # DuckDB accepts no OVER after a FILTER inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
@@ -48,11 +48,11 @@ def _array_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _array_concat_agg(node: exp.Expr) -> exp.Expr:
-    return fragment("flatten({0})", _listed(argument_of(node), skip_nulls=True))
+    return fragment("flatten({0})", _listed(read_argument(node), skip_nulls=True))
 
 
 def _string_agg(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
     value, argument.value = argument.value, _as_text(node, argument.value)
     _order_by_what_is_told_apart(argument, value)
@@ -90,7 +90,7 @@ def _simple(name: str, template: str = "{0}") -> Rule:
     """Return the rule of an aggregate that DuckDB has under this name."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         return fragment(template.replace("{0}", _of(name, argument)), _value(argument, node))
 
     return rule
@@ -102,7 +102,7 @@ def _of(name: str, argument: Argument) -> str:
 
 
 def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
-    kind = demanded(node)
+    kind = event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return read_as(argument.value, kind)
     return argument.value
@@ -110,7 +110,7 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
 
 def _sum(node: exp.Expr) -> exp.Expr:
     """Lower SUM; the result is cast outside of the window, if there is one."""
-    argument = argument_of(node)
+    argument = read_argument(node)
     called = fragment(_of("sum", argument), _value(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
         called.meta[EVENT_NUMBER] = True
@@ -118,7 +118,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
 
 
 def _avg(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     value = _value(argument, node)
     kind = kind_of(node)
     if kind not in EXACT:
@@ -152,7 +152,7 @@ def in_window_or(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr
 def _count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
         return fragment("count(*)")
-    argument = argument_of(node)
+    argument = read_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT and argument.distinct:
         value = read_as(value, Kind.STRING)
@@ -160,7 +160,7 @@ def _count(node: exp.Expr) -> exp.Expr:
 
 
 def _count_if(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     value = _value(argument, node)
     distinct = "DISTINCT " if argument.distinct else ""
     return fragment(f"count({distinct}CASE WHEN {{0}} THEN 1 END)", value)
@@ -170,7 +170,7 @@ def _extremum(name: str) -> Rule:
     """Return the rule of MIN or MAX: NaN if any value is NaN; events' values compare as numbers if all are."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         if kind_of(argument.value) is Kind.VARIANT:
             return _event_extremum(name, argument.value)
         if kind_of(argument.value) is Kind.FLOAT64 and name == "min":
@@ -196,7 +196,7 @@ def event_number(number: str) -> str:
 
 
 def _any_value(node: exp.Expr) -> exp.Expr:
-    argument = argument_of(node)
+    argument = read_argument(node)
     if argument.having is not None:
         name = "max" if argument.having.args.get("max") else "min"
         return _at_extremum(name, argument.value, argument.having.expression)
@@ -230,7 +230,7 @@ def _grouping(node: exp.Expr) -> exp.Expr:
 
 def _bits(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         return fragment(_of(name, argument), argument.value)
 
     return rule
@@ -249,7 +249,7 @@ def _pair(name: str) -> Rule:
 
 def _population(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         value = fragment("{0}::DOUBLE", _value(argument, node))
         called = fragment(_of(name, argument), value)
         return _unsettled(called, fragment("any_value({0})", copied(value)))

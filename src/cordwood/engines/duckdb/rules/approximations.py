@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.aggregates import argument_of, quantiles_of
+from cordwood.sql.bigquery.aggregates import read_argument, read_quantiles
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
@@ -16,12 +16,12 @@ from cordwood.sql.typing import kind_of
 
 def _distinct_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
-    value = argument_of(node).value
+    value = read_argument(node).value
     return fragment("count(DISTINCT {0})", read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value)
 
 
 def _quantiles(node: exp.Expr) -> exp.Expr:
-    argument, count = quantiles_of(node)
+    argument, count = read_quantiles(node)
     value = _number(argument.value)
     if argument.ignore_nulls is False:
         return _quantiles_with_nulls(value, count, distinct=argument.distinct)
@@ -48,7 +48,7 @@ def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp
 def _top_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
-    value = _plain(argument_of(node).value)
+    value = _plain(read_argument(node).value)
     counted = "map_entries(histogram({0}))"
     entries = f"list_transform({counted}, lambda _e: struct_pack(s := _e.value::BIGINT, v := _e.key))"
     missing = "CASE WHEN count(*) > count({0}) THEN [struct_pack(s := (count(*) - count({0}))::BIGINT, v := NULL)] ELSE [] END"
@@ -84,7 +84,7 @@ def _top(entries: str, missing: str, name: str, parts: list[exp.Expr]) -> exp.Ex
 
 def _percentile(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         if argument.ignore_nulls is False:
             unsupported(node, "A percentile with RESPECT NULLS")
         kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)

@@ -10,8 +10,8 @@ from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.boundaries import are_in_order
-from cordwood.sql.bigquery.size_limits import MOST_ELEMENTS, most_elements
+from cordwood.sql.bigquery.boundaries import are_ascending
+from cordwood.sql.bigquery.size_limits import MAX_ELEMENTS, max_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
@@ -155,7 +155,7 @@ def _series(node: exp.Expr) -> exp.Expr:
     kind = (datatype.element if datatype else None) or INT64
     bad = fail(node, "Sequence step cannot be 0.")
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
-    most = most_elements(start, end, step)
+    most = max_elements(start, end, step)
     huge = fail(node, f"GENERATE_ARRAY of more than {most} elements")
     # The check is inside the call: DuckDB folds calls on constants even in branches that are not taken.
     last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {most} THEN {huge} ELSE @b END)"
@@ -172,7 +172,7 @@ def _series(node: exp.Expr) -> exp.Expr:
 
 def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
     first, last, by = (constant_int(part) for part in (start, end, step))
-    return first is not None and last is not None and bool(by) and abs(last - first) // abs(by or 1) < MOST_ELEMENTS
+    return first is not None and last is not None and bool(by) and abs(last - first) // abs(by or 1) < MAX_ELEMENTS
 
 
 def _is_distinct(node: exp.Expr) -> exp.Expr:
@@ -185,7 +185,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     bad = fail(node, "RANGE_BUCKET wants boundaries in order, none of them NULL")
     checked = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {bad}"
-    guard = "" if are_in_order(node.expression) else checked
+    guard = "" if are_ascending(node.expression) else checked
     body = f"CASE WHEN {missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
     return once(body, node.this, node.expression)
 

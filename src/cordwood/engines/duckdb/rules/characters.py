@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes, narrow, wide
 from cordwood.engines.duckdb.rules.words import fail, few_characters, once
-from cordwood.sql.bigquery.translating import DUPLICATE, names_twice, source_and_target
+from cordwood.sql.bigquery.translate import DUPLICATE, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, function_name, unsupported
@@ -48,7 +48,7 @@ def _character(node: exp.Expr) -> exp.Expr:
 
 def _translate(node: exp.Expr) -> exp.Expr:
     source, target = source_and_target(node)
-    if names_twice(node, source):
+    if has_duplicate_characters(node, source):
         return fragment("NULL")
     twice = "@b <> '' AND length(@b) <> len(list_distinct(string_split(@b, '')))"
     known = constant_text(source) is not None

@@ -13,15 +13,15 @@ from cordwood.engines.duckdb.rules.words import NAMES, fail, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import (
-    FRACTIONS,
-    HEXADECIMAL,
-    TEXTS,
-    WHOLE,
-    WIDEST,
+    FRACTION_LETTERS,
+    HEX_LETTERS,
+    INTEGER_LETTERS,
+    MAX_WIDTH,
+    TEXT_LETTERS,
     Field,
     Specifier,
-    filled,
-    unwrapped_null,
+    parse_format,
+    unwrap_cast_null,
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
@@ -44,7 +44,7 @@ def _format(node: exp.Expr) -> exp.Expr:
 
 
 def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
-    for piece in filled(node, shape):
+    for piece in parse_format(node, shape):
         if piece is None:
             yield _wrong(node, "The format of FORMAT is not valid: a percent sign is written %%.")
         elif isinstance(piece, str):
@@ -63,11 +63,11 @@ def _one(node: exp.Expr, field: Field) -> exp.Expr:
     letter = field.spec.letter
     if field.spec.is_too_wide:
         return fragment("NULL::VARCHAR") if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
-    if letter in WHOLE:
+    if letter in INTEGER_LETTERS:
         return _whole(node, field)
-    if letter in FRACTIONS:
+    if letter in FRACTION_LETTERS:
         return _exact(node, field, field.exact) if field.exact else _fraction(node, field)
-    if letter in TEXTS:
+    if letter in TEXT_LETTERS:
         return _padded(node, field, _as_text(node, letter, field.value))
     return _wrong(node, f"FORMAT has no specifier %{letter}.")
 
@@ -79,12 +79,12 @@ def _printf(node: exp.Expr, spec: str, value: exp.Expr, counts: list[exp.Expr]) 
 
 def _count(node: exp.Expr, star: exp.Expr) -> exp.Expr:
     wide = fail(node, "So wide a field in FORMAT is too large")
-    return once(f"(CASE WHEN @a > {WIDEST} THEN {wide} ELSE @a END)::INT", star)
+    return once(f"(CASE WHEN @a > {MAX_WIDTH} THEN {wide} ELSE @a END)::INT", star)
 
 
 def _whole(node: exp.Expr, field: Field) -> exp.Expr:
     spec, value = field.spec, fragment("{0}::BIGINT", read_as(field.value, Kind.INT64))
-    letter = spec.letter if spec.letter in HEXADECIMAL else "d"
+    letter = spec.letter if spec.letter in HEX_LETTERS else "d"
     if letter != "d":
         value = once(f"CASE WHEN @a < 0 THEN {fail(node, f'%{letter} of a negative number')} ELSE @a END", value)
     if spec.precision is None and not spec.is_grouped:
@@ -98,7 +98,7 @@ def _whole(node: exp.Expr, field: Field) -> exp.Expr:
 def _digits(spec: Specifier, letter: str) -> str:
     """Return the digits of the integer @a, as many as the precision demands, grouped if the specifier says so."""
     least = "@b" if spec.precision == "*" else str(int(spec.precision or 1))
-    mark = "#" if spec.has_all and letter == "o" else ""
+    mark = "#" if spec.is_alternate and letter == "o" else ""
     digits = f"ltrim(printf('%{mark}0*{letter}', {least} + (@a < 0)::INT, @a), '-')"
     if least in ("@b", "0"):
         digits = f"CASE WHEN @a = 0 AND {least} = 0 THEN '' ELSE {digits} END"
@@ -115,9 +115,11 @@ def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts:
     """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
     spec = field.spec
     sign = f"CASE WHEN @a < 0 THEN '-' ELSE '{spec.plus}' END"
-    if spec.letter in HEXADECIMAL:
-        sign = f"CASE WHEN @a = 0 THEN '' ELSE '0{spec.letter}' END" if spec.has_all and spec.letter != "o" else "''"
-    if not spec.has_zeros:
+    if spec.letter in HEX_LETTERS:
+        sign = (
+            f"CASE WHEN @a = 0 THEN '' ELSE '0{spec.letter}' END" if spec.is_alternate and spec.letter != "o" else "''"
+        )
+    if not spec.is_zero_padded:
         return _padded(node, field, once(f"{sign} || ({digits})", *parts, texts=texts))
     if spec.width == "*":
         unsupported(node, "A field in FORMAT that zeros fill, whose width is no literal,")
@@ -127,23 +129,23 @@ def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts:
 
 def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
     spec, value = field.spec, fragment("{0}::DOUBLE", read_as(field.value, Kind.FLOAT64))
-    if spec.is_grouped or (spec.has_all and spec.letter not in "fF"):
+    if spec.is_grouped or (spec.is_alternate and spec.letter not in "fF"):
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is no literal, beside such flags,")
         digits = _with_point(spec, "printf({0}, abs(@a))")
         digits = _grouped(digits) if spec.is_grouped else digits
-        return _by_hand(node, field, digits, value, texts=[text_part(spec.fraction)])
+        return _by_hand(node, field, digits, value, texts=[text_part(spec.number_only)])
     plain = _printf(node, spec.text(spec.letter), value, field.counts)
-    if not spec.has_zeros:
+    if not spec.is_zero_padded:
         return plain
     counts = [copied(count) for count in field.counts]
-    unfilled = _printf(node, spec.unfilled.text(spec.letter), copied(value), counts)
+    unfilled = _printf(node, spec.without_zero_padding.text(spec.letter), copied(value), counts)
     return fragment("CASE WHEN isfinite({0}) THEN {1} ELSE {2} END", copied(value), plain, unfilled)
 
 
 def _with_point(spec: Specifier, told: str) -> str:
     """Correct the decimal point of printf's `#` flag: DuckDB omits it before an exponent and adds a zero at the end."""
-    if not spec.has_all or spec.letter in "fF":
+    if not spec.is_alternate or spec.letter in "fF":
         return told
     told = f"regexp_replace({told}, '^(.)([eE])', '\\1.\\2')"
     if spec.letter in "eE":
@@ -166,7 +168,7 @@ def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
     digits = f"ltrim(round(@a, {kept})::VARCHAR, '-')"
     if places > kept:
         digits = f"({digits} || repeat('0', {places - kept}))"
-    if spec.has_all and not places:
+    if spec.is_alternate and not places:
         digits = f"({digits} || '.')"
     value = fragment(f"{{0}}::{NAMES[kind]}", field.value)
     return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
@@ -182,7 +184,7 @@ def _grouped(digits: str) -> str:
 def _padded(node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:
     if field.spec.padding is None:
         return value
-    cut = field.precision if field.spec.letter in TEXTS else None
+    cut = field.precision if field.spec.letter in TEXT_LETTERS else None
     return _printf(node, field.spec.padding, value, [count for count in (field.width, cut) if count is not None])
 
 
@@ -197,4 +199,4 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     return fragment("coalesce({0}, 'NULL')", told)
 
 
-MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrapped_null})
+MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})

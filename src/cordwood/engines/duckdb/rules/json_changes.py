@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.json_text import as_json
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.words import fail, once
-from cordwood.sql.bigquery.json_documents import said
+from cordwood.sql.bigquery.json_documents import option_value
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import text_part
@@ -77,7 +77,7 @@ def _strip_nulls(node: exp.Expr) -> exp.Expr:
 
 
 def _said(option: exp.Expr | None) -> object:
-    return None if option is None else said(option)
+    return None if option is None else option_value(option)
 
 
 MEANING = RuleSet(nodes={exp.JSONSet: _set, exp.JSONRemove: _remove, exp.JSONStripNulls: _strip_nulls})

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.time_text import time_text
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.json_documents import said, stringifies_wide
+from cordwood.sql.bigquery.json_documents import option_value, stringifies_wide
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import datatype_of
@@ -116,9 +116,9 @@ def _to_json(node: exp.Expr) -> exp.Expr:
         return as_json(node.this, _TEXTS if stringifies_wide(node) else DOCUMENT)
     written = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
-    if options is not None and said(options) is True:
+    if options is not None and option_value(options) is True:
         return pretty(written)
-    if options is not None and said(options) is None:
+    if options is not None and option_value(options) is None:
         unsupported(node, "TO_JSON_STRING with a pretty_print that is no literal")
     return written
 

@@ -9,7 +9,14 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.json_documents import NO_JSON, are_arrays, are_known, document, pairs_of, rounds_wide
+from cordwood.sql.bigquery.json_documents import (
+    INVALID_JSON,
+    canonical_document,
+    have_constant_keys,
+    is_pair_of_arrays,
+    pairs_of,
+    rounds_wide,
+)
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes
@@ -109,14 +116,14 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 def _parse(node: exp.Expr) -> exp.Expr:
     """Lower PARSE_JSON; a literal is parsed at compile time, because DuckDB's parser is less strict."""
-    spelled, rounds = constant_text(node.this), rounds_wide(node, unsaid="exact")
+    spelled, rounds = constant_text(node.this), rounds_wide(node, default_mode="exact")
     if spelled is None:
         return attempt(node, "json(@a)", read_as(node.this, Kind.STRING))
-    told = document(spelled, rounds=rounds)
+    told = canonical_document(spelled, rounds=rounds)
     return (
         fragment("json({0})", exp.Literal.string(told))
         if told is not None
-        else fragment(f"{fail(node, NO_JSON)}::JSON")
+        else fragment(f"{fail(node, INVALID_JSON)}::JSON")
     )
 
 
@@ -146,7 +153,7 @@ _NUMERIC_KINDS: Final = "json_type(@a) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEI
 
 
 def _float(node: exp.Expr) -> exp.Expr:
-    if not rounds_wide(node, unsaid="round"):
+    if not rounds_wide(node, default_mode="round"):
         unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
     return _strictly(_NUMERIC_KINDS, "CAST(@a AS DOUBLE)", "a number")(node)
 
@@ -221,9 +228,9 @@ def _object(node: exp.Expr) -> exp.Expr:
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'::JSON")
-    if are_arrays(pairs):
+    if is_pair_of_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
-    if are_known(pairs):
+    if have_constant_keys(pairs):
         parts = [part for key, value in pairs for part in (key, as_json(value))]
         return fragment(f"json_object({holes(len(parts))})", *parts)
     texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
-from cordwood.sql.bigquery.net import named, without_list
+from cordwood.sql.bigquery.net_functions import as_net_call, refuse_public_suffix
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
@@ -103,7 +103,7 @@ def _host(node: exp.Expr) -> exp.Expr:
 
 
 MEANING = RuleSet(
-    before_children={exp.NetFunc: named},
+    before_children={exp.NetFunc: as_net_call},
     by_name={
         "NET.IP_FROM_STRING": _from_string(safe=False),
         "NET.SAFE_IP_FROM_STRING": _from_string(safe=True),
@@ -113,7 +113,7 @@ MEANING = RuleSet(
         "NET.IPV4_FROM_INT64": _v4_from_int,
         "NET.IPV4_TO_INT64": _v4_to_int,
         "NET.HOST": _host,
-        "NET.REG_DOMAIN": without_list,
-        "NET.PUBLIC_SUFFIX": without_list,
+        "NET.REG_DOMAIN": refuse_public_suffix,
+        "NET.PUBLIC_SUFFIX": refuse_public_suffix,
     },
 )

@@ -6,8 +6,8 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.words import NAMES, fail_with, instant, naive, once, variant_text
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.reading import Reader, Readers, read_by
-from cordwood.sql.bigquery.time_literals import CANONICAL, is_doubtful, is_none, respelt
+from cordwood.sql.bigquery.conversions import Conversion, Conversions, convert_to
+from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 from cordwood.sql.operations import Recast
@@ -17,7 +17,7 @@ from cordwood.sql.typing import kind_of
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
     if isinstance(node, exp.Null) and kind in MOMENTS:
         return fragment(f"NULL::{NAMES[kind]}")  # DuckDB's functions of times are overloaded by type
-    return read_by(_READERS, node, kind)
+    return convert_to(_READERS, node, kind)
 
 
 def clock(node: exp.Expr) -> exp.Expr:
@@ -34,20 +34,20 @@ def clock(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _cast(kind: Kind) -> Reader:
+def _cast(kind: Kind) -> Conversion:
     return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node, operation=Recast())
 
 
-def _try_cast(kind: Kind) -> Reader:
+def _try_cast(kind: Kind) -> Conversion:
     return lambda node: fragment(f"try_cast({{0}} AS {NAMES[kind]})", variant_text(node))
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
-    if is_doubtful(value, kind):
-        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + is_none(value, kind))]
+    if needs_check(value, kind):
+        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
         return once(_of_rows(node, kind), value, texts=texts)
-    plain = respelt(value, kind)
+    plain = engine_spelling(value, kind)
     text = exp.Literal.string(plain) if plain is not None else value
     return once(f"try(@a::{NAMES[kind]})", text) if is_safe(node) else fragment(f"{{0}}::{NAMES[kind]}", text)
 
@@ -77,7 +77,7 @@ _PLAINLY: Final = {
 }
 
 
-def _text_to(kind: Kind) -> Reader:
+def _text_to(kind: Kind) -> Conversion:
     return lambda node: text_to_time(node, node, kind)
 
 
@@ -85,7 +85,7 @@ def _day(node: exp.Expr) -> exp.Expr:
     return fragment("{0}::DATE", naive(node))
 
 
-_READERS: Final[Readers] = {
+_READERS: Final[Conversions] = {
     **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
     (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
     (Kind.STRING, Kind.JSON): _cast(Kind.JSON),

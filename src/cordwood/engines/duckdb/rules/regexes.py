@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import attempt, bounded, fail
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_broken
+from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_invalid
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
@@ -40,7 +40,7 @@ def _is_broken(node: exp.Expr) -> bool:
     DuckDB compiles literal patterns early, where TRY has no effect.
     """
     spelled = constant_text(node.expression)
-    return spelled is not None and is_safe(node) and is_broken(spelled)
+    return spelled is not None and is_safe(node) and is_invalid(spelled)
 
 
 def _one_group_at_most(node: exp.Expr) -> bool:

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.searching import as_written
+from cordwood.sql.bigquery.contains_substr import strip_lower_calls
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
@@ -54,4 +54,4 @@ def _any(found: exp.Expr) -> exp.Expr:
     return once("CASE WHEN list_contains(@a, true) THEN true WHEN list_count(@a) = len(@a) THEN false END", found)
 
 
-MEANING = RuleSet(before_children={exp.Contains: as_written}, nodes={exp.Contains: _contains})
+MEANING = RuleSet(before_children={exp.Contains: strip_lower_calls}, nodes={exp.Contains: _contains})

@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import bounded, fail, few_characters, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
-from cordwood.sql.bigquery.size_limits import MOST_TEXT_BYTES
+from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
@@ -152,17 +152,17 @@ def _fill(node: exp.Expr) -> str:
 
 def _padded_length(node: exp.Expr) -> str:
     bad = fail(node, "Second argument (output size) cannot be negative")
-    huge = fail(node, f"Output of padding is longer than {MOST_TEXT_BYTES} bytes")
-    return f"(CASE WHEN @b < 0 THEN {bad} WHEN @b > {MOST_TEXT_BYTES} THEN {huge} ELSE @b END)"
+    huge = fail(node, f"Output of padding is longer than {MAX_TEXT_BYTES} bytes")
+    return f"(CASE WHEN @b < 0 THEN {bad} WHEN @b > {MAX_TEXT_BYTES} THEN {huge} ELSE @b END)"
 
 
 def _repeat(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     count = node.args["times"]
     bad = fail(node, "Second argument in REPEAT() cannot be negative")
-    huge = fail(node, f"Output of REPEAT is longer than {MOST_TEXT_BYTES} bytes")
+    huge = fail(node, f"Output of REPEAT is longer than {MAX_TEXT_BYTES} bytes")
     size = "octet_length(@a)" if is_bytes(value) else "strlen(@a)"
-    guard = f"CASE WHEN @b < 0 THEN {bad} WHEN @b * {size} > {MOST_TEXT_BYTES} THEN {huge} ELSE @b END"
+    guard = f"CASE WHEN @b < 0 THEN {bad} WHEN @b * {size} > {MAX_TEXT_BYTES} THEN {huge} ELSE @b END"
     return once(f"repeat(@a, {guard})", value, count)
 
 

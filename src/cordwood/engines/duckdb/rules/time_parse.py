@@ -9,8 +9,8 @@ from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail
 from cordwood.engines.duckdb.rules.zones import moment_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing
-from cordwood.sql.bigquery.time_patterns import Reading
+from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing_rules
+from cordwood.sql.bigquery.time_patterns import FormatPattern
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import is_safe
 
@@ -19,7 +19,7 @@ class _Words:
     def number(self, text: str) -> str:
         return f"CAST({text} AS INT)"
 
-    def either(self, condition: str, then: str, otherwise: str) -> str:
+    def conditional(self, condition: str, then: str, otherwise: str) -> str:
         return f"CASE WHEN {condition} THEN {then} ELSE {otherwise} END"
 
     def date(self, year: str, month: str, day: str) -> str:
@@ -34,7 +34,7 @@ class _Words:
     def monday(self, date: str) -> str:
         return f"CAST(date_trunc('week', {date}) AS DATE)"
 
-    def place(self, names: Sequence[str], text: str) -> str:
+    def name_position(self, names: Sequence[str], text: str) -> str:
         return f"list_position([{', '.join(map(quoted_constant, names))}], lower(left({text}, 3)))"
 
     def microseconds(self, count: str, each: int) -> str:
@@ -50,11 +50,11 @@ class _Words:
 _BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
 
 
-def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
+def _assembled(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
     """Return the parsed time; all groups are empty if the text does not match, which is an error or NULL."""
     names = ", ".join(quoted_constant(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
-    found = {element: f"_p.g{group - 1}" for element, group in reading.last.items()}
+    found = {element: f"_p.g{group - 1}" for element, group in reading.last_groups.items()}
     moment = _moment(Groups(found, _Words()), kind)
     body = f"try({moment})" if is_safe(node) else moment
     bad = fail(node, f"Failed to parse input string as {kind}")
@@ -62,7 +62,7 @@ def _assembled(node: exp.Expr, reading: Reading, kind: Kind) -> exp.Expr:
     body = f"CASE WHEN _p IS NULL THEN NULL WHEN {other} THEN {bad} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {{1}}, [{names}])], lambda _p: {body})[1]"
     wall = fragment(template, read_as(node.this, Kind.STRING), pattern)
-    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last.keys():
+    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last_groups.keys():
         return wall
     return moment_in(wall, node.args.get("zone"))
 
@@ -101,4 +101,4 @@ def _zoned(wall: str, groups: Groups) -> str:
     return f"make_timestamptz(epoch_us({wall}) - {shift})"
 
 
-MEANING = parsing(_assembled)
+MEANING = parsing_rules(_assembled)

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as, text_to_time
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
 from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.units import extracted_part, week_start
+from cordwood.sql.bigquery.units import read_extract_part, week_start
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
@@ -33,7 +33,7 @@ _PARTS: Final = {
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = extracted_part(node), node.expression
+    part, value = read_extract_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return fragment(_PARTS[part], value) if part in _PARTS else unsupported(node, f"The part {part}")
     if isinstance(value, exp.AtTimeZone):

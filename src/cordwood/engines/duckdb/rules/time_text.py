@@ -10,14 +10,14 @@ from cordwood.engines.duckdb.rules.words import naive, once
 from cordwood.engines.duckdb.rules.zones import wall_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (
-    WRITTEN_AS,
-    Said,
-    as_it_is,
-    case_of,
-    cast_elements,
-    elements,
+    KIND_BY_CAST,
+    EngineFormat,
     fraction_digits,
-    merged,
+    letter_case,
+    literal_format,
+    merge_formats,
+    split_cast_format,
+    split_time_format,
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
@@ -73,13 +73,13 @@ def _format(node: exp.Expr) -> exp.Expr:
         unsupported(node, "A format that is no literal")
     wrapped = node.this
     value = wrapped.this if isinstance(wrapped, _WRAPPERS) else wrapped
-    kind = WRITTEN_AS.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
+    kind = KIND_BY_CAST.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
     if kind is Kind.DATE and kind_of(value) is Kind.DATETIME:
         kind = Kind.DATETIME
     return written(value, kind, shape, node.args.get("zone"))
 
 
-_WRAPPERS: Final = tuple(WRITTEN_AS)
+_WRAPPERS: Final = tuple(KIND_BY_CAST)
 
 
 def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
@@ -92,33 +92,33 @@ def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> e
         local = wall_in(copied(moment), zone) if zone is not None else utc
     else:
         utc = local = clock(read_as(value, kind))
-    pieces = [_piece(element, text) for element, text in elements(shape, kind)]
+    pieces = [_piece(element, text) for element, text in split_time_format(shape, kind)]
     template, shapes = _joined(pieces) if pieces else ("CASE WHEN @a IS NOT NULL THEN '' END", [])
     return once(template, *((local, utc) if "@b" in template else (local,)), texts=shapes)
 
 
-def _piece(element: str | None, text: str) -> Said | str:
+def _piece(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
-        return as_it_is(text)
+        return literal_format(text)
     if element in _SAME:
-        return Said(f"%{element}")
+        return EngineFormat(f"%{element}")
     digits = fraction_digits(element)
     if digits is not None:
         return _fraction(digits)
-    return f"({_PARTS[element]})" if element in _PARTS else as_it_is(f"%{element}")
+    return f"({_PARTS[element]})" if element in _PARTS else literal_format(f"%{element}")
 
 
-def _fraction(digits: int) -> Said | str:
+def _fraction(digits: int) -> EngineFormat | str:
     if digits == 0 or digits > 6:
-        return Said("%S" if digits == 0 else f"%S.%f{'0' * (digits - 6)}")
+        return EngineFormat("%S" if digits == 0 else f"%S.%f{'0' * (digits - 6)}")
     cut = 10 ** (6 - digits)
     part = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {cut}"
     return f"(strftime(@a, '%S') || printf('.%0{digits}d', {part}))"
 
 
-def _joined(pieces: Iterable[Said | str]) -> tuple[str, list[exp.Expr]]:
+def _joined(pieces: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
     """Return the template over a wall clock @a, and the format texts for its holes."""
-    whole, shapes = merged(pieces, lambda at: f"strftime(@a, {{{at}}})")
+    whole, shapes = merge_formats(pieces, lambda at: f"strftime(@a, {{{at}}})")
     return " || ".join(whole), shapes
 
 
@@ -158,26 +158,26 @@ _SUBSECOND: Final = (
 def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
     """Lower CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(element, text) for element, text in cast_elements(node, shape, kind)]
+    pieces = [_cast_piece(element, text) for element, text in split_cast_format(node, shape, kind)]
     local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else clock(value)
     template, shapes = _joined(pieces) if pieces else ("''", [])
     return once(template, local, texts=shapes)
 
 
-def _cast_piece(element: str | None, text: str) -> Said | str:
+def _cast_piece(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
-        return as_it_is(text)
+        return literal_format(text)
     digits = fraction_digits(element)
     if digits is not None:
         return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
-    case = case_of(element, text)
+    case = letter_case(element, text)
     said = f"strftime(@a, '%{element}')"
     if "." in text:
         said = f"left({said}, 1) || '.M.'"
     elif element == "A":
         said = f"rpad({said}, 9, ' ')"
     elif case is None:
-        return Said(f"%{element}")
+        return EngineFormat(f"%{element}")
     return f"({case or ''}({said}))"
 
 

@@ -8,8 +8,8 @@ from cordwood.engines.duckdb.rules.reading import clock, read_as
 from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
 from cordwood.engines.duckdb.rules.zones import start_in, wall_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.size_limits import most_elements
-from cordwood.sql.bigquery.units import MICROSECONDS, are_moments, counted, unit_of, week_start, with_known_unit
+from cordwood.sql.bigquery.size_limits import max_elements
+from cordwood.sql.bigquery.units import MICROSECONDS, are_timestamps, check_unit, unit_count, unit_of, week_start
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment
@@ -43,7 +43,7 @@ def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 def _as_count(count: exp.Expr) -> exp.Expr:
     """Return the count of an INTERVAL as a number; the parser returns it as text."""
     if isinstance(count, exp.Literal) and count.is_string:
-        return exp.Literal.number(counted(count.this, count))
+        return exp.Literal.number(unit_count(count.this, count))
     return read_as(count, Kind.INT64)
 
 
@@ -172,7 +172,7 @@ def _timestamp_difference(node: exp.Expr) -> exp.Expr:
 
 def _difference(node: exp.Expr) -> exp.Expr:
     """Lower a difference by the types of its arguments, independent of the function's name."""
-    return _timestamp_difference(node) if are_moments(node) else _boundaries(node)
+    return _timestamp_difference(node) if are_timestamps(node) else _boundaries(node)
 
 
 def _boundaries(node: exp.Expr) -> exp.Expr:
@@ -245,7 +245,7 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
         return fragment("NULL")
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
     steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
-    most = most_elements(start, end, step)
+    most = max_elements(start, end, step)
     huge = fail(node, f"A generated array of more than {most} elements")
     standing = fail(node, "The step of a generated array must not be 0")
     numbers = f"generate_series(0, CASE WHEN {steps} > {most} THEN {huge} ELSE {steps} END)"
@@ -259,14 +259,12 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
 
 MEANING = RuleSet(
     nodes={
-        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), with_known_unit(_shift("+"))),
-        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), with_known_unit(_shift("-"))),
-        **dict.fromkeys(
-            (exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), with_known_unit(_truncate)
-        ),
-        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), with_known_unit(_difference)),
+        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_shift("+"))),
+        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), check_unit(_shift("-"))),
+        **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), check_unit(_truncate)),
+        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), check_unit(_difference)),
         exp.DatetimeDiff: _difference,
-        exp.TimestampDiff: with_known_unit(_timestamp_difference),
+        exp.TimestampDiff: check_unit(_timestamp_difference),
         exp.LastDay: _last_day,
         exp.GenerateDateArray: _dates,
         exp.GenerateTimestampArray: _timestamps,

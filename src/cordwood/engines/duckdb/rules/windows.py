@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.sql.aggregate_windows import distribute_window
-from cordwood.sql.bigquery.aggregates import argument_of
+from cordwood.sql.bigquery.aggregates import read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
@@ -19,7 +19,7 @@ def _window(node: exp.Expr) -> exp.Expr:
 
 def _value(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        argument = argument_of(node)
+        argument = read_argument(node)
         nulls = " IGNORE NULLS" if argument.ignore_nulls else ""
         rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         kind = kind_of(node)

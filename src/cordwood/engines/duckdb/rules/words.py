@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.sql_values import told_apart
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.size_limits import MOST_CHARACTERS
+from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, name_part, parts_of, quoted_constant
 from cordwood.sql.lowering import RAISED, is_safe
@@ -139,8 +139,8 @@ def bounded(node: exp.Expr) -> str:
 
 def few_characters(node: exp.Expr, name: str) -> str:
     """Return the text @a for work on a list of its characters, or fail if it is too long: DuckDB has no limit."""
-    long = fail(node, f"{name} of a text of more than {MOST_CHARACTERS} characters")
-    return f"CASE WHEN length(@a) > {MOST_CHARACTERS} THEN {long} ELSE @a END"
+    long = fail(node, f"{name} of a text of more than {MAX_CHARACTERS} characters")
+    return f"CASE WHEN length(@a) > {MAX_CHARACTERS} THEN {long} ELSE @a END"
 
 
 def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:

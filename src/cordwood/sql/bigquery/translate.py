@@ -18,10 +18,10 @@ def source_and_target(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
     return source, target
 
 
-def names_twice(node: exp.Expr, source: exp.Expr) -> bool:
+def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
     """Return whether a constant source has a character twice; raise QueryValue unless the call is SAFE."""
-    known = constant_text(source) or ""
-    twice = len(set(known)) < len(known)
-    if twice and not is_safe(node):
+    characters = constant_text(source) or ""
+    has_duplicate = len(set(characters)) < len(characters)
+    if has_duplicate and not is_safe(node):
         raise QueryValue(DUPLICATE, span=span_in_text(node))
-    return twice
+    return has_duplicate

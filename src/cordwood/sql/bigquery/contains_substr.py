@@ -7,7 +7,7 @@ from cordwood.sql.constants import is_null
 from cordwood.sql.lowering import span_in_text, unsupported
 
 
-def as_written(node: exp.Expr) -> exp.Expr:
+def strip_lower_calls(node: exp.Expr) -> exp.Expr:
     """Remove the LOWER calls that sqlglot puts around both arguments; refuse a NULL to search for."""
     if node.args.get("json_scope") is not None:
         unsupported(node, "CONTAINS_SUBSTR with a json_scope")

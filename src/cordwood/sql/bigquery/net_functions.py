@@ -10,7 +10,7 @@ from cordwood.sql.typing import inherit
 _NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
 
 
-def named(node: exp.Expr) -> exp.Expr:
+def as_net_call(node: exp.Expr) -> exp.Expr:
     """Return NET.X(…) as a call of `NET.X`."""
     inner = node.this
     if isinstance(inner, exp.Anonymous):
@@ -21,6 +21,6 @@ def named(node: exp.Expr) -> exp.Expr:
     return inherit(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
 
 
-def without_list(node: exp.Expr) -> exp.Expr:
+def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
     """Refuse a function that needs the list of public suffixes, which changes every week."""
     return unsupported(node, f"{node.this}, which needs the list of public suffixes,")
