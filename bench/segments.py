@@ -142,7 +142,7 @@ def _compiled(connection: duckdb.DuckDBPyConnection, question: Question) -> Aske
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
     types = tuple(column[1] for column in connection.description or [])
     sql = print_segments(_rendering(variant.segments, types, ""), values)
-    return Asked(question.name, sql, values, is_page=statement.most_rows == _PAGE and "ORDER BY" in sql)
+    return Asked(question.name, sql, values, is_page=statement.row_limit == _PAGE and "ORDER BY" in sql)
 
 
 def _over(sql: str, segments: Sequence[Segment]) -> str:

@@ -151,7 +151,7 @@ class Answers:
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
         """Return the shapes of the streams that the caller may see, redacted if the key is always redacted."""
         shapes = visible_shapes(caller, self._engine)
-        return self._redactions.by_mode(RedactMode.REPLACE).shown(shapes) if caller.redact_always else shapes
+        return self._redactions.by_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
 
     async def facts(self) -> Mapping[str, StreamFacts]:
         """Return row counts and time ranges by stream. The engine is asked in a thread, since it may be remote."""

@@ -40,4 +40,4 @@ class SandboxSchema:
         shapes = visible_shapes(caller, self._engine)
         if not (endpoint.redact_pii or caller.redact_always):
             return shapes
-        return self._redactions.by_mode(endpoint.redact_mode).shown(shapes)
+        return self._redactions.by_mode(endpoint.redact_mode).visible_shapes(shapes)

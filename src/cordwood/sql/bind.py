@@ -143,8 +143,8 @@ def _read_bool(text: str) -> bool:
 _READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.INT64: _read_int,
     Kind.FLOAT64: _read_float,
-    Kind.NUMERIC: partial(_read_decimal, most_digits=_NUMERIC_DIGITS),
-    Kind.BIGNUMERIC: partial(_read_decimal, most_digits=_BIGNUMERIC_DIGITS),
+    Kind.NUMERIC: partial(_read_decimal, max_digits=_NUMERIC_DIGITS),
+    Kind.BIGNUMERIC: partial(_read_decimal, max_digits=_BIGNUMERIC_DIGITS),
     Kind.BOOL: _read_bool,
     Kind.TIMESTAMP: _read_timestamp,
     Kind.DATETIME: lambda text: _read_timestamp(text).replace(tzinfo=None),

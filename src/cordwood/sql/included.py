@@ -12,8 +12,8 @@ from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import compiling
 from cordwood.sql.parse import parse
-from cordwood.sql.places import span_of
-from cordwood.sql.program import in_file
+from cordwood.sql.positions import span_of
+from cordwood.sql.program import as_file_error
 from cordwood.sql.resolve.tables import written_name
 
 # Endpoints within each other. Each is computed anew by every endpoint that reads it.
@@ -64,7 +64,7 @@ class _Linker:
                 other = self.linked(self._endpoints[name])
                 _check_joined([endpoint, *included], other)
             except QueryRefused as fault:
-                raise in_file(type(fault)(fault.message, hint=fault.hint, span=span), endpoint) from fault
+                raise as_file_error(type(fault)(fault.message, hint=fault.hint, span=span), endpoint) from fault
             included.append(other)
         if not included:
             return endpoint

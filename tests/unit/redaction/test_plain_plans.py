@@ -58,14 +58,14 @@ def test_numbers_times_and_projects_are_read_as_they_are(engine: DuckDBEngine, s
     plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(mode))
     assert (redacted.sql, flushed_sql(redacted)) == (plain.sql, flushed_sql(plain))
     assert optimistic_sql(redacted) is None
-    assert redacted.hidden == ()
+    assert redacted.raw_columns == ()
 
 
 @pytest.mark.parametrize("sql", SHOWN)
 def test_what_is_only_shown_is_redacted_past_the_plan(engine: DuckDBEngine, sql: str) -> None:
     plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(RedactMode.REPLACE))
     assert (redacted.sql, flushed_sql(redacted)) == (plain.sql, flushed_sql(plain))
-    assert redacted.hidden
+    assert redacted.raw_columns
 
 
 def test_what_a_text_is_read_for_is_redacted_in_the_plan(engine: DuckDBEngine) -> None:

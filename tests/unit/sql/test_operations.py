@@ -67,5 +67,5 @@ def test_rules_are_chosen_by_the_kind_of_an_operation_and_not_asked_again() -> N
 
 
 def test_two_rules_for_one_operation_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="two meanings"):
+    with pytest.raises(ValueError, match="two rules"):
         merge_rule_sets([RuleSet(operations={PathRead: copied}), RuleSet(operations={PathRead: copied})])

@@ -35,7 +35,7 @@ class Match(msgspec.Struct, frozen=True):
 
     @property
     def inside(self) -> str:
-        return self.source.inside(self.index + self.length - 1) or "value"
+        return self.source.text_inside(self.index + self.length - 1) or "value"
 
     def word(self, number: int) -> str:
         return self.source.text_between(self.index + number, self.index + number)

@@ -71,7 +71,7 @@ def _assembled(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
 
 def _wrongs(groups: Groups) -> list[str]:
     """Return conditions for an invalid time: a number out of its range, or a day that the month does not have."""
-    found = groups.found
+    found = groups.templates
     bounds = ((groups.number(key), *_BOUNDS[key]) for key in _BOUNDS if key in found)
     wrongs = [f"{number} NOT BETWEEN {low} AND {high}" for number, low, high in bounds]
     if "S" in found:
@@ -83,7 +83,7 @@ def _wrongs(groups: Groups) -> list[str]:
 
 def _moment(groups: Groups, kind: Kind) -> str:
     """Return the template over the groups `_p`: a wall clock, or with a zone or an epoch the TIMESTAMP itself."""
-    if "s" in groups.found:
+    if "s" in groups.templates:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
         return f"fromUnixTimestamp64Micro({groups.number('s')} * 1000000{zone})"
     if kind is Kind.DATE:
@@ -95,9 +95,9 @@ def _moment(groups: Groups, kind: Kind) -> str:
 
 
 def _zoned(wall: str, groups: Groups) -> str:
-    if "z" not in groups.found:
+    if "z" not in groups.templates:
         return wall
-    offset = groups.found["z"]
+    offset = groups.templates["z"]
     digits = f"replaceRegexpAll({offset}, '[^0-9]', '')"
     even = f"if(length({digits}) % 2 = 1, concat('0', {digits}), {digits})"
     total = f"(toInt64OrZero(substring({even}, 1, 2)) * 60 + toInt64OrZero(substring({even}, 3))) * 60000000"

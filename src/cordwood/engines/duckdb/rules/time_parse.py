@@ -75,8 +75,8 @@ def _wrongs(found: dict[str, str]) -> list[str]:
 
 def _moment(groups: Groups, kind: Kind) -> str:
     """Return the template over the groups `_p`: a wall clock, or with a zone or an epoch the TIMESTAMP itself."""
-    if "s" in groups.found:
-        micro = f"CAST({groups.found['s']} AS BIGINT) * 1000000"
+    if "s" in groups.templates:
+        micro = f"CAST({groups.templates['s']} AS BIGINT) * 1000000"
         return f"make_timestamptz({micro})" if kind is Kind.TIMESTAMP else f"make_timestamp({micro})"
     if kind is Kind.DATE:
         return groups.date()
@@ -87,12 +87,12 @@ def _moment(groups: Groups, kind: Kind) -> str:
 
 
 def _zoned(wall: str, groups: Groups) -> str:
-    if "Z" in groups.found:
-        zone = groups.found["Z"]
+    if "Z" in groups.templates:
+        zone = groups.templates["Z"]
         return f"timezone(CASE WHEN lower({zone}) = 'z' THEN 'UTC' ELSE {zone} END, {wall})"
-    if "z" not in groups.found:
+    if "z" not in groups.templates:
         return wall
-    offset = groups.found["z"]
+    offset = groups.templates["z"]
     digits = f"regexp_replace({offset}, '[^0-9]', '', 'g')"
     even = f"CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END"
     hours, minutes = f"CAST(left({even}, 2) AS INT)", f"CAST('0' || substring({even}, 3) AS INT)"
