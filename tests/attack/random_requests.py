@@ -147,7 +147,8 @@ def request(seed: str, keys: tuple[str, ...]) -> Asked:
 # What may be left out of an address, what stands for one or more names, and each of these.
 _CHOICE: Final = re.compile(rb"\(\?:[^()]*\)\?")
 _HOLE: Final = re.compile(rb"\(([^()]+)\)")
-_NAME: Final = re.compile(rb"\[\^/\]\+")
+_NAME: Final = re.compile(rb"\[\^/\]\+|\.\+")
+_ALTERNATIVES: Final = re.compile(rb"\(\?:([^()]*\|[^()]*)\)")
 
 
 def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
@@ -157,7 +158,8 @@ def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
         methods = EXACT[path].methods
     else:
         named, route = dice.choice((*NAMED, *NAMED[:1] * 4))
-        path = _HOLE.sub(lambda hole: _NAME.sub(lambda _: _name(dice), hole[1]), _CHOICE.sub(b"", named.pattern))
+        plain = _ALTERNATIVES.sub(lambda some: dice.choice(some[1].split(b"|")), _CHOICE.sub(b"", named.pattern))
+        path = _HOLE.sub(lambda hole: _NAME.sub(lambda _: _name(dice), hole[1]), plain)
         methods = route.methods
     luck = dice.random()
     if luck < 0.04:

@@ -76,7 +76,7 @@ def test_every_name_in_an_address_is_a_parameter_of_its_operations(described: An
 def test_every_address_is_there_but_for_other_spellings(described: Any) -> None:
     spelled = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
-    others = (spelled - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input"} | collector
+    others = (spelled - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
     assert {address.decode() for address in EXACT if address not in others} <= set(described["paths"])
 
 

@@ -24,11 +24,12 @@ EXACT: Mapping[bytes, Route] = {
     b"/services/collector/ack": Route("splunk", WRITE, splunk.acknowledge),
     b"/services/collector/health": Route("splunk", READ, splunk.show_health),
     b"/services/collector/health/1.0": Route("splunk", READ, splunk.show_health),
+    b"/elastic": Route("elastic", READ, elastic.show_cluster),
     b"/_bulk": Route("elastic", elastic.BULK, elastic.receive_bulk),
 }
 # Paths with one parameter.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
-    (re.compile(rb"/elastic(|/.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
+    (re.compile(rb"/elastic/(.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK, elastic.receive_bulk)),
     (re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(ROOTS).encode()), Route("elastic", _CHECK, elastic.answer_check)),
 )

@@ -5,7 +5,7 @@ All of it is also below the prefix `/elastic`, for clients that are told a path.
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -73,27 +73,28 @@ async def receive_bulk(context: HandlerContext) -> Response:
 
 def _bulk_answer(delivered: Delivered[Bulk], took: int, filter_path: str) -> bytes:
     """Encode the answer item by item, so that only its text is in memory."""
-    outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.items.items()}
-    faults = {place: refused.fault for refused in delivered.refused for place in refused.positions}
     asked = _Asked.of(filter_path)
     items: list[bytes] = []
     failures = 0
-    for place, operation in enumerate(delivered.body.operations):
-        result = _result(operation, outcomes.get(place), faults.get(place))
+    for action, result in _results(delivered):
         if "error" in result:
             failures += 1
             if failures > _REASONS_TOLD:
-                result["error"] = {
-                    "type": result["error"]["type"],
-                    "reason": "There are too many errors to explain all.",
-                }
-        if asked.items is not None:
-            result = {name: value for name, value in result.items() if name in asked.items}
-        items.append(msgspec.json.encode({operation.action: result}))
-    told: dict[str, object] = {"took": took, "errors": failures > 0}
-    if asked.has_items:
-        told["items"] = msgspec.Raw(b"[%b]" % b",".join(items))
-    return msgspec.json.encode({name: told[name] for name in told if asked.names is None or name in asked.names})
+                result["error"]["reason"] = "There are too many errors to explain all."
+        kept = result if asked.items is None else {name: result[name] for name in result if name in asked.items}
+        items.append(msgspec.json.encode({action: kept}))
+    told = {"took": took, "errors": failures > 0, "items": msgspec.Raw(b"[%b]" % b",".join(items))}
+    return msgspec.json.encode(
+        told if asked.names is None else {name: told[name] for name in told if name in asked.names}
+    )
+
+
+def _results(delivered: Delivered[Bulk]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the action and the result of each item."""
+    outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.items.items()}
+    faults = {place: refused.fault for refused in delivered.refused for place in refused.positions}
+    for place, operation in enumerate(delivered.body.operations):
+        yield operation.action, _result(operation, outcomes.get(place), faults.get(place))
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -113,10 +114,6 @@ class _Asked(msgspec.Struct, frozen=True):
         fields = frozenset(entry.rpartition(".")[2] for entry in entries if entry.startswith("items."))
         names = frozenset(entry.partition(".")[0] for entry in entries)
         return cls(names, None if "items" in entries or "*" in fields else fields)
-
-    @property
-    def has_items(self) -> bool:
-        return self.names is None or "items" in self.names
 
 
 def _result(operation: Operation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
@@ -182,8 +179,6 @@ async def answer_check(context: HandlerContext) -> Response:
 async def answer_below_prefix(context: HandlerContext) -> Response:
     """Answer requests below `/elastic`."""
     address = context.address.strip("/")
-    if not address:
-        return await show_cluster(context)
     index, _, last = address.rpartition("/")
     if last == "_bulk" and "/" not in index:
         if context.request.method not in BULK:
