@@ -237,6 +237,8 @@ def test_a_few_kilobytes_that_hold_millions_of_items_are_refused(attacked: Servi
             "application/json",
             lambda: b'{"resourceLogs":[' + b"{}," * 20_000_000 + b"{}]}",
         ),
+        ("/postgres.logs/_bulk", "application/x-ndjson", lambda: b'{"create":{}}\n{}\n' * 400_000),
+        ("/services/collector?index=postgres.logs", "application/json", lambda: b'{"event":"x"}' * 400_000),
     ],
 )
 @pytest.mark.usefixtures("others")

@@ -1,5 +1,6 @@
 """A service whose disk is full says so, answers, loses nothing, and takes events again when there is room."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -20,6 +21,16 @@ def send(service: Service) -> tuple[int, int]:
     """A batch of random events: the answer's status, and how many it had."""
     events = [{"id": str(uuid4()), "project": PROJECT, "metadata": {"text": os.urandom(400).hex()}} for _ in range(500)]
     return service.send(STREAM, events).status_code, len(events)
+
+
+def shipped(service: Service) -> dict[str, int]:
+    """The status of a batch of random events by the protocol of a shipper."""
+    texts = [os.urandom(400).hex() for _ in range(500)]
+    elastic = "".join(f'{{"create":{{}}}}\n{{"message":"{text}"}}\n' for text in texts)
+    splunk = "".join(f'{{"event":"{text}","index":"{STREAM}"}}' for text in texts)
+    datadog = json.dumps([{"message": text, "service": STREAM} for text in texts])
+    sent = {f"/{STREAM}/_bulk": elastic, "/services/collector": splunk, "/api/v2/logs": datadog}
+    return {path: service.client.post(path, content=body).status_code for path, body in sent.items()}
 
 
 def counted(service: Service) -> dict[str, object]:
@@ -51,6 +62,7 @@ def test_a_service_survives_a_full_disk_and_goes_on_by_itself(start: Start, tmp_
             status, count = send(service)
             stored += count if status == 200 else 0
         assert status in {503, 507}
+        assert set(shipped(service).values()) <= {429, 503}
         assert counted(service) == {"events": stored, "ids": stored}
         assert httpx.get(f"{service.url}/ready").status_code == 200
         filler.unlink()
