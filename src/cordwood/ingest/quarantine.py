@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
 from cordwood.ingest.large_events import UNBOUNDED, LargeEvents
 from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
 from cordwood.model.event import Batch, Event
@@ -132,8 +133,12 @@ def decode_again(item: QuarantinedItem) -> ParsedBody:
     return parsed
 
 
+# Forms whose items are not JSON, with their content type.
+_AS_SENT = {Form.SYSLOG: "application/syslog", Form.JOURNALD: JOURNAL_MEDIA}
+
+
 def _body(item: QuarantinedItem) -> Body:
     """Return the item as the only element of an array, so that its content is not taken for a batch or lines."""
-    if item.form is Form.SYSLOG:
-        return Body(item.text.encode(), "application/syslog")
+    if item.form in _AS_SENT:
+        return Body(item.text.encode(), _AS_SENT[item.form])
     return Body(f"[{item.text}]".encode(), "application/json")

@@ -12,6 +12,8 @@ from cordwood.ingest.formats.datadog import read_logs as read_datadog
 from cordwood.ingest.formats.elastic import read_documents
 from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
+from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
+from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.json import read_json, read_ndjson
 from cordwood.ingest.formats.otlp import LOGS, Signal
 from cordwood.ingest.formats.otlp import read_json as read_otlp_json
@@ -39,6 +41,7 @@ class Form(StrEnum):
     REPORTS = "reports"
     CLOUD_EVENT = "cloud-event"
     SYSLOG = "syslog"
+    JOURNALD = "journald"
     OTLP = "otlp"
     OTLP_TRACES = "otlp-traces"
     OTLP_METRICS = "otlp-metrics"
@@ -78,12 +81,15 @@ def _one_item(read: Callable[[Body], LabelledBody]) -> Format:
 
 
 _TABLE: Mapping[Form, Mapping[str, Format]] = {
-    Form.EVENTS: _each(_JSON, read_json) | _each(_NDJSON, read_ndjson) | {FORM_MEDIA: read_form},
+    Form.EVENTS: _each(_JSON, read_json)
+    | _each(_NDJSON, read_ndjson)
+    | {FORM_MEDIA: read_form, JOURNAL_MEDIA: read_journal},
     Form.JSON: _each(_JSON, read_whole),
     Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
     Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
     Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
     Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
+    Form.JOURNALD: {JOURNAL_MEDIA: read_journal},
     Form.OTLP: _of_signal(LOGS),
     Form.OTLP_TRACES: _of_signal(TRACES),
     Form.OTLP_METRICS: _of_signal(METRICS),

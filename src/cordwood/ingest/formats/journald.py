@@ -1,0 +1,231 @@
+"""The journal export format, as `systemd-journal-upload` sends it: entries of fields, with an empty line after each.
+
+A field is a line `NAME=value`. A value that is not printable text has its name on a line of its own, then its length
+as 64 bits in little-endian order, the value, and a line end.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from cordwood.ingest.formats.json import with_something
+from cordwood.ingest.formats.syslog import SEVERITIES
+from cordwood.ingest.items import too_many
+from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
+
+MEDIA: Final = "application/vnd.fdo.journal"
+
+# Journald itself allows 1,024 fields.
+_MOST_FIELDS: Final = 1024
+# What is kept of an entry that is too large.
+_BEGINNING_BYTES: Final = 4096
+_LENGTH_BYTES: Final = 8
+_MOST_NAME_BYTES: Final = 64
+_NAME: Final = re.compile(rb"[A-Z0-9_]{1,64}")
+_LEVELS: Final = {str(number): name for number, name in enumerate(SEVERITIES)}
+# The fields that name the sender, the most specific first.
+_LABELS: Final = ("SYSLOG_IDENTIFIER", "_SYSTEMD_UNIT", "_COMM")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class JournalEntry(msgspec.Struct):
+    """An entry. A field that was sent several times is a list. `problem` says why the entry cannot be stored."""
+
+    fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
+    count: int = 0
+    problem: str = ""
+    text: str = ""
+    is_cut: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name of the program or unit that wrote the entry; empty if it has none."""
+        found = (self.fields.get(name) for name in _LABELS)
+        return next((one for one in found if isinstance(one, str) and one), "")
+
+    def take(self, name: str, value: str) -> None:
+        self.count += 1
+        if self.count > _MOST_FIELDS:
+            self.problem = f"The entry has more than {_MOST_FIELDS} fields."
+            return
+        held = self.fields.get(name)
+        if held is None:
+            self.fields[name] = value
+        elif isinstance(held, list):
+            held.append(value)
+        else:
+            self.fields[name] = [held, value]
+
+    def add_to(self, parsed: ParsedBody, index: int) -> None:
+        """Add the entry to a reading: as an event with its cursor as id, or as a refused item."""
+        if self.problem:
+            parsed.refused.append(RefusedItem(index, self.problem, self.text, is_cut=self.is_cut))
+            return
+        fields = dict(self.fields)
+        cursor, timestamp = _text(fields.pop("__CURSOR", None)), _text(fields.pop("__REALTIME_TIMESTAMP", None))
+        message, level = _text(fields.pop("MESSAGE", None)), _LEVELS.get(_text(fields.get("PRIORITY")) or "")
+        if level is not None:
+            fields["level"] = level
+        moment = int(timestamp) if timestamp is not None and _DIGITS.fullmatch(timestamp) else None
+        parsed.add(PostedEvent(cursor, moment, message, metadata=msgspec.Raw(_encode(fields))), index)
+
+
+_DIGITS: Final = re.compile(r"\d{1,18}", re.ASCII)
+
+
+def _text(value: str | list[str] | None) -> str | None:
+    return value[0] if isinstance(value, list) else value
+
+
+class JournalDecoder:
+    """Decodes entries that arrive in pieces. An entry of more than `most_bytes` is refused, and skipped as it comes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._buffer = bytearray()
+        # Where the current entry and the next field begin in the buffer.
+        self._start = self._at = 0
+        self._searched = 0
+        self._skipped_bytes = 0
+        self._skips_line = False
+        self._entry = JournalEntry()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of the entry that is not complete yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[JournalEntry]:
+        """Return the entries that the piece completes."""
+        self._buffer += data
+        found: list[JournalEntry] = []
+        while self._advance(found):
+            pass
+        self._check_size(len(self._buffer))
+        if self._entry.is_cut:
+            self._start = self._at
+        del self._buffer[: self._start]
+        self._at -= self._start
+        self._searched = max(0, self._searched - self._start)
+        self._start = 0
+        return found
+
+    def finish(self) -> list[JournalEntry]:
+        """Return the entry that the end of the data completes, if any."""
+        found = self.feed(b"\n")
+        if self._at < len(self._buffer) or self._skipped_bytes:
+            self._give_up("The data ends within a field.")
+        if self._entry.problem or self._entry.fields:
+            self._end_entry(found, len(self._buffer))
+        return found
+
+    def _advance(self, found: list[JournalEntry]) -> bool:
+        """Decode one field or line end; return False if it is not complete."""
+        if self._skipped_bytes:
+            skipped = min(self._skipped_bytes, len(self._buffer) - self._at)
+            self._at += skipped
+            self._skipped_bytes -= skipped
+            return skipped > 0
+        end = self._buffer.find(b"\n", max(self._at, self._searched))
+        self._searched = len(self._buffer) if end < 0 else 0
+        if end < 0:
+            self._skip_value()
+            return False
+        if self._skips_line:
+            self._skips_line = False
+            self._at = end + 1
+        elif end == self._at:
+            if self._entry.fields or self._entry.problem:
+                self._end_entry(found, end)
+            self._at = self._start = end + 1
+        else:
+            return self._read_field(end)
+        return True
+
+    def _skip_value(self) -> None:
+        """Drop the beginning of a line that belongs to an entry of which nothing more is kept."""
+        if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MOST_NAME_BYTES):
+            self._skips_line = True
+            self._at = len(self._buffer)
+
+    def _read_field(self, end: int) -> bool:
+        line = bytes(self._buffer[self._at : end])
+        name, equals, value = line.partition(b"=")
+        if equals:
+            if _NAME.fullmatch(name):
+                self._take(name, value)
+            else:
+                self._give_up("The name of a field is not of A-Z, 0-9 and _.")
+            self._at = end + 1
+            return True
+        if not _NAME.fullmatch(name):
+            self._give_up("A line is neither NAME=value nor the name of a binary field.")
+            self._at = end + 1
+            return True
+        return self._read_binary(name, end + 1)
+
+    def _read_binary(self, name: bytes, at: int) -> bool:
+        begin = at + _LENGTH_BYTES
+        if len(self._buffer) < begin:
+            return False
+        length = int.from_bytes(self._buffer[at:begin], "little")
+        if length > self._most_bytes:
+            self._check_size(begin + length)
+            self._at, self._skipped_bytes = begin, length + 1
+            return True
+        if len(self._buffer) <= begin + length:
+            return False
+        self._take(name, bytes(self._buffer[begin : begin + length]))
+        if self._buffer[begin + length] != ord("\n"):
+            self._give_up("A binary field does not end with a line end.")
+        self._at = begin + length + 1
+        return True
+
+    def _take(self, name: bytes, value: bytes) -> None:
+        if not self._entry.problem:
+            self._entry.take(name.decode(), value.decode("utf-8", "replace"))
+
+    def _give_up(self, problem: str, *, is_cut: bool = False) -> None:
+        """Note why the entry cannot be stored; the first reason counts."""
+        entry = self._entry
+        entry.problem = entry.problem or problem
+        if is_cut and not entry.is_cut:
+            entry.is_cut = True
+            beginning = self._buffer[self._start : self._start + _BEGINNING_BYTES]
+            entry.text = beginning.decode("utf-8", "replace")
+            entry.fields.clear()
+
+    def _check_size(self, end: int) -> None:
+        if end - self._start > self._most_bytes:
+            self._give_up(f"The entry is larger than {self._most_bytes} bytes.", is_cut=True)
+
+    def _end_entry(self, found: list[JournalEntry], end: int) -> None:
+        self._check_size(end)
+        entry = self._entry
+        if entry.problem and not entry.is_cut:
+            entry.text = self._buffer[self._start : end].decode("utf-8", "replace")
+        found.append(entry)
+        self._entry = JournalEntry()
+
+
+def read_journal(body: Body) -> ParsedBody:
+    """Decode a body of entries."""
+    parsed = ParsedBody.of(body)
+    for index, entry in enumerate(_entries(body)):
+        if index >= body.most_items:
+            raise too_many(body.most_items)
+        entry.add_to(parsed, index)
+    return with_something(parsed)
+
+
+_PIECE_BYTES: Final = 64 * 1024
+
+
+def _entries(body: Body) -> Iterator[JournalEntry]:
+    decoder = JournalDecoder(body.item_bytes)
+    for begin in range(0, len(body.data), _PIECE_BYTES):
+        yield from decoder.feed(body.data[begin : begin + _PIECE_BYTES])
+    yield from decoder.finish()

@@ -1,0 +1,117 @@
+"""The journal export format: entries become events, whatever the pieces in which they arrive."""
+
+import json
+import struct
+
+import pytest
+
+from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
+from cordwood.ingest.parsed_body import Body, ParsedBody
+from cordwood.ingest.quarantine import QuarantinedItem, decode_again
+from cordwood.ingest.stamp import stamped
+
+AT_US = 1_690_000_000_123_456
+MOST = 20_000
+
+
+def binary(name: str, value: bytes) -> bytes:
+    return name.encode() + b"\n" + struct.pack("<Q", len(value)) + value + b"\n"
+
+
+def entry(number: int, *more: bytes) -> bytes:
+    head = f"__CURSOR=s=1;i={number:x}\n__REALTIME_TIMESTAMP={AT_US + number}\nPRIORITY=3\n_HOSTNAME=web1\n"
+    return head.encode() + b"".join(more) + b"\n"
+
+
+ENTRIES = (
+    entry(0, b"MESSAGE=a=b\n", b"SYSLOG_IDENTIFIER=sshd\n")
+    + entry(1, binary("MESSAGE", b"two\nlines\n\nand\xffmore"), b"_SYSTEMD_UNIT=cron.service\n")
+    + entry(2, b"MESSAGE=last\n", b"TAG=x\n", b"OTHER=1\n", b"TAG=y\n", b"TAG=z\n")
+)
+
+
+def read(data: bytes, form: Form = Form.EVENTS) -> ParsedBody:
+    return read_body(form, Body(data, MEDIA, item_bytes=MOST))
+
+
+def in_pieces(data: bytes, size: int) -> list[JournalEntry]:
+    decoder = JournalDecoder(MOST)
+    found = [one for at in range(0, len(data), size) for one in decoder.feed(data[at : at + size])]
+    return found + decoder.finish()
+
+
+def test_an_entry_is_an_event_with_its_cursor_time_and_message() -> None:
+    first, second, third = stamped(read(ENTRIES), 0)
+    assert (first.id, first.timestamp_us, first.event_message) == ("s=1;i=0", AT_US, "a=b")
+    assert json.loads(first.metadata or "") == {
+        "PRIORITY": "3",
+        "_HOSTNAME": "web1",
+        "SYSLOG_IDENTIFIER": "sshd",
+        "level": "error",
+    }
+    assert second.event_message == "two\nlines\n\nand\ufffdmore"
+    metadata = json.loads(third.metadata or "")
+    assert (metadata["TAG"], metadata["OTHER"]) == (["x", "y", "z"], "1")
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 1000])
+def test_the_pieces_in_which_entries_arrive_do_not_matter(size: int) -> None:
+    assert in_pieces(ENTRIES, size) == in_pieces(ENTRIES, len(ENTRIES))
+    assert [one.label for one in in_pieces(ENTRIES, size)] == ["sshd", "cron.service", ""]
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (b"no field at all\n", "neither NAME=value"),
+        (b"lower=x\n", "name of a field"),
+        (b"=x\n", "name of a field"),
+        (binary("MESSAGE", b"x")[:-1] + b"y\n", "does not end with a line end"),
+        (b"".join(b"F%d=x\n" % number for number in range(1100)), "more than 1024 fields"),
+        (b"MESSAGE=" + b"x" * 3 * MOST + b"\n", "larger than"),
+        (binary("MESSAGE", b"\n\n" * 3 * MOST), "larger than"),
+        (b"MESSAGE=x\n" * MOST, "larger than|more than 1024"),
+    ],
+)
+@pytest.mark.parametrize("size", [100, 10**6])
+def test_a_broken_entry_is_refused_and_the_others_are_events(broken: bytes, reason: str, size: int) -> None:
+    parsed = ParsedBody(indexes=[])
+    for index, one in enumerate(in_pieces(entry(0) + entry(1, broken) + entry(2), size)):
+        one.add_to(parsed, index)
+    assert [event.id for event in parsed.events] == ["s=1;i=0", "s=1;i=2"]
+    ((index, told),) = [(item.index, item.reason) for item in parsed.refused]
+    assert index == 1
+    assert any(part in told for part in reason.split("|"))
+    assert len(parsed.refused[0].text) <= 2 * MOST
+
+
+def test_little_is_held_of_an_entry_that_is_too_large() -> None:
+    decoder = JournalDecoder(MOST)
+    decoder.feed(b"MESSAGE\n" + struct.pack("<Q", 2**62))
+    for _ in range(100):
+        assert decoder.feed(b"\n\n" * 50_000) == []
+        assert decoder.held_bytes <= 2 * MOST
+
+
+def test_data_that_ends_within_a_field_is_refused() -> None:
+    parsed = read(entry(0) + entry(1, binary("MESSAGE", b"x" * 100))[:-50])
+    assert [event.id for event in parsed.events] == ["s=1;i=0"]
+    assert [item.reason for item in parsed.refused] == ["The data ends within a field."]
+
+
+def test_a_body_without_any_entry_that_can_be_read_is_bad() -> None:
+    with pytest.raises(BadBody):
+        read(b"GET / HTTP/1.1\n\n")
+
+
+def test_entries_are_counted() -> None:
+    with pytest.raises(TooLarge):
+        read_body(Form.EVENTS, Body(entry(0) * 11, MEDIA, most_items=10))
+
+
+def test_a_quarantined_entry_is_decoded_as_it_was_sent() -> None:
+    item = QuarantinedItem("q", 0, "s", Form.JOURNALD, entry(4, b"MESSAGE=m\n").decode())
+    (event,) = decode_again(item).events
+    assert (event.id, event.event_message) == ("s=1;i=4", "m")
