@@ -42,6 +42,7 @@ class Form(StrEnum):
     CLOUD_EVENT = "cloud-event"
     SYSLOG = "syslog"
     JOURNALD = "journald"
+    FLUENT = "fluent"
     OTLP = "otlp"
     OTLP_TRACES = "otlp-traces"
     OTLP_METRICS = "otlp-metrics"
@@ -90,6 +91,8 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
     Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
     Form.JOURNALD: {JOURNAL_MEDIA: read_journal},
+    # Messages arrive at a listener of their own; this reads quarantined items.
+    Form.FLUENT: _each(_JSON, read_json),
     Form.OTLP: _of_signal(LOGS),
     Form.OTLP_TRACES: _of_signal(TRACES),
     Form.OTLP_METRICS: _of_signal(METRICS),

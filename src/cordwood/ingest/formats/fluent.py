@@ -1,0 +1,471 @@
+"""The Fluent Forward protocol: messages in MessagePack, each with a tag and entries of a time and a record.
+
+A message is `[tag, time, record, options]`, `[tag, entries, options]`, or `[tag, packed, options]`, where `packed` has
+the entries one after the other and may be compressed. Usual records are decoded by msgspec. The others are decoded by
+hand, because senders put bytes that are not UTF-8, keys that are not texts, and binary values into them, which no event
+may be lost for.
+"""
+
+import base64
+import math
+import re
+import struct
+from collections.abc import Iterator
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from cordwood.ingest.items import TOO_DEEP
+from cordwood.ingest.json_scan import MOST_LEVELS
+from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
+
+# The keys under which records have their message, in order of precedence: those of Fluentd, Fluent Bit and Docker.
+MESSAGE_KEYS: Final = ("message", "log", "msg")
+
+_encode = msgspec.json.Encoder().encode
+
+_EVENT_TIME: Final = 0
+_NANOSECONDS: Final = 10**9
+# Below this many seconds, a number of nanoseconds could be taken for another unit.
+_LEAST_SECONDS: Final = 10**8
+_SHOWN: Final = 256 * 1024
+_MOST_TAG: Final = 1024
+_LONGEST_MESSAGE: Final = 4
+_MOST_OPTION_BYTES: Final = 64 * 1024
+# The entries, and their bytes, that are decoded and stored together.
+_SLICE_ENTRIES: Final = 2000
+_SLICE_BYTES: Final = 2**20
+
+
+class NotForwardError(Exception):
+    """The bytes are not a message of the protocol, so that the position of the next one is unknown."""
+
+
+class Incomplete(Exception):
+    """The data ends within a value."""
+
+
+# The bytes that follow the first byte of a value, for scalars of a fixed size.
+_FIXED: Final = {
+    0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
+    0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
+}  # fmt: skip
+# The size of the length, and what is counted: bytes (with those of the type of an extension), or values.
+_SIZED: Final = {
+    0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
+    0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
+}  # fmt: skip
+_TEXTS: Final = frozenset(code for code, (_, extra) in _SIZED.items() if not extra)
+_COUNTED: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+
+
+class ValueScanner:
+    """Finds the end of the value at the beginning of growing data, without reading any byte twice."""
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._values_left = 1
+
+    def end(self, data: bytes | bytearray) -> int | None:
+        """Return the end of the value; None if it is not complete yet."""
+        at, left, size = self._at, self._values_left, len(data)
+        try:
+            while left and at < size:
+                after, values = _skipped(data, at)
+                at = after
+                left += values - 1
+        except Incomplete:
+            pass
+        self._at, self._values_left = at, left
+        return at if not left and at <= size else None
+
+
+def _skipped(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return the end of the value at `at` without the values that it contains, and the number of those."""
+    first = data[at]
+    if first < 0x80 or first >= 0xE0:
+        return at + 1, 0
+    if first >= 0xA0 and first < 0xC0:
+        return at + 1 + (first & 0x1F), 0
+    if first < 0xA0:
+        return at + 1, (first & 0x0F) * (2 if first < 0x90 else 1)
+    if first in _FIXED:
+        return at + 1 + _FIXED[first], 0
+    if first in _SIZED:
+        width, extra = _SIZED[first]
+        return at + 1 + width + extra + _number(data, at + 1, width), 0
+    if first in _COUNTED:
+        width, values = _COUNTED[first]
+        return at + 1 + width, values * _number(data, at + 1, width)
+    raise NotForwardError(f"The byte {first:#x} does not begin a value of MessagePack.")
+
+
+def _number(data: bytes | bytearray, at: int, width: int) -> int:
+    if at + width > len(data):
+        raise Incomplete
+    return int.from_bytes(data[at : at + width], "big")
+
+
+class EventTime(msgspec.Struct, frozen=True):
+    """A time with nanoseconds, as the extension type 0 has it."""
+
+    seconds: int
+    nanoseconds: int
+
+
+class TooDeep(Exception):
+    """A value is nested deeper than an event may be."""
+
+
+_SCALARS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
+_NUMBERS: Final = {
+    code: struct.Struct(f">{form}")
+    for code, form in zip((0xCA, 0xCB, *range(0xCC, 0xD4)), "fdBHIQbhiq", strict=True)
+}  # fmt: skip
+
+
+class _Values:
+    """Decodes values from complete data."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+
+    def value(self, levels: int = MOST_LEVELS) -> Any:
+        """Return the next value. Texts and bytes that are not UTF-8 have U+FFFD in place of what is not."""
+        data, at = self.data, self.at
+        if at >= len(data):
+            raise Incomplete
+        first = data[at]
+        if first < 0x80 or first >= 0xE0:
+            self.at = at + 1
+            return first if first < 0x80 else first - 256
+        if first in _SCALARS:
+            self.at = at + 1
+            return _SCALARS[first]
+        if first in _NUMBERS:
+            form = _NUMBERS[first]
+            (found,) = form.unpack(self._taken(at + 1, form.size))
+            return found
+        end, values = _skipped(data, at)
+        if values or first < 0xA0 or first in _COUNTED:
+            self.at = end
+            is_map = first < 0x90 or first >= 0xDE
+            return self._container(values, levels - 1, is_map=is_map)
+        return self._bytes(first, at, end)
+
+    def _container(self, values: int, levels: int, *, is_map: bool) -> Any:
+        if levels < 0:
+            raise TooDeep
+        if values > len(self.data) - self.at:
+            raise Incomplete
+        if not is_map:
+            return [self.value(levels) for _ in range(values)]
+        return {_key(self.value(levels)): self.value(levels) for _ in range(values // 2)}
+
+    def _bytes(self, first: int, at: int, end: int) -> Any:
+        if first < 0xC0:
+            return self._taken(at + 1, end - at - 1).decode("utf-8", "replace")
+        width, extra = _SIZED.get(first, (0, 1))
+        begin = at + 1 + width
+        content = self._taken(begin, end - begin)
+        return _extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
+
+    def _taken(self, at: int, size: int) -> bytes:
+        content = self.data[at : at + size]
+        if len(content) < size:
+            raise Incomplete
+        self.at = at + size
+        return content
+
+
+def _key(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return _encode(value).decode()
+
+
+def _extension(kind: int, content: bytes) -> Any:
+    if kind == _EVENT_TIME and len(content) == 8:
+        return EventTime(*struct.unpack(">II", content))
+    return base64.b64encode(content).decode()
+
+
+# The first bytes of binary values and extensions, which msgspec decodes otherwise than it is meant here. They may also be
+# part of a text or a number. The time is before them.
+_UNUSUAL: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
+_AFTER_TIME: Final = 11
+_usual = msgspec.msgpack.Decoder(
+    tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _extension(kind, bytes(content))
+).decode
+_raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
+# The entries that are split at once: more would take much memory.
+_MOST_AT_ONCE: Final = 20_000
+_MOST_BYTES_AT_ONCE: Final = 4 * 2**20
+
+
+class ForwardMessage(msgspec.Struct):
+    """A message. `packed` has its entries one after the other, from `at` to `end`; `compression` is how they are compressed.
+
+    `count` is the number of entries, None if it is not known; `told_count` is what the sender says about it.
+    """
+
+    tag: str
+    packed: bytes
+    at: int = 0
+    end: int | None = None
+    count: int | None = None
+    told_count: int | None = None
+    compression: str = ""
+    chunk: str | None = None
+
+
+def decode_array(data: bytes) -> list[Any]:
+    """Decode a message of the handshake; raise NotForwardError if it is not an array."""
+    try:
+        value = _Values(data).value()
+    except (Incomplete, TooDeep) as problem:
+        raise NotForwardError("The message is cut off.") from problem
+    if not isinstance(value, list):
+        raise NotForwardError("A message is an array.")
+    return value
+
+
+def read_message(data: bytes) -> ForwardMessage | None:
+    """Decode the structure of a complete message; None for a nil, which is a heartbeat."""
+    if data == b"\xc0":
+        return None
+    if not 0x92 <= data[0] <= 0x90 + _LONGEST_MESSAGE:
+        raise NotForwardError("A message is an array of two to four elements.")
+    elements = data[0] & 0x0F
+    try:
+        reader = _Values(data, 1)
+        tag = reader.value()
+        if not isinstance(tag, str) or len(tag) > _MOST_TAG:
+            raise NotForwardError("A message begins with a tag.")
+        return _by_mode(reader, tag, elements)
+    except (Incomplete, TooDeep) as problem:
+        raise NotForwardError("The message is not one of the Forward protocol.") from problem
+
+
+def _by_mode(reader: _Values, tag: str, elements: int) -> ForwardMessage:
+    data, at = reader.data, reader.at
+    if at >= len(data):
+        raise Incomplete
+    first = data[at]
+    after, values = _skipped(data, at)
+    rest = elements - 2
+    if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
+        reader.at = _end(data, at)
+        message = ForwardMessage(tag, data, after, reader.at, values)
+    elif 0xA0 <= first < 0xC0 or first in _TEXTS:
+        message = ForwardMessage(tag, _content(data, at, after))
+        reader.at = after
+    else:
+        # A single event: written as an entry, so that there is one way to decode entries.
+        reader.at = _end(data, _end(data, at))
+        message = ForwardMessage(tag, b"\x92" + data[at : reader.at], count=1)
+        rest -= 1
+    return _with_options(message, _options(reader, rest))
+
+
+def _options(reader: _Values, elements: int) -> dict[str, Any]:
+    if len(reader.data) - reader.at > _MOST_OPTION_BYTES:
+        raise NotForwardError("The options of a message are too long.")
+    options = reader.value() if elements == 1 else None
+    if elements not in (0, 1) or not isinstance(options, dict | None):
+        raise NotForwardError("The options of a message are a map.")
+    return options or {}
+
+
+def _content(data: bytes, at: int, end: int) -> bytes:
+    width = _SIZED.get(data[at], (0, 0))[0]
+    return data[at + 1 + width : end]
+
+
+def _end(data: bytes, at: int) -> int:
+    """Return the end of the value at `at`, with all that it contains."""
+    left = 1
+    while left:
+        if at >= len(data):
+            raise Incomplete
+        at, values = _skipped(data, at)
+        left += values - 1
+    return at
+
+
+def _with_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMessage:
+    chunk, compression = options.get("chunk"), options.get("compressed")
+    if isinstance(chunk, str):
+        message.chunk = chunk
+    size = options.get("size")
+    if isinstance(size, int) and not isinstance(size, bool):
+        message.told_count = size
+    if isinstance(compression, str) and compression != "text":
+        message.compression = compression
+    return message
+
+
+def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBody]:
+    """Yield the entries of an uncompressed message in slices of a bounded size, which may be stored one by one.
+
+    Each event has an id made of the chunk, its position and its content, so that a chunk that is sent again is
+    recognised.
+    """
+    parsed, held_bytes = ParsedBody(indexes=[], item_bytes=item_bytes), 0
+    for index, entry in enumerate(_entries(message)):
+        held_bytes += len(entry)
+        if entry[:1] == _NOTHING:
+            parsed.refuse(index, "The rest of the chunk is not MessagePack.", _shown(entry[1:]))
+        elif len(entry) > item_bytes:
+            parsed.refuse(index, f"The entry is larger than {item_bytes} bytes.", _shown(entry))
+        else:
+            _add(entry, index, message, parsed)
+        if held_bytes > _SLICE_BYTES or len(parsed.events) + len(parsed.refused) >= _SLICE_ENTRIES:
+            yield parsed
+            parsed, held_bytes = ParsedBody(indexes=[], item_bytes=item_bytes), 0
+    if parsed.events or parsed.refused:
+        yield parsed
+
+
+# The one byte that never occurs in MessagePack: it marks what cannot be split into entries.
+_NOTHING: Final = b"\xc1"
+
+
+def _entries(message: ForwardMessage) -> Iterator[bytes]:
+    """Yield the entries. What follows a byte that begins no value is one more, after a mark."""
+    found = _split_at_once(message)
+    if found is not None:
+        yield from map(bytes, found)
+        return
+    packed, at, count = message.packed, message.at, 0
+    while at < len(packed) if message.count is None else count < message.count:
+        try:
+            end = _end(packed, at)
+        except (Incomplete, NotForwardError):
+            end = 0
+        if not at < end <= len(packed):
+            yield _NOTHING + packed[at : at + _SHOWN]
+            return
+        yield packed[at:end]
+        at = end
+        count += 1
+
+
+def _split_at_once(message: ForwardMessage) -> list[msgspec.Raw] | None:
+    """Return the entries, split by msgspec; None if they are too many, or not as many as the sender says."""
+    count = message.told_count if message.count is None else message.count
+    if count is None or not 0 <= count <= _MOST_AT_ONCE or len(message.packed) > _MOST_BYTES_AT_ONCE:
+        return None
+    try:
+        return _raws.decode(b"\xdd" + count.to_bytes(4, "big") + message.packed[message.at : message.end])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _add(entry: bytes, index: int, message: ForwardMessage, parsed: ParsedBody) -> None:
+    try:
+        time, fields, event_message, written = _read_entry(entry, message.tag)
+    except (TooDeep, RecursionError):
+        parsed.refuse(index, TOO_DEEP, _shown(entry))
+        return
+    except ValueError as problem:
+        parsed.refuse(index, f"The entry is not a time and a record: {problem}", _shown(entry))
+        return
+    project = fields.get("project")
+    parsed.add(
+        PostedEvent(
+            id=_id(message.chunk, index, entry),
+            timestamp=_timestamp(time),
+            event_message=event_message,
+            project=project if isinstance(project, str) else None,
+            metadata=msgspec.Raw(written),
+        ),
+        index,
+    )
+
+
+def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
+    """Return the time, the metadata, the message, and the metadata as JSON."""
+    try:
+        usual = _usual(entry)
+        if _UNUSUAL.search(entry, _AFTER_TIME) is None or not _is_unusual(usual[1]):
+            return _read_values(usual, tag)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+        # It is decoded by hand.
+        pass
+    return _read_values(_Values(entry).value(MOST_LEVELS + 2), tag)
+
+
+def _is_unusual(value: Any) -> bool:
+    """Return whether there is a binary value, or a time as msgspec decodes one, at any depth."""
+    if isinstance(value, dict):
+        return any(map(_is_unusual, value.values()))
+    if isinstance(value, list):
+        return any(map(_is_unusual, value))
+    return isinstance(value, bytes | datetime)
+
+
+def _read_values(entry: Any, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
+    time, metadata, record = _unpacked(entry)
+    fields = _fields(record, metadata, tag)
+    event_message = _take_message(fields)
+    return time, fields, event_message, _encode(fields)
+
+
+def _unpacked(entry: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Return time, metadata and record of an entry. Fluent Bit may send the metadata in a list with the time."""
+    if not isinstance(entry, list | tuple) or len(entry) != 2:
+        raise ValueError("it has not two elements.")
+    time, record = entry
+    if not isinstance(record, dict):
+        raise ValueError("the record is not a map.")  # noqa: TRY004 - told in the quarantine
+    if isinstance(time, list):
+        return (time[0] if time else None), (time[1] if len(time) > 1 else None), record
+    return time, None, record
+
+
+def _fields(record: dict[str, Any], metadata: Any, tag: str) -> dict[str, Any]:
+    fields = dict(record)
+    fields.setdefault("tag", tag)
+    if isinstance(metadata, dict) and metadata:
+        fields.setdefault("fluent_metadata", metadata)
+    return fields
+
+
+def _take_message(fields: dict[str, Any]) -> str | None:
+    """Remove the message from the record and return it; the last line end is not part of it."""
+    for name in MESSAGE_KEYS:
+        value = fields.get(name)
+        if isinstance(value, str):
+            del fields[name]
+            return value.removesuffix("\n")
+    return None
+
+
+def _timestamp(time: Any) -> int | float | str | None:
+    if isinstance(time, EventTime):
+        if not time.nanoseconds:
+            return time.seconds
+        if time.seconds >= _LEAST_SECONDS:
+            return time.seconds * _NANOSECONDS + time.nanoseconds
+        return time.seconds + time.nanoseconds / _NANOSECONDS
+    if isinstance(time, float) and not math.isfinite(time):
+        return None
+    return time if isinstance(time, int | float | str) and not isinstance(time, bool) else None
+
+
+def _id(chunk: str | None, index: int, entry: bytes) -> str | None:
+    if chunk is None:
+        return None
+    digest = blake2b(b"%d " % index, digest_size=16, person=b"cordwood.fluent")
+    digest.update(chunk.encode())
+    digest.update(b"\0")
+    digest.update(entry)
+    return digest.hexdigest()
+
+
+def _shown(entry: bytes) -> str:
+    return entry[:_SHOWN].decode("utf-8", "replace")

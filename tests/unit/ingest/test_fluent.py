@@ -1,0 +1,230 @@
+"""Messages of the Fluent Forward protocol in each mode, and what is made of broken ones."""
+
+import json
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+
+from cordwood.ingest.formats import fluent
+from cordwood.ingest.formats.fluent import ForwardMessage, NotForwardError, ValueScanner, read_entries, read_message
+from cordwood.ingest.parsed_body import ParsedBody
+from cordwood.ingest.stamp import stamped
+from cordwood.model.event import Event
+
+pack = msgspec.msgpack.Encoder().encode
+Ext = msgspec.msgpack.Ext
+
+AT = 1_690_000_000
+EVENT_TIME = Ext(0, struct.pack(">II", AT, 123_456_789))
+MOST = 10_000
+
+
+def message(*elements: Any) -> ForwardMessage:
+    found = read_message(pack(list(elements)))
+    assert found is not None
+    return found
+
+
+def slices(*elements: Any) -> list[ParsedBody]:
+    return list(read_entries(message(*elements), MOST))
+
+
+def events(*elements: Any) -> list[Event]:
+    return [event for parsed in slices(*elements) for event in stamped(parsed, 0)]
+
+
+def record(number: int) -> dict[str, Any]:
+    return {"message": f"line {number}\n", "n": number, "nested": {"list": [1, None, True]}}
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        ("app", EVENT_TIME, record(0)),
+        ("app", EVENT_TIME, record(0), {"chunk": "c"}),
+        ("app", [[EVENT_TIME, record(0)]]),
+        ("app", [[EVENT_TIME, record(0)]], {"chunk": "c", "size": 1}),
+        ("app", pack([EVENT_TIME, record(0)]), {"chunk": "c"}),
+        ("app", pack([EVENT_TIME, record(0)]), None),
+        ("app", [[[EVENT_TIME, {}], record(0)]]),
+    ],
+    ids=["message", "message with options", "forward", "forward with chunk", "packed", "packed with nil", "fluent bit"],
+)
+def test_each_mode_has_the_same_events(elements: tuple[Any, ...]) -> None:
+    (event,) = events(*elements)
+    assert (event.event_message, event.timestamp_us) == ("line 0", AT * 10**6 + 123_456)
+    assert json.loads(event.metadata or "") == {"n": 0, "nested": {"list": [1, None, True]}, "tag": "app"}
+
+
+def test_the_chunk_and_the_compression_are_those_of_the_options() -> None:
+    found = message("app", b"\x1f\x8b", {"chunk": "c1", "compressed": "gzip"})
+    assert (found.chunk, found.compression, found.packed) == ("c1", "gzip", b"\x1f\x8b")
+    assert message("app", b"", {"compressed": "text"}).compression == ""
+    assert read_message(b"\xc0") is None
+
+
+def test_a_chunk_that_is_sent_again_has_the_same_ids_and_no_other_chunk_has_them() -> None:
+    entries = [[AT, record(0)], [AT, record(0)], [AT, record(1)]]
+    ids = [event.id for event in events("app", entries, {"chunk": "c1"})]
+    packed = b"".join(map(pack, entries))
+    assert ids == [event.id for event in events("app", packed, {"chunk": "c1"})]
+    assert len({*ids, *(event.id for event in events("app", entries, {"chunk": "c2"}))}) == 6
+    assert events("app", [entries[0]])[0].id != events("app", [entries[0]])[0].id
+
+
+@pytest.mark.parametrize(
+    ("time", "timestamp_us"),
+    [
+        (AT, AT * 10**6),
+        (AT + 0.5, AT * 10**6 + 500_000),
+        (Ext(0, struct.pack(">II", 5, 500_000_000)), 5_500_000),
+        (Ext(0, struct.pack(">II", 5, 0)), 5_000_000),
+        (Ext(7, b"12345678"), 7),
+        (None, 7),
+        (float("nan"), 7),
+        (True, 7),
+    ],
+)
+def test_times(time: Any, timestamp_us: int) -> None:
+    (event,) = (one for parsed in slices("t", time, {"log": "x"}) for one in stamped(parsed, 7))
+    assert event.timestamp_us == timestamp_us
+
+
+def test_values_that_are_no_json_are_kept_as_texts() -> None:
+    raw = b"\x92\x01\x84\xa2a\xff\xa3b\xfec" + pack(1) + pack("x") + pack("b") + pack(b"\xffz") + pack(None) + pack(0)
+    packed = pack("t")
+    (event,) = (
+        one
+        for parsed in read_entries(read_message(b"\x92" + packed + b"\x91" + raw) or ForwardMessage("", b""), MOST)
+        for one in stamped(parsed, 0)
+    )
+    assert json.loads(event.metadata or "") == {"a\ufffd": "b\ufffdc", "1": "x", "b": "\ufffdz", "null": 0, "tag": "t"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Ж" * 50, b"\xffz", {"a": {"b": [b"x"]}}, Ext(0, b"12345678"), Ext(9, b"\xff"), Ext(-1, b"1234"), 2**64 - 1, -0.0],
+)
+def test_a_record_is_the_same_whichever_decoder_reads_it(value: object) -> None:
+    """Only the one by hand reads the key that is no text."""
+    usual = pack([AT, {"message": "m", "value": value, "1": 2}])
+    unusual = pack([AT, {"message": "m", "value": value, 1: 2}])
+    assert fluent._read_entry(usual, "t") == fluent._read_entry(unusual, "t")
+
+
+@pytest.mark.parametrize("size", [2, 1, 3, -1, 2**40, True, "2", None])
+def test_a_wrong_number_of_entries_in_the_options_does_not_matter(size: object) -> None:
+    packed = b"".join(pack([AT, {"n": number}]) for number in range(2))
+    assert len(events("t", packed, {"size": size})) == 2
+
+
+def test_numbers_and_texts_of_every_width() -> None:
+    values = [
+        0,
+        127,
+        -1,
+        -32,
+        200,
+        70_000,
+        2**40,
+        2**63,
+        -200,
+        -70_000,
+        -(2**40),
+        1.5,
+        "",
+        "x" * 40,
+        "x" * 300,
+        "x" * 70_000,
+    ]
+    values += [list(range(20)), {str(n): n for n in range(20)}, b"x" * 300, False]
+    found = fluent._Values(pack(values)).value()
+    assert found[:-2] == values[:-2]
+    assert found[-2:] == ["x" * 300, False]
+
+
+def test_a_record_that_cannot_be_stored_is_refused_and_the_others_are_events() -> None:
+    deep = pack([AT, {"deep": 0}])[:-1] + b"\x91" * 2000 + b"\x00"
+    others = [[AT, "no record"], [AT], 7, [AT, {"x": "y" * MOST}]]
+    entries = [pack([AT, {"n": 1}]), *map(pack, others), deep, pack([AT, {"n": 2}])]
+    (parsed,) = slices("app", b"".join(entries), {"chunk": "c"})
+    assert [json.loads(bytes(event.metadata))["n"] for event in parsed.events] == [1, 2]
+    assert [item.index for item in parsed.refused] == [1, 2, 3, 4, 5]
+    assert parsed.indexes == [0, 6]
+
+
+@pytest.mark.parametrize("broken", [b"\xc1" * 10, b"\x92\x01", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"])
+def test_what_follows_a_broken_entry_is_refused_as_one(broken: bytes) -> None:
+    (parsed,) = slices("app", pack([AT, {"n": 1}]) + broken, {"chunk": "c"})
+    assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1])
+
+
+def test_many_entries_are_read_in_slices_with_positions_in_the_whole_chunk() -> None:
+    found = slices("app", [[AT, {"n": number}] for number in range(5000)], {"chunk": "c"})
+    assert [len(parsed.events) for parsed in found] == [2000, 2000, 1000]
+    assert [parsed.index_of(0) for parsed in found] == [0, 2000, 4000]
+    assert len(slices("app", [[AT, {"m": "x" * 9000}] for _ in range(300)])) == 3
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pack([]),
+        pack(["t"]),
+        pack(["t", 1]),
+        pack([1, []]),
+        pack(["t", [], 7]),
+        pack(["t", 1, {}, 7]),
+        pack(["t", [], {}, {}]),
+        pack(["t", 1, {}, {}, {}]),
+        pack(["x" * 2000, []]),
+        pack(["t", [], {"x": "y" * 100_000}]),
+        pack({"a": 1}),
+        b"[1,2]",
+        b"GET / HTTP/1.1",
+        b"\x92\xa1t",
+        b"\x92\xa1t\xdd\xff\xff\xff\xff",
+        b"\x93\xa1t\x90\xdf\xff\xff\xff\xff",
+    ],
+)
+def test_what_is_no_message_is_refused(sent: bytes) -> None:
+    with pytest.raises(NotForwardError):
+        read_message(sent)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_the_end_of_a_message_is_found_whatever_the_pieces(size: int) -> None:
+    first = pack(["app", [[EVENT_TIME, record(n)] for n in range(3)], {"chunk": "x" * 300}])
+    data = first + pack(["b", 1, {}])
+    scanner, grown, end = ValueScanner(), bytearray(), None
+    for at in range(0, len(data), size):
+        if end is None:
+            grown += data[at : at + size]
+            end = scanner.end(grown)
+    assert end == len(first)
+
+
+def test_a_scanner_reads_each_byte_once() -> None:
+    """One byte at a time takes as many steps as the message has values, not their square."""
+    sent = pack(["t", list(range(20_000))])
+    scanner, grown, steps = ValueScanner(), bytearray(), 0
+    skipped = fluent._skipped
+
+    def counted(data: bytes | bytearray, at: int) -> tuple[int, int]:
+        nonlocal steps
+        steps += 1
+        return skipped(data, at)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fluent, "_skipped", counted)
+        for byte in sent:
+            grown.append(byte)
+            scanner.end(grown)
+    assert steps < 2 * len(sent)
+
+
+def test_a_byte_that_begins_no_value_ends_the_scan() -> None:
+    with pytest.raises(NotForwardError):
+        ValueScanner().end(b"\x92\xc1")
