@@ -1,14 +1,17 @@
-"""Syslog: RFC 5424 as logplex sends it and RFC 3164, one message for each line or with octet counts."""
+"""Syslog: RFC 5424 as logplex sends it and RFC 3164, one message for each line or with octet counts.
+
+A message with a priority and an unknown header is stored with the rest as its text, as RFC 3164 demands of relays.
+"""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from cordwood.ingest.formats.json import lines_of, with_something
 from cordwood.ingest.items import too_many
-from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
+from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
 Element = dict[str, object]
 
@@ -31,18 +34,20 @@ FACILITIES = (
 ).split()
 
 _HIGHEST_PRIORITY = 191
+NOT_SYSLOG = "The line is not syslog."
 
 _LINE = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<version>\d{1,2}) (?P<timestamp>\S+) (?P<hostname>\S+) (?P<appname>\S+)"
     r" (?P<process_id>\S+) (?P<message_id>\S+) ?(?P<rest>.*)",
     re.DOTALL,
 )
-# RFC 3164, which `logger` and many devices still send.
+# RFC 3164, which `logger` and many devices still send; rsyslog may put a time of RFC 3339 into it.
 _OLD_LINE = re.compile(
-    r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<hostname>\S+)"
+    r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<hostname>\S+)"
     r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
     re.DOTALL,
 )
+_BARE_LINE = re.compile(r"<(?P<priority>\d{1,3})>(?P<rest>.*)", re.DOTALL)
 _COUNT = re.compile(rb"(\d{1,7}) (?=<\d)")
 _COUNT_OF_LINE = re.compile(r"\A\d{1,7} (?=<\d)")
 _BLANKS = re.compile(rb"\s*")
@@ -56,12 +61,33 @@ _LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 def read_syslog(body: Body) -> ParsedBody:
     parsed = ParsedBody.of(body)
     for index, line in _lines(body.text, body.most_items):
-        event = _event(line)
-        if event is None:
-            parsed.refuse(index, "The line is not syslog.", line)
+        found = _found(line)
+        if found is None:
+            parsed.refuse(index, NOT_SYSLOG, line)
         else:
-            parsed.add(event, index)
+            parsed.add(_event(line, found, {}), index)
     return with_something(parsed)
+
+
+class SyslogMessage(msgspec.Struct, frozen=True):
+    """A message as it came from a socket. Of one that `is_cut`, only the beginning is kept."""
+
+    data: bytes
+    is_cut: bool = False
+
+
+def read_messages(messages: Iterable[SyslogMessage], peer: str) -> Iterator[tuple[str, PostedEvent | RefusedItem]]:
+    """Decode messages of a socket; yield each with the name of its app. `peer` is the address of the sender."""
+    for index, message in enumerate(messages):
+        line = message.data.decode("utf-8", "replace").rstrip("\r\n\0")
+        if message.is_cut:
+            yield "", RefusedItem(index, "The message is too long.", line, is_cut=True)
+            continue
+        found = _found(line)
+        if found is None:
+            yield "", RefusedItem(index, NOT_SYSLOG, line)
+        else:
+            yield found.get("appname") or "", _event(line, found, {"peer": peer})
 
 
 def _lines(text: str, most: int) -> Iterator[tuple[int, str]]:
@@ -100,20 +126,26 @@ def _ends_well(data: bytes, at: int) -> bool:
     return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[at - 1 : rest])
 
 
-def _event(line: str) -> PostedEvent | None:
-    match = _LINE.fullmatch(line) or _OLD_LINE.fullmatch(line)
-    if match is None or int(match["priority"]) > _HIGHEST_PRIORITY:
-        return None
-    found = match.groupdict()
-    is_new = "version" in found
-    data, text = _structured_data(found["rest"]) if is_new else ([], found["rest"])
+def _found(line: str) -> dict[str, str | None] | None:
+    """Return the parts of a line; None if it has no valid priority."""
+    match = _LINE.fullmatch(line) or _OLD_LINE.fullmatch(line) or _BARE_LINE.fullmatch(line)
+    return None if match is None or int(match["priority"]) > _HIGHEST_PRIORITY else match.groupdict()
+
+
+def _event(line: str, found: Mapping[str, str | None], more: Element) -> PostedEvent:
+    is_new, rest = "version" in found, found["rest"] or ""
+    data, text = _structured_data(rest) if is_new else ([], rest)
     message = _COLOUR.sub("", text).strip()
-    metadata = _priority(int(found["priority"])) | _names(found) | {"message_raw": line, "message_text": message}
-    metadata["sd"] = data + _embedded(message)
-    if found["appname"] == "heroku":
+    metadata = _priority(int(found["priority"] or 0)) | _names(found) | more
+    metadata |= {"message_raw": line, "message_text": message, "sd": data + _embedded(message)}
+    if found.get("appname") == "heroku":
         metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
-    timestamp = found["timestamp"] if is_new else None
-    return PostedEvent(timestamp=timestamp, event_message=message, metadata=msgspec.Raw(_encode(metadata)))
+    timestamp = found.get("timestamp")
+    # A time of RFC 3164 has neither a year nor a zone.
+    is_readable = timestamp is not None and (is_new or timestamp[:1].isdigit())
+    return PostedEvent(
+        timestamp=timestamp if is_readable else None, event_message=message, metadata=msgspec.Raw(_encode(metadata))
+    )
 
 
 def _priority(priority: int) -> Element:
