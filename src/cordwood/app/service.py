@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import importlib
 import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import uvloop
@@ -28,6 +30,9 @@ from cordwood.settings.settings import Settings
 from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
 
+if TYPE_CHECKING:
+    from cordwood.listeners.listeners import Listeners
+
 _POLL_SECONDS = 0.02
 
 
@@ -39,6 +44,8 @@ class Ready(msgspec.Struct, frozen=True):
     components: Components
     made_keys: MadeKeys | None
     seconds: float
+    # The protocols and addresses of the listeners beside HTTP.
+    listeners: tuple[str, ...] = ()
 
 
 async def _nothing(_: Components) -> None:
@@ -74,9 +81,18 @@ def _serve(settings: Settings, hooks: Hooks, began: float, forks: ForkServer | N
     folder = DataFolder(Path(settings.serve.data_dir))
     with folder.owned() as ownership:
         listener = listen(settings.web.host, settings.web.port)
-        life = _Life(settings, hooks, folder, ownership.announce(url_of(listener)), began, forks)
+        listeners = _bound_listeners(settings)
+        life = _Life(settings, hooks, folder, ownership.announce(url_of(listener)), began, forks, listeners)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(life.run(listener))
+
+
+def _bound_listeners(settings: Settings) -> "Listeners | None":
+    """Bind the listeners beside HTTP. Without any, their modules are not imported."""
+    if not (settings.listen.syslog or settings.listen.fluent):
+        return None
+    bind = importlib.import_module("cordwood.app.socket_listeners").bind_listeners
+    return cast("Listeners", bind(settings))
 
 
 class _Life(msgspec.Struct):
@@ -88,6 +104,7 @@ class _Life(msgspec.Struct):
     owner: Owner
     began: float
     forks: ForkServer | None
+    listeners: "Listeners | None" = None
     lifecycle: Lifecycle = msgspec.field(default_factory=Lifecycle)
     asked_to_stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     asked_to_reload: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -106,12 +123,15 @@ class _Life(msgspec.Struct):
         finally:
             http.should_exit = True
             await serving
+            if self.listeners is not None:
+                self.listeners.close()
             self.hooks.watch.log.flush()
 
     def _server(self) -> Server:
         watch = self.hooks.watch
         routes = application(self.lifecycle, watch.observer, web_options(self.settings), watch.metrics)
-        return server(routes, self.settings.web.drain_time, connections_allowed(self.settings))
+        beside = self.listeners.most_connections if self.listeners is not None else 0
+        return server(routes, self.settings.web.drain_time, connections_allowed(self.settings), beside)
 
     def _build(self) -> Components:
         local = fixed_key("private", self.owner.key, "local")
@@ -133,7 +153,10 @@ class _Life(msgspec.Struct):
         await self.hooks.fill(components)
         self.lifecycle.open(components.services)
         made_keys = await asyncio.to_thread(components.made_keys)
-        self.hooks.on_ready(Ready(self.owner, self.folder.path, components, made_keys, time.monotonic() - self.began))
+        await self._start_listeners(components)
+        names = tuple(self.listeners.names) if self.listeners is not None else ()
+        seconds = time.monotonic() - self.began
+        self.hooks.on_ready(Ready(self.owner, self.folder.path, components, made_keys, seconds, names))
         # Objects that exist now live until the end: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
@@ -145,6 +168,13 @@ class _Life(msgspec.Struct):
         finally:
             gc.unfreeze()
             await settled(beside)
+
+    async def _start_listeners(self, components: Components) -> None:
+        listeners = self.listeners
+        if listeners is not None:
+            await listeners.start(components.services, self.hooks.watch.observer)
+            gauges = self.hooks.watch.metrics.gauges
+            gauges["cordwood_listener_connections"] = lambda: float(listeners.open_connections)
 
     def _beside(self, components: Components) -> list[Coroutine[None, None, None]]:
         observer = self.hooks.watch.observer
@@ -165,6 +195,8 @@ class _Life(msgspec.Struct):
             # Whatever is running then, such as a query or a flush: acknowledged events are durable.
             components.hosted.end_within(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
+        if self.listeners is not None:
+            await self.listeners.stop(self.settings.web.drain_time)
         while http.under_way and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(_POLL_SECONDS)
         http.should_exit = True
@@ -174,7 +206,7 @@ class _Life(msgspec.Struct):
         while True:
             await self.asked_to_reload.wait()
             self.asked_to_reload.clear()
-            outcome = await asyncio.to_thread(_reload, components)
+            outcome = await asyncio.to_thread(_reload, components, self.listeners)
             self.folder.tell_outcome(outcome)
             self.hooks.watch.observer.note(Noted(message=outcome.message, level="info" if outcome.ok else "error"))
 
@@ -209,8 +241,10 @@ def has_terminal() -> bool:
     return True
 
 
-def _reload(components: Components) -> Outcome:
+def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
     try:
+        if listeners is not None:
+            listeners.reload_certificates()
         contents = components.reload()
     except Fault as fault:
         return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.told()}")

@@ -92,6 +92,8 @@ def _told_ready(ready: Ready) -> None:
         tell(f"  public   {made.public}  ingest only")
     elif not ready.components.has_private_key():
         note("No private key is in force. Create one: cordwood keys create --scope private")
+    for name in ready.listeners:
+        tell(f"Listening for {name}")
     tell(_ready_line(ready))
 
 

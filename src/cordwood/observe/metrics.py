@@ -12,6 +12,7 @@ from cordwood.observe.observation import (
     EngineEnded,
     Ingested,
     IsolationRefused,
+    ListenerCounted,
     QuarantineRefused,
     Queued,
     Refreshed,
@@ -130,6 +131,11 @@ class Metrics:
             "Events by transform and its outcome.",
             ("stream", "transform", "outcome"),
         )
+        self._listeners = Counter(
+            "cordwood_listener_total",
+            "Messages and connections of the listeners beside HTTP, by outcome.",
+            ("listener", "outcome"),
+        )
         self._isolation = Counter(
             "cordwood_isolation_refusals_total",
             "Statements refused by the isolation check.",
@@ -173,6 +179,8 @@ class Metrics:
                     self._quarantine.add((observation.by,))
                 case Refreshed():
                     self._refreshes.add((observation.endpoint, observation.outcome))
+                case ListenerCounted():
+                    self._listeners.add((observation.listener, observation.outcome), observation.count)
                 case Ingested():
                     self._note_events(observation)
                     self.arrivals.note(observation)
@@ -196,6 +204,7 @@ class Metrics:
                 self._events,
                 self._beyond,
                 self._transforms,
+                self._listeners,
                 self._isolation,
                 self._engine_ends,
                 self._quarantine,

@@ -84,6 +84,15 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
     usual_level: ClassVar[Level] = "debug"
 
 
+class ListenerCounted(Observation, frozen=True, kw_only=True, tag="listener"):
+    """Messages or connections of a listener beside HTTP, by outcome."""
+
+    listener: str
+    outcome: str
+    count: int
+    usual_level: ClassVar[Level] = "debug"
+
+
 class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
     """An internal error: `incident` is the id that the caller was told."""
 

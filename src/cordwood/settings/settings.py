@@ -143,6 +143,90 @@ class Ingest(Section, frozen=True):
     ] = 64 * 2**20
 
 
+class Listen(Section, frozen=True):
+    """Listeners beside HTTP, all of them off by default. Whoever reaches an address may send events to it."""
+
+    syslog: Annotated[
+        str,
+        Meta(
+            description="The addresses for syslog (RFC 5424 and 3164): `tcp://127.0.0.1:6514`, `tls://…` or `udp://…`.",
+            extra=LIST,
+        ),
+    ] = ""
+    syslog_stream: Annotated[
+        str,
+        Meta(
+            description="The stream of all syslog messages. Empty: `ingest.stream_map` by the name of the app,"
+            " and `ingest.default_stream`, which is needed then."
+        ),
+    ] = ""
+    syslog_key: Annotated[
+        str,
+        Meta(
+            description="The key with which syslog messages are stored: its scopes, pins and rate apply."
+            " Empty: they may go to any stream, without pins.",
+            extra=SECRET,
+        ),
+    ] = ""
+    fluent: Annotated[
+        str,
+        Meta(
+            description="The addresses for Fluentd and Fluent Bit (Forward protocol): `tcp://127.0.0.1:24224` or `tls://…`.",
+            extra=LIST,
+        ),
+    ] = ""
+    fluent_stream: Annotated[
+        str,
+        Meta(
+            description="The stream of all Fluent events. Empty: `ingest.stream_map` by their tag, a stream of that name,"
+            " or `ingest.default_stream`."
+        ),
+    ] = ""
+    fluent_key: Annotated[
+        str,
+        Meta(
+            description="The key with which Fluent events are stored: its scopes, pins and rate apply."
+            " Empty: they may go to any stream, without pins.",
+            extra=SECRET,
+        ),
+    ] = ""
+    fluent_shared_key: Annotated[
+        str, Meta(description="The shared key that Fluent senders must know; empty: none.", extra=SECRET)
+    ] = ""
+    fluent_users: Annotated[
+        str,
+        Meta(
+            description="The users of Fluent senders: a line `name = password` for each, or a table in the file.",
+            extra=SECRET | TABLE,
+        ),
+    ] = ""
+    tls_certificate: Annotated[
+        str,
+        Meta(
+            description="The certificate (PEM, with its chain) of `tls://` addresses. It is read again at a reload.",
+            extra=PATH,
+        ),
+    ] = ""
+    tls_key: Annotated[
+        str, Meta(description="The private key of the certificate; empty: it is in the same file.", extra=PATH)
+    ] = ""
+    tls_client_ca: Annotated[
+        str,
+        Meta(
+            description="The authority (PEM) that must have signed the certificates of senders; empty: they need none.",
+            extra=PATH,
+        ),
+    ] = ""
+    connections: Annotated[
+        int,
+        Meta(
+            description="The most connections of all listeners open at once; 0 derives it from limits.memory, at most 1000."
+            " One address holds at most half of them.",
+            ge=0,
+        ),
+    ] = 0
+
+
 class Limits(Section, frozen=True):
     """Limits of the service on the machine, and of queries on the service."""
 
@@ -300,6 +384,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     web: Web = Web()
     serve: Serve = Serve()
     ingest: Ingest = Ingest()
+    listen: Listen = Listen()
     limits: Limits = Limits()
     keys: Keys = Keys()
     duckdb: DuckDB = DuckDB()

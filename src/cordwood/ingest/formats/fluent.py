@@ -33,6 +33,7 @@ _LEAST_SECONDS: Final = 10**8
 _SHOWN: Final = 256 * 1024
 _MOST_TAG: Final = 1024
 _LONGEST_MESSAGE: Final = 4
+_LONGEST_CHUNK: Final = 256
 _MOST_OPTION_BYTES: Final = 64 * 1024
 # The entries, and their bytes, that are decoded and stored together.
 _SLICE_ENTRIES: Final = 2000
@@ -62,10 +63,10 @@ _COUNTED: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 class ValueScanner:
-    """Finds the end of the value at the beginning of growing data, without reading any byte twice."""
+    """Finds the end of the value at `at` in growing data, without reading any byte twice."""
 
-    def __init__(self) -> None:
-        self._at = 0
+    def __init__(self, at: int = 0) -> None:
+        self._at = at
         self._values_left = 1
 
     def end(self, data: bytes | bytearray) -> int | None:
@@ -222,17 +223,6 @@ class ForwardMessage(msgspec.Struct):
     chunk: str | None = None
 
 
-def decode_array(data: bytes) -> list[Any]:
-    """Decode a message of the handshake; raise NotForwardError if it is not an array."""
-    try:
-        value = _Values(data).value()
-    except (Incomplete, TooDeep) as problem:
-        raise NotForwardError("The message is cut off.") from problem
-    if not isinstance(value, list):
-        raise NotForwardError("A message is an array.")
-    return value
-
-
 def read_message(data: bytes) -> ForwardMessage | None:
     """Decode the structure of a complete message; None for a nil, which is a heartbeat."""
     if data == b"\xc0":
@@ -299,6 +289,8 @@ def _end(data: bytes, at: int) -> int:
 def _with_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMessage:
     chunk, compression = options.get("chunk"), options.get("compressed")
     if isinstance(chunk, str):
+        if len(chunk) > _LONGEST_CHUNK:
+            raise NotForwardError("The id of the chunk is too long.")
         message.chunk = chunk
     size = options.get("size")
     if isinstance(size, int) and not isinstance(size, bool):
@@ -309,12 +301,18 @@ def _with_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMe
 
 
 def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBody]:
-    """Yield the entries of an uncompressed message in slices of a bounded size, which may be stored one by one.
+    """Yield the entries in slices of a bounded size, which may be stored one by one. Compressed entries are refused.
 
     Each event has an id made of the chunk, its position and its content, so that a chunk that is sent again is
     recognised.
     """
     parsed, held_bytes = ParsedBody(indexes=[], item_bytes=item_bytes), 0
+    if message.compression:
+        parsed.refuse(
+            0, f"The entries cannot be inflated: they are not {message.compression[:20]}.", _shown(message.packed)
+        )
+        yield parsed
+        return
     for index, entry in enumerate(_entries(message)):
         held_bytes += len(entry)
         if entry[:1] == _NOTHING:

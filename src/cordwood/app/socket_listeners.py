@@ -1,0 +1,60 @@
+"""The listeners beside HTTP as the settings name them. Imported only if a setting names an address."""
+
+import socket
+
+from cordwood.errors import BadSetting
+from cordwood.ingest.accept import Form
+from cordwood.ingest.stream_mapping import read_mapping
+from cordwood.listeners.address import FLUENT_SCHEMES, SYSLOG_SCHEMES, Address, read_addresses
+from cordwood.listeners.event_store import Destination
+from cordwood.listeners.fluent import FluentOptions
+from cordwood.listeners.fluent_handshake import read_security
+from cordwood.listeners.listeners import Listeners, ListenOptions, TlsFiles
+from cordwood.settings.settings import Listen, Settings
+from cordwood.web.receiving import BodyBounds
+
+# A connection takes 64 KiB of what it has read, and its decoded events several times that.
+_CONNECTION_BYTES = 2**20
+_MOST_CONNECTIONS = 1000
+
+
+def bind_listeners(settings: Settings) -> Listeners:
+    """Bind all addresses; raise BadSetting if one cannot be bound, or the settings contradict each other."""
+    listen = settings.listen
+    mapping = read_mapping(settings.ingest.stream_map, settings.ingest.default_stream)
+    syslog, fluent = addresses(listen)
+    if syslog and not (listen.syslog_stream or mapping.default):
+        raise BadSetting(
+            "listen.syslog needs a stream: no sender of syslog can be told that its messages have none.",
+            hint="Set listen.syslog_stream or ingest.default_stream.",
+        )
+    bounds = BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2))
+    return Listeners(
+        ListenOptions(
+            syslog=syslog,
+            fluent=fluent,
+            syslog_destination=Destination(Form.SYSLOG, listen.syslog_stream, listen.syslog_key, mapping),
+            fluent_destination=Destination(Form.FLUENT, listen.fluent_stream, listen.fluent_key, mapping),
+            fluent_options=FluentOptions(
+                bounds,
+                settings.ingest.event_size,
+                read_security(listen.fluent_shared_key, listen.fluent_users),
+                socket.gethostname(),
+            ),
+            connections=listener_connections(settings),
+            tls=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),
+        )
+    )
+
+
+def addresses(listen: Listen) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
+    """Return the addresses for syslog and for Fluent messages."""
+    return (
+        read_addresses("listen.syslog", listen.syslog, SYSLOG_SCHEMES),
+        read_addresses("listen.fluent", listen.fluent, FLUENT_SCHEMES),
+    )
+
+
+def listener_connections(settings: Settings) -> int:
+    """Return the limit on the connections of all listeners."""
+    return settings.listen.connections or max(16, min(_MOST_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES))

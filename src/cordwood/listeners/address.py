@@ -1,0 +1,87 @@
+"""The addresses of listeners, as the settings have them: `tcp://127.0.0.1:6514`."""
+
+import socket
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cordwood.errors import BadSetting
+
+SYSLOG_SCHEMES = ("tcp", "tls", "udp")
+FLUENT_SCHEMES = ("tcp", "tls")
+_BACKLOG = 512
+# Datagrams that the kernel holds until they are read; it may grant less.
+_DATAGRAM_BYTES = 4 * 2**20
+
+
+class Address(msgspec.Struct, frozen=True):
+    """An address to listen on."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def is_datagram(self) -> bool:
+        return self.scheme == "udp"
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+
+def read_addresses(setting: str, text: str, schemes: tuple[str, ...]) -> tuple[Address, ...]:
+    """Parse addresses separated by commas; raise BadSetting with the name of the setting."""
+    return tuple(_address(setting, part.strip(), schemes) for part in text.split(",") if part.strip())
+
+
+def _address(setting: str, text: str, schemes: tuple[str, ...]) -> Address:
+    hint = f"Write it like {schemes[0]}://127.0.0.1:6514; the schemes are {', '.join(schemes)}."
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError as problem:
+        raise BadSetting(f"{setting}: {text!r} is not an address: {problem}.", hint=hint) from problem
+    if parts.scheme not in schemes or not host or port is None or parts.path or parts.query or parts.username:
+        raise BadSetting(f"{setting}: {text!r} is not an address.", hint=hint)
+    return Address(parts.scheme, host, port)
+
+
+def bind(setting: str, address: Address) -> socket.socket:
+    """Return the socket of an address, listening if it is not one of datagrams; raise BadSetting if that fails."""
+    kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=kind, flags=socket.AI_PASSIVE)
+        return _bound(found[0][0], kind, found[0][4])
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise BadSetting(f"{setting}: the service cannot listen on {address}: {reason}.") from problem
+
+
+def _bound(family: int, kind: int, address: tuple[object, ...]) -> socket.socket:
+    bound = socket.socket(family, kind)
+    try:
+        if family == socket.AF_INET6:
+            # Let "::" accept IPv4 senders, too.
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if kind == socket.SOCK_DGRAM:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _DATAGRAM_BYTES)
+        else:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        if kind == socket.SOCK_STREAM:
+            bound.listen(_BACKLOG)
+        bound.settimeout(0)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def told_address(bound: socket.socket, address: Address) -> Address:
+    """Return the address with the port that the system chose, if it was left to it."""
+    return msgspec.structs.replace(address, port=bound.getsockname()[1])

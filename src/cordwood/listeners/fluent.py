@@ -1,0 +1,180 @@
+"""Fluent Forward over TCP and TLS: a chunk is acknowledged once all of its events are durable."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from cordwood.errors import Backlog, BadBody, Forbidden, TooLarge, UnsupportedMedia
+from cordwood.ingest.body_budget import BodyBudget
+from cordwood.ingest.formats.fluent import (
+    ForwardMessage,
+    NotForwardError,
+    ValueScanner,
+    read_entries,
+    read_message,
+)
+from cordwood.ingest.parsed_body import Labels, ParsedBody
+from cordwood.listeners.connection import FREE_BYTES, HeldMemory, SenderConnection
+from cordwood.listeners.event_store import EventStore, merged
+from cordwood.listeners.fluent_handshake import MOST_PING_BYTES, Handshake, Security
+from cordwood.web.inflate import inflate
+from cordwood.web.receiving import BodyBounds
+
+# Larger messages are decoded in a thread, so that they delay no request.
+_DECODED_AT_ONCE_BYTES: Final = 32 * 1024
+_TOGETHER_EVENTS: Final = 2000
+_ROOM_SECONDS: Final = 0.25
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class FluentOptions(msgspec.Struct, frozen=True):
+    """How messages are received: their limits, the handshake, and the name of this host in it."""
+
+    bounds: BodyBounds
+    item_bytes: int
+    security: Security = Security()
+    hostname: str = "cordwood"
+
+
+class FluentMessages:
+    """Reads the messages of connections."""
+
+    def __init__(
+        self, store: EventStore, budget: BodyBudget, options: FluentOptions, count: Callable[[int], None]
+    ) -> None:
+        self._store = store
+        self._budget = budget
+        self._options = options
+        self._count = count
+
+    async def converse(self, connection: SenderConnection) -> None:
+        incoming = _Incoming(connection, self._options.bounds.sent_bytes)
+        if self._options.security.is_needed:
+            await self._shake_hands(connection, incoming)
+        with HeldMemory(self._budget, connection) as memory:
+            while await connection.has_more():
+                await memory.hold(incoming.held_bytes + connection.unread_bytes)
+                messages = incoming.feed(connection.take())
+                if messages:
+                    memory.arrived()
+                    await self._take(connection, messages, memory)
+                    # The memory of a message that has begun since is reserved anew, with the next bytes of it.
+                    del messages
+                    memory.release()
+
+    async def _shake_hands(self, connection: SenderConnection, incoming: "_Incoming") -> None:
+        handshake = Handshake(self._options.security, self._options.hostname)
+        await connection.send(handshake.helo())
+        while await connection.has_more():
+            data = connection.take()
+            if incoming.held_bytes + len(data) > MOST_PING_BYTES:
+                raise NotForwardError("The answer to the handshake is too long.")
+            messages = incoming.feed(data)
+            if not messages:
+                continue
+            if len(messages) > 1 or incoming.held_bytes:
+                raise NotForwardError("The sender did not wait for the end of the handshake.")
+            pong, reason = handshake.pong(messages[0])
+            await connection.send(pong)
+            if reason:
+                raise Forbidden(f"A sender of Fluent messages was refused: {reason}.")
+            connection.is_proven = True
+            return
+
+    async def _take(self, connection: SenderConnection, messages: Sequence[bytes], memory: HeldMemory) -> None:
+        """Store the messages, then acknowledge those that have a chunk."""
+        parts: dict[Labels, list[ParsedBody]] = {}
+        events = stored_bytes = 0
+        chunks: list[str] = []
+        for data in messages:
+            message = await self._message(data, memory)
+            if message is None:
+                continue
+            connection.is_proven = True
+            stored_bytes += len(data)
+            slices = read_entries(message, self._options.item_bytes)
+            while (one := await _next(slices, len(data))) is not None:
+                parts.setdefault((message.tag,), []).append(one)
+                events += len(one.events)
+                if events >= _TOGETHER_EVENTS:
+                    await self._store_all(parts, stored_bytes)
+                    events = 0
+            if message.chunk is not None:
+                chunks.append(message.chunk)
+        await self._store_all(parts, stored_bytes)
+        if chunks:
+            await connection.send(b"".join(_encode({"ack": chunk}) for chunk in chunks))
+
+    async def _store_all(self, parts: dict[Labels, list[ParsedBody]], body_bytes: int) -> None:
+        together = {labels: merged(several) for labels, several in parts.items()}
+        parts.clear()
+        self._count(sum(len(part.events) + len(part.refused) for part in together.values()))
+        await self._store.store(together, body_bytes)
+
+    async def _message(self, data: bytes, memory: HeldMemory) -> ForwardMessage | None:
+        """Decode a message, with its entries inflated. What cannot be inflated is decoded as it is, and refused."""
+        message = read_message(data)
+        if message is None or not message.compression:
+            return message
+        inflated = partial(
+            inflate, message.packed, message.compression, self._options.bounds.inflated_bytes, memory.grow
+        )
+        while True:
+            await memory.hold(max(len(data), FREE_BYTES + 1))
+            memory.arrived()
+            try:
+                message.packed = await asyncio.to_thread(inflated)
+            except (BadBody, UnsupportedMedia):
+                return message
+            except Backlog:
+                # Others hold the memory: release all, so that two messages do not wait for each other.
+                memory.release()
+                await asyncio.sleep(_ROOM_SECONDS)
+            else:
+                message.compression = ""
+                return message
+
+
+class _Incoming:
+    """Splits what arrives into messages; raises TooLarge for one of more than `most_bytes`."""
+
+    def __init__(self, connection: SenderConnection, most_bytes: int) -> None:
+        self._connection = connection
+        self._most_bytes = most_bytes
+        self._buffer = bytearray()
+        self._scanner = ValueScanner()
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the messages that the data completes."""
+        self._buffer += data
+        found: list[bytes] = []
+        at = 0
+        while at < len(self._buffer) and (end := self._scanner.end(self._buffer)) is not None:
+            found.append(bytes(self._buffer[at:end]))
+            at = end
+            self._scanner = ValueScanner(at)
+        if at:
+            del self._buffer[:at]
+            self._scanner = ValueScanner()
+            self._scanner.end(self._buffer)
+        if len(self._buffer) > self._most_bytes:
+            raise TooLarge(
+                f"A message is larger than {self._most_bytes} bytes.",
+                hint="Send smaller chunks (chunk_limit_size), or raise ingest.body_size.",
+            )
+        self._connection.has_partial(len(self._buffer))
+        return found
+
+
+async def _next(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
+    if body_bytes <= _DECODED_AT_ONCE_BYTES:
+        return next(slices, None)
+    return await asyncio.to_thread(next, slices, None)

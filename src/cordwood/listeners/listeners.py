@@ -1,0 +1,314 @@
+"""All listeners beside HTTP: they are bound before the service starts, opened when it is ready, and drained at its end."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from cordwood.errors import BadSetting
+from cordwood.ingest.accept import Form
+from cordwood.listeners.address import Address, bind, told_address
+from cordwood.listeners.connection import SenderConnection
+from cordwood.listeners.connection_budget import ConnectionBudget
+from cordwood.listeners.event_store import Destination, EventStore
+from cordwood.listeners.fluent import FluentMessages, FluentOptions
+from cordwood.listeners.syslog import SyslogDatagrams, SyslogStreams
+from cordwood.observe.observation import ListenerCounted, Noted
+from cordwood.observe.observer import Observer
+from cordwood.web.lifecycle import Services
+
+_ACCEPT_PAUSE_SECONDS: Final = 0.2
+# Between two messages about connections that failed, or datagrams that were dropped.
+_TOLD_SECONDS: Final = 10.0
+
+
+class TlsFiles(msgspec.Struct, frozen=True):
+    """The certificate of the service with its key, and the authority that signs those of senders, if they need one."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Return the TLS context; raise BadSetting if a file cannot be used."""
+        if not self.certificate:
+            raise BadSetting("listen.tls_certificate is needed for tls:// addresses.")
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load(made)
+        return made
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Read the files again."""
+        try:
+            context.load_cert_chain(Path(self.certificate), Path(self.key) if self.key else None)
+            if self.client_ca:
+                context.load_verify_locations(Path(self.client_ca))
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as problem:
+            raise BadSetting(f"The TLS files of listeners cannot be used: {problem}.") from problem
+
+
+class ListenOptions(msgspec.Struct, frozen=True):
+    """Which listeners there are, and their limits. `connections` bounds the open connections of all of them."""
+
+    syslog: Sequence[Address]
+    fluent: Sequence[Address]
+    syslog_destination: Destination
+    fluent_destination: Destination
+    fluent_options: FluentOptions
+    connections: int
+    tls: TlsFiles = TlsFiles()
+
+    @property
+    def message_bytes(self) -> int:
+        return self.fluent_options.item_bytes
+
+
+class _Opened(Protocol):
+    """A listener that is open."""
+
+    def stop(self) -> None:
+        """Accept and read nothing more."""
+
+    async def ended(self) -> None:
+        """Return when everything that was read is stored."""
+
+    def cancel(self) -> None:
+        """Give up what is not stored yet."""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A bound address of a listener of `form`."""
+
+    form: Form
+    address: Address
+    socket: socket.socket
+
+    @property
+    def name(self) -> str:
+        return f"{self.form} {self.address}"
+
+
+class Listeners:
+    """The listeners of the service. `start` and all later calls belong on the event loop."""
+
+    def __init__(self, options: ListenOptions) -> None:
+        self._options = options
+        self._tls: ssl.SSLContext | None = None
+        if any(address.scheme == "tls" for address in (*options.syslog, *options.fluent)):
+            self._tls = options.tls.context()
+        self._bound: list[Bound] = []
+        try:
+            self._bind(Form.SYSLOG, "listen.syslog", options.syslog)
+            self._bind(Form.FLUENT, "listen.fluent", options.fluent)
+        except BadSetting:
+            self.close()
+            raise
+        self._budget = ConnectionBudget(options.connections)
+        self._opened: list[_Opened] = []
+        self._stores: list[EventStore] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The protocol and address of each listener."""
+        return [one.name for one in self._bound]
+
+    @property
+    def most_connections(self) -> int:
+        """The limit on open connections."""
+        return self._options.connections
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._budget.open_connections)
+
+    async def start(self, services: Services, observer: Observer) -> None:
+        for bound in self._bound:
+            destination = self._destination(bound.form)
+            store = EventStore(bound.name, destination, services, observer)
+            tally = Tally(bound.name, observer)
+            self._stores.append(store)
+            if bound.address.is_datagram:
+                self._opened.append(await _Datagrams.opened(bound, store, tally))
+            else:
+                converse = self._conversation(bound.form, store, services, tally)
+                tls = self._tls if bound.address.scheme == "tls" else None
+                self._opened.append(_Accepting(bound, self._budget, converse, tally, tls))
+
+    async def stop(self, seconds: float) -> None:
+        """Read nothing more, store what was read, and close all connections within that time."""
+        for one in self._opened:
+            one.stop()
+        if self._opened:
+            ending = asyncio.gather(*(one.ended() for one in self._opened))
+            try:
+                await asyncio.wait_for(ending, seconds)
+            except TimeoutError:
+                self._give_up()
+                await asyncio.gather(*(one.ended() for one in self._opened))
+        self._budget.close()
+        self.close()
+
+    def reload_certificates(self) -> None:
+        """Read the TLS files again, for new connections."""
+        if self._tls is not None:
+            self._options.tls.load(self._tls)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for bound in self._bound:
+            bound.socket.close()
+
+    def _give_up(self) -> None:
+        for store in self._stores:
+            store.close()
+        for one in self._opened:
+            one.cancel()
+
+    def _bind(self, form: Form, setting: str, addresses: Sequence[Address]) -> None:
+        for address in addresses:
+            made = bind(setting, address)
+            self._bound.append(Bound(form, told_address(made, address), made))
+
+    def _destination(self, form: Form) -> Destination:
+        return self._options.syslog_destination if form is Form.SYSLOG else self._options.fluent_destination
+
+    def _conversation(
+        self, form: Form, store: EventStore, services: Services, tally: "Tally"
+    ) -> Callable[[SenderConnection], Awaitable[None]]:
+        budget = services.intake.body_budget
+        if form is Form.SYSLOG:
+            return SyslogStreams(store, budget, self._options.message_bytes, tally.received).converse
+        return FluentMessages(store, budget, self._options.fluent_options, tally.received).converse
+
+
+class Tally:
+    """Counts what happens at a listener, and tells the operator about losses and failures now and then."""
+
+    def __init__(self, name: str, observer: Observer) -> None:
+        self._name = name
+        self._observer = observer
+        self._told_at: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def received(self, messages: int) -> None:
+        self._count("received", messages)
+
+    def dropped(self, messages: int) -> None:
+        self._count("dropped", messages)
+        self._tell("dropped", messages, "datagrams were dropped, because events arrive faster than they are stored")
+
+    def connection(self, outcome: str, problem: BaseException | None = None) -> None:
+        self._count(f"connection {outcome}", 1)
+        if problem is not None:
+            self._tell(outcome, 1, f"connections ended with an error, the last one with: {_told(problem)}")
+
+    def _count(self, outcome: str, count: int) -> None:
+        self._observer.note(ListenerCounted(listener=self._name, outcome=outcome, count=count))
+
+    def _tell(self, kind: str, count: int, sentence: str) -> None:
+        now = time.monotonic()
+        untold = self._untold.get(kind, 0) + count
+        if now - self._told_at.get(kind, -_TOLD_SECONDS) < _TOLD_SECONDS:
+            self._untold[kind] = untold
+            return
+        self._told_at[kind], self._untold[kind] = now, 0
+        message = f"The listener {self._name}: {untold} {sentence.rstrip('.')}."
+        self._observer.note(Noted(message=message, level="warning"))
+
+
+def _told(problem: BaseException) -> str:
+    told = getattr(problem, "told", None)
+    return str(told()) if told is not None else str(problem) or type(problem).__name__
+
+
+class _Accepting:
+    """A listener for connections."""
+
+    def __init__(
+        self,
+        bound: Bound,
+        budget: ConnectionBudget,
+        converse: Callable[[SenderConnection], Awaitable[None]],
+        tally: Tally,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._socket = bound.socket
+        self._budget = budget
+        self._converse = converse
+        self._tally = tally
+        self._tls = tls
+        self._connections: set[SenderConnection] = set()
+        self._task = asyncio.get_running_loop().create_task(self._accept())
+
+    def stop(self) -> None:
+        self._task.cancel()
+        for connection in self._connections:
+            connection.stop()
+
+    async def ended(self) -> None:
+        await asyncio.gather(*(connection.ended() for connection in list(self._connections)))
+        await asyncio.wait([self._task])
+
+    def cancel(self) -> None:
+        for connection in self._connections:
+            connection.cancel()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(self._socket)
+            except OSError as problem:
+                # No descriptor is left, or the connection is gone already.
+                self._tally.connection("refused", problem)
+                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
+                continue
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection = SenderConnection(accepted, self._budget, self._converse, self._ended, self._tls)
+            if connection.begin():
+                self._connections.add(connection)
+                self._tally.connection("accepted")
+            else:
+                self._tally.connection("refused")
+
+    def _ended(self, connection: SenderConnection, problem: BaseException | None) -> None:
+        self._connections.discard(connection)
+        if problem is None or isinstance(problem, ConnectionError):
+            self._tally.connection("cut" if connection.is_cut else "closed")
+        else:
+            self._tally.connection("failed", problem)
+
+
+class _Datagrams:
+    """A listener for datagrams."""
+
+    def __init__(self, transport: asyncio.BaseTransport, messages: SyslogDatagrams, tally: Tally) -> None:
+        self._transport = transport
+        self._messages = messages
+        self._tally = tally
+        self._task = asyncio.get_running_loop().create_task(messages.work())
+
+    @classmethod
+    async def opened(cls, bound: Bound, store: EventStore, tally: Tally) -> "_Datagrams":
+        messages = SyslogDatagrams(store, tally.received, tally.dropped)
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: messages, sock=bound.socket)
+        return cls(transport, messages, tally)
+
+    def stop(self) -> None:
+        self._transport.close()
+        self._messages.stop()
+
+    async def ended(self) -> None:
+        await asyncio.wait([self._task])
+
+    def cancel(self) -> None:
+        self._task.cancel()
+        if self._messages.waiting:
+            self._tally.dropped(self._messages.waiting)

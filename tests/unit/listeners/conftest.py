@@ -1,0 +1,151 @@
+"""Listeners on real sockets of this process, with the real engine behind them."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from cordwood.app.compose import Components, build, web_options
+from cordwood.app.configured_keys import fixed_key
+from cordwood.app.in_process import _exchange, _scope
+from cordwood.app.socket_listeners import bind_listeners
+from cordwood.folder import DataFolder
+from cordwood.listeners.listeners import Listeners
+from cordwood.observe.metrics import Metrics
+from cordwood.observe.observer import Observer
+from cordwood.settings.settings import Ingest, Keys, Limits, Listen, Serve, Settings
+from cordwood.web.asgi import Application
+from cordwood.web.lifecycle import Lifecycle
+from cordwood.web.routes import application
+
+PRIVATE, PUBLIC = "listener-private", "listener-public"
+
+
+class Notes:
+    """Keeps what is noted."""
+
+    def __init__(self) -> None:
+        self.all: list[object] = []
+
+    def note(self, observation: object) -> None:
+        self.all.append(observation)
+
+    @property
+    def messages(self) -> list[str]:
+        return [str(getattr(one, "message", getattr(one, "trace", ""))) for one in self.all]
+
+
+class Site:
+    """An open data folder, its HTTP application, and listeners that a test opens."""
+
+    def __init__(self, components: Components, app: Application, notes: Notes, metrics: Metrics) -> None:
+        self.components = components
+        self.app = app
+        self.notes = notes
+        self.metrics = metrics
+        self.observer = Observer((notes, metrics))
+
+    async def query(self, sql: str) -> list[dict[str, Any]]:
+        body = json.dumps({"sql": sql}).encode()
+        scope = _scope("POST", "/api/query", {"x-api-key": PRIVATE, "content-type": "application/json"})
+        status, _, answer = await _exchange(self.app, scope, body, None)
+        assert status == 200, answer
+        rows: list[dict[str, Any]] = json.loads(answer)["result"]
+        return rows
+
+    async def messages(self, stream: str) -> list[str]:
+        rows = await self.query(f"select event_message as m from `{stream}` order by timestamp, m")
+        return [row["m"] for row in rows]
+
+    def counted(self, outcome: str) -> int:
+        """What the listeners counted, over all of them."""
+        return self.metrics._listeners.sums_by(1).get(outcome, 0)
+
+
+def settings_of(listen: Listen, folder: Path = Path(), **ingest: Any) -> Settings:
+    return Settings(
+        serve=Serve(data_dir=str(folder)),
+        keys=Keys(private=PRIVATE, public=PUBLIC),
+        limits=Limits(memory=512 * 2**20),
+        ingest=Ingest(**ingest),
+        listen=listen,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = DataFolder(tmp_path_factory.mktemp("listeners") / "data")
+    notes, metrics, lifecycle = Notes(), Metrics("0"), Lifecycle()
+    observer = Observer((notes, metrics))
+    settings = settings_of(Listen(), folder.path, event_size=100_000)
+    with folder.owned():
+        components = build(settings, folder, observer, (fixed_key("private", "local-key", "local"),))
+        lifecycle.open(components.services)
+        yield Site(components, application(lifecycle, observer, web_options(settings), metrics), notes, metrics)
+        asyncio.run(components.services.answers.close())
+        components.close()
+
+
+Converse = Callable[[Listeners], Awaitable[None]]
+
+
+@pytest.fixture
+def with_listeners(site: Site) -> Callable[..., None]:
+    """Runs a conversation with listeners that are opened for it, and stopped after it."""
+
+    def run(listen: Listen, converse: Converse, **ingest: Any) -> None:
+        async def opened() -> None:
+            listeners = bind_listeners(settings_of(listen, event_size=100_000, **ingest))
+            await listeners.start(site.components.services, site.observer)
+            try:
+                await converse(listeners)
+            finally:
+                await listeners.stop(20)
+
+        site.notes.all.clear()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(asyncio.wait_for(opened(), 60))
+
+    return run
+
+
+def port_of(listeners: Listeners, place: int = 0) -> int:
+    return listeners._bound[place].address.port
+
+
+async def connected(listeners: Listeners, place: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port_of(listeners, place))
+
+
+async def rest_of(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the listener closes the connection, which resets it if something was not read."""
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    try:
+        await writer.wait_closed()
+    except OSError:
+        return
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(seconds):
+        while not await is_so():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+def datagram(port: int, *messages: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for message in messages:
+            sender.sendto(message, ("127.0.0.1", port))

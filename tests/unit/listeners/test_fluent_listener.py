@@ -1,0 +1,291 @@
+"""Fluent Forward on a socket: a chunk is acknowledged when it is durable, once, and only to senders who may send."""
+
+import asyncio
+import gzip
+from collections.abc import Callable
+from hashlib import sha512
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+
+from cordwood.errors import OutOfDisk
+from cordwood.listeners.listeners import Listeners
+from cordwood.settings.settings import Listen
+from tests.unit.listeners.conftest import Site, closed, connected, rest_of, until
+
+Run = Callable[..., None]
+pack = msgspec.msgpack.Encoder().encode
+unpack = msgspec.msgpack.Decoder().decode
+
+STREAM = "postgres.logs"
+OPEN = Listen(fluent="tcp://127.0.0.1:0", fluent_stream=STREAM)
+SECURE = Listen(
+    fluent="tcp://127.0.0.1:0", fluent_stream=STREAM, fluent_shared_key="s3cret", fluent_users="alice = pass\nbob = x"
+)
+AT = 1_760_000_000
+
+
+def chunk(name: str, count: int, **options: Any) -> bytes:
+    return pack(["app.web", [[AT, {"message": f"{name}-{number}"}] for number in range(count)], options])
+
+
+def packed(name: str, count: int, **options: Any) -> bytes:
+    entries = b"".join(pack([AT, {"message": f"{name}-{number}"}]) for number in range(count))
+    return pack(["app.web", gzip.compress(entries) if "compressed" in options else entries, options])
+
+
+async def answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any]:
+    """The next messages of the listener, all of which are sent one by one."""
+    found: list[Any] = []
+    data = b""
+    while len(found) < count:
+        piece = await reader.read(4096)
+        if not piece:
+            break
+        data += piece
+        while data:
+            try:
+                value, data = unpack(data), b""
+            except msgspec.DecodeError as problem:
+                if "trailing" not in str(problem):
+                    break
+                end = int(str(problem).rpartition("byte ")[2].rstrip(")"))
+                value, data = unpack(data[:end]), data[end:]
+            found.append(value)
+    return found
+
+
+async def count_of(site: Site, name: str) -> tuple[int, int]:
+    sql = (
+        f"select count(*) as n, count(distinct event_message) as d from `{STREAM}` where event_message like '{name}-%'"
+    )
+    (row,) = await site.query(sql)
+    return row["n"], row["d"]
+
+
+def test_every_mode_is_acknowledged_and_a_chunk_that_is_sent_again_is_stored_once(
+    site: Site, with_listeners: Run
+) -> None:
+    async def converse(listeners: Listeners) -> None:
+        reader, writer = await connected(listeners)
+        writer.write(pack(["app", AT, {"log": "mode-message"}, {"chunk": "c0"}]))
+        writer.write(chunk("mode-forward", 3, chunk="c1") + b"\xc0" + packed("mode-packed", 3, chunk="c2"))
+        writer.write(packed("mode-gzip", 3000, chunk="c3", compressed="gzip"))
+        assert await answers(reader, 4) == [{"ack": f"c{number}"} for number in range(4)]
+        await closed(writer)
+        reader, writer = await connected(listeners)
+        writer.write(packed("mode-gzip", 3000, chunk="c3", compressed="gzip"))
+        assert await answers(reader) == [{"ack": "c3"}]
+        await closed(writer)
+        assert await count_of(site, "mode") == (3007, 3007)
+
+    with_listeners(OPEN, converse)
+    sql = f"select metadata from `{STREAM}` where event_message = 'mode-message'"
+    assert asyncio.run(site.query(sql)) == [{"metadata": [{"tag": "app"}]}]
+
+
+def test_nothing_is_acknowledged_before_it_is_stored(site: Site, with_listeners: Run) -> None:
+    intake = site.components.services.intake
+    store, refuses = intake.store, True
+
+    async def full(*arguments: object, **named: object) -> object:
+        if refuses:
+            raise OutOfDisk("The disk is full.")
+        return await store(*arguments, **named)  # type: ignore[arg-type]
+
+    async def converse(listeners: Listeners) -> None:
+        nonlocal refuses
+        reader, writer = await connected(listeners)
+        writer.write(chunk("late", 2, chunk="late"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.4)
+        refuses = False
+        assert await answers(reader) == [{"ack": "late"}]
+        assert await count_of(site, "late") == (2, 2)
+        await closed(writer)
+
+    with mock.patch.object(intake, "store", full):
+        with_listeners(OPEN, converse)
+
+
+def test_a_chunk_that_was_read_is_stored_and_acknowledged_at_a_stop(site: Site, with_listeners: Run) -> None:
+    ends: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def converse(listeners: Listeners) -> None:
+        before = site.counted("received")
+        ends.append(await connected(listeners))
+        ends[0][1].write(chunk("stop", 5, chunk="stop"))
+
+        async def read() -> bool:
+            return site.counted("received") > before
+
+        await until(read)
+        await listeners.stop(20)
+        assert await answers(ends[0][0]) == [{"ack": "stop"}]
+        assert await rest_of(ends[0][0]) == b""
+        await closed(ends[0][1])
+
+    with_listeners(OPEN, converse)
+    assert asyncio.run(count_of(site, "stop")) == (5, 5)
+
+
+def test_broken_entries_are_quarantined_and_the_chunk_is_acknowledged(site: Site, with_listeners: Run) -> None:
+    """A chunk without an acknowledgement would be sent again for ever."""
+
+    async def converse(listeners: Listeners) -> None:
+        reader, writer = await connected(listeners)
+        entries = pack([AT, {"message": "broken-1"}]) + pack([AT, 7]) + b"\xc1\xc1"
+        writer.write(pack(["t", entries, {"chunk": "b1"}]))
+        writer.write(pack(["t", b"no gzip", {"chunk": "b2", "compressed": "gzip"}]))
+        writer.write(pack(["t", b"what is it", {"chunk": "b3", "compressed": "lzma"}]))
+        assert await answers(reader, 3) == [{"ack": "b1"}, {"ack": "b2"}, {"ack": "b3"}]
+        await closed(writer)
+
+    with_listeners(OPEN, converse)
+    assert asyncio.run(count_of(site, "broken")) == (1, 1)
+    rows = asyncio.run(site.query("select event_message as m from `_quarantine` where event_message like '%'"))
+    reasons = sorted(row["m"] for row in rows if "postgres.logs: The" in row["m"])
+    assert [reason.partition(": ")[2][:34] for reason in reasons if "syslog" not in reason] == [
+        "The entries cannot be inflated: th",
+        "The entries cannot be inflated: th",
+        "The entry is not a time and a reco",
+        "The rest of the chunk is not Messa",
+    ]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"GET / HTTP/1.1\r\n\r\n", pack(["t"]), pack(["t", 1]), b"\xc1", pack(["t", [], {"chunk": "x" * 300}])],
+)
+def test_what_is_no_message_closes_the_connection_and_is_told(site: Site, with_listeners: Run, sent: bytes) -> None:
+    async def converse(listeners: Listeners) -> None:
+        reader, writer = await connected(listeners)
+        writer.write(sent)
+        assert await rest_of(reader) == b""
+        await closed(writer)
+
+    with_listeners(OPEN, converse)
+    assert any("ended with an error" in message for message in site.notes.messages)
+
+
+def test_large_messages_and_bombs_close_the_connection(with_listeners: Run) -> None:
+    bomb = pack(["t", gzip.compress(b"\xc0" * 10**7), {"chunk": "bomb", "compressed": "gzip"}])
+
+    async def converse(listeners: Listeners) -> None:
+        for sent in (
+            b"\x93\xa1t\xc6\xff\xff\xff\xff" + b"x" * 200_000,
+            bomb,
+            b"\xdd\xff\xff\xff\xff" + b"\x90" * 200_000,
+        ):
+            reader, writer = await connected(listeners)
+            writer.write(sent)
+            assert await rest_of(reader) == b""
+            await closed(writer)
+
+    with_listeners(OPEN, converse, body_size=100_000, inflated_size=10**6)
+
+
+def test_a_chunk_waits_while_the_memory_of_bodies_is_used_up(site: Site, with_listeners: Run) -> None:
+    budget = site.components.services.intake.body_budget
+
+    async def converse(listeners: Listeners) -> None:
+        reader, writer = await connected(listeners)
+        with budget.reserve("someone") as first, budget.reserve("else") as second:
+            for reservation in (first, second):
+                reservation.take(budget._half)
+                reservation.arrived()
+            writer.write(chunk("room", 1000, chunk="room"))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(1), 0.4)
+        assert await answers(reader) == [{"ack": "room"}]
+        await closed(writer)
+
+    with_listeners(OPEN, converse)
+
+
+def digest(*parts: bytes) -> str:
+    return sha512(b"".join(parts)).hexdigest()
+
+
+async def ping(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, user: str, password: bytes
+) -> list[Any]:
+    """Shake hands as a client; return the PONG."""
+    ((word, options),) = await answers(reader)
+    assert (word, options["keepalive"]) == ("HELO", True)
+    salt, host = b"\xff\xfesalt", b"web-1"
+    shared = digest(salt, host, options["nonce"], key)
+    signed = digest(options["auth"], user.encode(), password)
+    writer.write(pack(["PING", "web-1", salt, shared, user, signed]))
+    (pong,) = await answers(reader)
+    if pong[1]:
+        assert pong[4] == digest(salt, pong[3].encode(), options["nonce"], key)
+    assert isinstance(pong, list)
+    return pong
+
+
+@pytest.mark.parametrize(
+    ("key", "user", "password", "reason"),
+    [
+        (b"s3cret", "alice", b"pass", ""),
+        (b"guess", "alice", b"pass", "shared_key mismatch"),
+        (b"s3cret", "alice", b"x", "username/password mismatch"),
+        (b"s3cret", "eve", b"", "username/password mismatch"),
+    ],
+)
+def test_the_handshake_admits_those_who_know_the_key_and_a_password(
+    with_listeners: Run, key: bytes, user: str, password: bytes, reason: str
+) -> None:
+    async def converse(listeners: Listeners) -> None:
+        reader, writer = await connected(listeners)
+        pong = await ping(reader, writer, key, user, password)
+        assert pong[:3] == ["PONG", not reason, reason]
+        if reason:
+            assert await rest_of(reader) == b""
+        else:
+            writer.write(chunk("secure", 2, chunk="secure"))
+            assert await answers(reader) == [{"ack": "secure"}]
+        await closed(writer)
+
+    with_listeners(SECURE, converse)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        chunk("sneak", 2, chunk="sneak"),
+        pack(["PING", "h", "s", "d", "u"]),
+        pack(["PING", 1, 2, 3, 4, 5]),
+        pack(["PING", "h", "s", "d", "u", "p"]) + chunk("sneak", 2, chunk="sneak"),
+        b"\xc6\xff\xff\xff\xff" + b"x" * 20_000,
+        pack(7),
+    ],
+)
+def test_nothing_is_taken_before_the_handshake(site: Site, with_listeners: Run, sent: bytes) -> None:
+    async def converse(listeners: Listeners) -> None:
+        reader, writer = await connected(listeners)
+        await answers(reader)
+        writer.write(sent)
+        rest = await answers(reader)
+        assert rest == [] or rest[0][:2] == ["PONG", False]
+        await closed(writer)
+
+    with_listeners(SECURE, converse)
+    assert asyncio.run(count_of(site, "sneak")) == (0, 0)
+
+
+def test_an_unknown_tag_is_not_acknowledged_until_the_operator_has_a_stream_for_it(
+    site: Site, with_listeners: Run
+) -> None:
+    async def converse(listeners: Listeners) -> None:
+        reader, writer = await connected(listeners)
+        writer.write(chunk("tag", 1, chunk="tag"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.3)
+        assert any("No stream is configured for 'app.web'" in message for message in site.notes.messages)
+        await closed(writer)
+        await listeners.stop(0.1)
+
+    with_listeners(Listen(fluent="tcp://127.0.0.1:0"), converse)

@@ -1,0 +1,267 @@
+"""Syslog over TCP, TLS and UDP: what was read is stored, whoever sends it and however the service stops."""
+
+import asyncio
+import contextlib
+import logging.handlers
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from cordwood.app.socket_listeners import bind_listeners
+from cordwood.errors import BadSetting, OutOfDisk
+from cordwood.listeners import connection_budget, syslog
+from cordwood.listeners.listeners import Listeners
+from cordwood.model.key import Terms
+from cordwood.settings.settings import Listen
+from tests.certificates import Authority
+from tests.unit.listeners.conftest import (
+    Site,
+    closed,
+    connected,
+    datagram,
+    port_of,
+    rest_of,
+    settings_of,
+    until,
+)
+
+Run = Callable[..., None]
+TCP = Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs")
+EDGE = "cloudflare.logs.prod"
+
+
+def line(text: str, app: str = "app") -> bytes:
+    return f"<13>1 2026-01-02T03:04:05Z host {app} 1 - - {text}\n".encode()
+
+
+def test_lines_and_counted_messages_are_stored_with_their_fields(site: Site, with_listeners: Run) -> None:
+    async def converse(listeners: Listeners) -> None:
+        _, lines = await connected(listeners)
+        lines.write(line("tcp-1") + line("tcp-2") + b"no syslog\n" + line("tcp-3")[:-1])
+        _, counts = await connected(listeners)
+        counts.write(b"".join(b"%d %s" % (len(one), one) for one in (line("tcp-4\nand"), line("tcp-5"))))
+        await closed(lines)
+        await closed(counts)
+        await until(lambda: stored(site, "tcp-%", 5))
+
+    with_listeners(TCP, converse)
+    rows = asyncio.run(
+        site.query("select metadata from `postgres.logs` where event_message like 'tcp-%' order by event_message")
+    )
+    (first,) = rows[0]["metadata"]
+    assert (first["appname"], first["level"], first["peer"]) == ("app", "notice", "127.0.0.1")
+    (quarantined,) = asyncio.run(site.query("select metadata from `_quarantine`"))
+    assert (quarantined["metadata"][0]["text"], quarantined["metadata"][0]["form"]) == ("no syslog", "syslog")
+
+
+async def stored(site: Site, pattern: str, count: int, stream: str = "postgres.logs") -> bool:
+    sql = (
+        f"select count(*) as n, count(distinct event_message) as d from `{stream}` where event_message like '{pattern}'"
+    )
+    (row,) = await site.query(sql)
+    assert row["n"] <= count
+    return bool(row["n"] == row["d"] == count)
+
+
+def test_the_app_leads_to_a_stream_and_any_other_one_to_the_default(site: Site, with_listeners: Run) -> None:
+    async def converse(listeners: Listeners) -> None:
+        _, sender = await connected(listeners)
+        sender.write(
+            line("mapped-1", "nginx-a") + line("mapped-2", "cron") + line("mapped-3", EDGE) + b"<13>mapped-4\n"
+        )
+        await closed(sender)
+        await until(lambda: stored(site, "mapped-%", 2, EDGE))
+        await until(lambda: stored(site, "mapped-%", 2))
+
+    with_listeners(
+        Listen(syslog="tcp://127.0.0.1:0"), converse, stream_map=f"nginx-*={EDGE}", default_stream="postgres.logs"
+    )
+
+
+def test_the_pins_of_the_listener_s_key_apply(site: Site, with_listeners: Run) -> None:
+    keys = site.components.keys
+    key = keys.create(Terms(frozenset({"ingest:source:postgres.logs"}), pins={"project": "pinned"})).secret
+
+    async def converse(listeners: Listeners) -> None:
+        _, sender = await connected(listeners)
+        sender.write(line("pinned-1"))
+        await closed(sender)
+        await until(lambda: stored(site, "pinned-%", 1))
+
+    with_listeners(Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs", syslog_key=key), converse)
+    (row,) = asyncio.run(site.query("select project from `postgres.logs` where event_message = 'pinned-1'"))
+    assert row["project"] == "pinned"
+
+
+def test_a_stop_stores_every_line_that_was_read(site: Site, with_listeners: Run) -> None:
+    """The connection stays open, and a line of it is unfinished."""
+    senders: list[socket.socket] = []
+
+    async def converse(listeners: Listeners) -> None:
+        sender = socket.create_connection(("127.0.0.1", port_of(listeners)))
+        senders.append(sender)
+        sender.sendall(b"".join(line(f"stop-{number}") for number in range(300)) + b"<13>1 - - - - - stop-unfinished")
+        await until(has_read)
+
+    before = site.counted("received")
+
+    async def has_read() -> bool:
+        return site.counted("received") == before + 300
+
+    with_listeners(TCP, converse)
+    senders[0].close()
+    assert asyncio.run(stored(site, "stop-%", 300))
+
+
+def test_while_the_disk_is_full_senders_are_not_read_and_nothing_is_lost(site: Site, with_listeners: Run) -> None:
+    intake = site.components.services.intake
+    store, refuses = intake.store, True
+
+    async def full(*arguments: object, **named: object) -> object:
+        if refuses:
+            raise OutOfDisk("The disk is full.")
+        return await store(*arguments, **named)  # type: ignore[arg-type]
+
+    async def converse(listeners: Listeners) -> None:
+        nonlocal refuses
+        sender = socket.create_connection(("127.0.0.1", port_of(listeners)))
+        sender.settimeout(0)
+        sent, block = 0, b"".join(line(f"full-{'x' * 1000}") for _ in range(100))
+        stalled = 0
+        while stalled < 20:
+            try:
+                sent += sender.send(block[sent % len(block) :])
+                stalled = 0
+            except BlockingIOError:
+                stalled += 1
+                await asyncio.sleep(0.02)
+        assert sent < 100 * 2**20
+        assert any("keeps trying" in message and "disk is full" in message for message in site.notes.messages)
+        refuses = False
+        sender.settimeout(20)
+        rest = -sent % len(block)
+        await asyncio.to_thread(sender.sendall, block[len(block) - rest :])
+        sender.close()
+        lines = (sent + rest) // len(block) * 100
+
+        async def all_stored() -> bool:
+            (row,) = await site.query("select count(*) as n from `postgres.logs` where event_message like 'full-%'")
+            return bool(row["n"] == lines)
+
+        await until(all_stored)
+
+    with mock.patch.object(intake, "store", full):
+        with_listeners(TCP, converse)
+
+
+def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
+    site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def converse(listeners: Listeners) -> None:
+        port = port_of(listeners)
+        handler = logging.handlers.SysLogHandler(("127.0.0.1", port), logging.handlers.SysLogHandler.LOG_LOCAL3)
+        handler.emit(logging.LogRecord("x", logging.ERROR, "", 0, "udp-1", None, None))
+        handler.close()
+        datagram(port, line("udp-2"), line("udp-3\nand more"))
+        await until(lambda: stored(site, "udp-%", 3))
+        monkeypatch.setattr(syslog, "MOST_DATAGRAMS", 0)
+        datagram(port, line("udp-4"))
+
+        async def dropped() -> bool:
+            return site.counted("dropped") == 1
+
+        await until(dropped)
+
+    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
+    assert any("1 datagrams were dropped" in message for message in site.notes.messages)
+
+
+def test_datagrams_that_were_received_are_stored_at_a_stop(site: Site, with_listeners: Run) -> None:
+    async def converse(listeners: Listeners) -> None:
+        datagram(port_of(listeners), *(line(f"last-{number}") for number in range(50)))
+        before = site.counted("received")
+
+        async def read() -> bool:
+            return site.counted("received") > before or listeners._opened[0]._messages.waiting > 0  # type: ignore[attr-defined]
+
+        await until(read)
+        await asyncio.sleep(0)
+
+    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
+    assert asyncio.run(stored(site, "last-%", 50))
+
+
+def test_tls_senders_are_read_and_a_silent_or_plain_one_is_closed(
+    site: Site, with_listeners: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_budget, "SWEEP_SECONDS", 0.05)
+    authority = Authority(tmp_path)
+    certificate = authority.signs()
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+
+    async def converse(listeners: Listeners) -> None:
+        plain_reader, plain = await connected(listeners)
+        plain.write(line("tls-plain") * 10)
+        with contextlib.suppress(OSError):
+            # Without a certificate, which the listener asks for. TLS 1.3 tells the client only after its handshake.
+            await spoken(listeners, trusting, line("tls-stranger"))
+        trusting.load_cert_chain(certificate)
+        for number in range(20):
+            await spoken(listeners, trusting, line(f"tls-{number}"))
+        assert await rest_of(plain_reader) == b""
+        await closed(plain)
+        await until(lambda: stored(site, "tls-%", 20))
+        silent_reader, silent = await connected(listeners)
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr(connection_budget, "UNPROVEN_SECONDS", 0.0)
+        assert await rest_of(silent_reader) == b""
+        await closed(silent)
+
+    with_listeners(
+        Listen(
+            syslog="tls://127.0.0.1:0",
+            syslog_stream="postgres.logs",
+            tls_certificate=str(certificate),
+            tls_client_ca=str(authority.file),
+        ),
+        converse,
+    )
+
+
+async def spoken(listeners: Listeners, context: ssl.SSLContext, data: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listeners), ssl=context)
+    try:
+        writer.write(data)
+        writer.write_eof() if writer.can_write_eof() else None
+        await writer.drain()
+        writer.close()
+        await reader.read()
+    finally:
+        await closed(writer)
+
+
+@pytest.mark.parametrize(
+    ("listen", "told"),
+    [
+        (Listen(syslog="tcp://127.0.0.1:0"), "needs a stream"),
+        (Listen(syslog="http://127.0.0.1:0", syslog_stream="s"), "is not an address"),
+        (Listen(syslog="tcp://127.0.0.1", syslog_stream="s"), "is not an address"),
+        (Listen(syslog="tcp://:514", syslog_stream="s"), "is not an address"),
+        (Listen(syslog="tcp://127.0.0.1:x", syslog_stream="s"), "is not an address"),
+        (Listen(syslog="tcp://[::1:514", syslog_stream="s"), "is not an address"),
+        (Listen(syslog="tcp://203.0.113.1:0", syslog_stream="s"), "cannot listen on tcp://203.0.113.1:0"),
+        (Listen(syslog="tls://127.0.0.1:0", syslog_stream="s"), "tls_certificate is needed"),
+        (Listen(syslog="tls://127.0.0.1:0", syslog_stream="s", tls_certificate="/nowhere.pem"), "cannot be used"),
+        (Listen(fluent="udp://127.0.0.1:0"), "is not an address"),
+        (Listen(fluent="tcp://127.0.0.1:0", fluent_users="a = b"), "needs listen.fluent_shared_key"),
+        (Listen(fluent="tcp://127.0.0.1:0", fluent_shared_key="k", fluent_users="a"), "name = password"),
+    ],
+)
+def test_settings_that_cannot_be_obeyed_are_refused(listen: Listen, told: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        bind_listeners(settings_of(listen))
+    assert told in caught.value.told()
