@@ -143,6 +143,11 @@ class Intake:
         """The reason why the last write failed; None if it succeeded."""
         return self._group_commit.fault
 
+    @property
+    def item_bytes(self) -> int:
+        """The bytes of an item beyond which it is quarantined undecoded."""
+        return 2 * self._limits.event_bytes
+
     def admit(self, stream: Stream) -> None:
         """Check the stream's rate before the body is read; raise StreamRateExceeded beyond it."""
         self._stream_rates.admit(stream)

@@ -17,13 +17,14 @@ import msgspec
 
 from cordwood.access import require_ingest
 from cordwood.errors import Fault
-from cordwood.ingest.accept import Accepted, Form, Part
+from cordwood.ingest.accept import Form, Part
 from cordwood.ingest.parsed_body import Labels, ParsedBody
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Broke, Ingested, Noted
 from cordwood.observe.observer import Observer
 from cordwood.web.catalog_lookup import stream_of_events
+from cordwood.web.ingest import ingested
 from cordwood.web.lifecycle import Services
 
 # The events of single lines are collected for this long, and fewer than this many of them.
@@ -97,14 +98,14 @@ class EventStore:
         seconds = _LEAST_SECONDS
         while True:
             try:
-                self._note(stream_name, await self._attempt(stream_name, parsed, body_bytes))
+                self._observer.note(await self._attempt(stream_name, parsed, body_bytes))
             except Fault as fault:
                 await self._later(fault, seconds)
                 seconds = min(2 * seconds, _MOST_SECONDS)
             else:
                 return
 
-    async def _attempt(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> Accepted:
+    async def _attempt(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> Ingested:
         services = self._services
         caller = self._caller()
         stream = await stream_of_events(services, caller, stream_name)
@@ -116,7 +117,7 @@ class EventStore:
         (accepted,) = await services.intake.store(
             [Part(stream, attempt)], body_bytes, self._destination.form, caller.pins or None
         )
-        return accepted
+        return ingested(stream, accepted)
 
     def _caller(self) -> Caller:
         key = self._destination.key
@@ -130,19 +131,6 @@ class EventStore:
             message = f"The listener {self._name} cannot store events and keeps trying: {fault.told()}"
             self._observer.note(Noted(message=message, level="warning"))
         await asyncio.sleep(min(max(seconds, fault.retry_after or 0.0), _MOST_SECONDS))
-
-    def _note(self, stream: str, accepted: Accepted) -> None:
-        self._observer.note(
-            Ingested(
-                stream=stream,
-                accepted=accepted.accepted,
-                duplicates=accepted.duplicates,
-                quarantined=accepted.quarantined,
-                late=accepted.late,
-                future=accepted.future,
-                transformed=[(*step, count) for step, count in accepted.transformed.items()],
-            )
-        )
 
     def note_bug(self, problem: BaseException) -> None:
         """Log an internal error."""

@@ -57,7 +57,7 @@ async def _as_sent(request: Request, most_bytes: int, reservation: Reservation |
     pieces: list[bytes] = []
     received = 0
     while True:
-        message = await _next_message(request, reservation)
+        message = await next_message(request, reservation)
         if message["type"] == "http.disconnect":
             raise CallerLeftError
         pieces.append(message.get("body", b""))
@@ -70,10 +70,10 @@ async def _as_sent(request: Request, most_bytes: int, reservation: Reservation |
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         seconds = asyncio.get_running_loop().time() - began
         if seconds > MOST_SECONDS or received < (seconds - GRACE_SECONDS) * LEAST_BYTES_PER_SECOND:
-            raise _too_slow()
+            raise too_slow()
 
 
-async def _next_message(request: Request, reservation: Reservation | None) -> Message:
+async def next_message(request: Request, reservation: Reservation | None) -> Message:
     """Receive the next chunk; raise TooSlow on a stall, Backlog if the reservation is revoked meanwhile."""
     loop = asyncio.get_running_loop()
     try:
@@ -84,7 +84,7 @@ async def _next_message(request: Request, reservation: Reservation | None) -> Me
     except TimeoutError:
         if reservation is not None and reservation.is_revoked:
             raise reservation.refusal() from None
-        raise _too_slow() from None
+        raise too_slow() from None
 
 
 def _expire(limit: asyncio.Timeout) -> None:
@@ -98,7 +98,7 @@ def _too_large(most_bytes: int) -> TooLarge:
     return TooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
 
 
-def _too_slow() -> TooSlow:
+def too_slow() -> TooSlow:
     return TooSlow(
         "The body did not arrive in time.",
         hint=f"It may pause for {STALL_SECONDS:.0f} s and take {MOST_SECONDS:.0f} s in all.",

@@ -31,7 +31,7 @@ _NANOSECONDS: Final = 10**9
 # Below this many seconds, a number of nanoseconds could be taken for another unit.
 _LEAST_SECONDS: Final = 10**8
 _SHOWN: Final = 256 * 1024
-_MOST_TAG: Final = 1024
+_MOST_TAG: Final = 256
 _LONGEST_MESSAGE: Final = 4
 _LONGEST_CHUNK: Final = 256
 _MOST_OPTION_BYTES: Final = 64 * 1024
@@ -377,7 +377,7 @@ def _add(entry: bytes, index: int, message: ForwardMessage, parsed: ParsedBody) 
         PostedEvent(
             id=_id(message.chunk, index, entry),
             timestamp=_timestamp(time),
-            event_message=event_message,
+            event_message=written.decode() if event_message is None else event_message,
             project=project if isinstance(project, str) else None,
             metadata=msgspec.Raw(written),
         ),

@@ -70,7 +70,9 @@ class JournalEntry(msgspec.Struct):
         if level is not None:
             fields["level"] = level
         moment = int(timestamp) if timestamp is not None and _DIGITS.fullmatch(timestamp) else None
-        parsed.add(PostedEvent(cursor, moment, message, metadata=msgspec.Raw(_encode(fields))), index)
+        metadata = _encode(fields)
+        message = metadata.decode() if message is None else message
+        parsed.add(PostedEvent(cursor, moment, message, metadata=msgspec.Raw(metadata)), index)
 
 
 _DIGITS: Final = re.compile(r"\d{1,18}", re.ASCII)

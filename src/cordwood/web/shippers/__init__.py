@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from cordwood.errors import Fault
 from cordwood.web.asgi import Request, Response
 from cordwood.web.route import READ, WRITE, Route
-from cordwood.web.shippers import datadog, elastic, splunk
+from cordwood.web.shippers import datadog, elastic, journald, splunk
 from cordwood.web.shippers.elastic_cluster import ROOTS
 
 _CHECK = ("GET", "HEAD", "PUT", "OPTIONS")
@@ -26,11 +26,13 @@ EXACT: Mapping[bytes, Route] = {
     b"/services/collector/health/1.0": Route("splunk", READ, splunk.show_health),
     b"/elastic": Route("elastic", READ, elastic.show_cluster),
     b"/_bulk": Route("elastic", elastic.BULK, elastic.receive_bulk),
+    b"/upload": Route("journald", WRITE, journald.receive_upload),
 }
 # Paths with one parameter.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/elastic/(.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK, elastic.receive_bulk)),
+    (re.compile(rb"/journald/([^/]+)/upload"), Route("journald", WRITE, journald.receive_upload)),
     (re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(ROOTS).encode()), Route("elastic", _CHECK, elastic.answer_check)),
 )
 
@@ -38,5 +40,6 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
 FAILED: Mapping[str, Callable[[Fault, Request], Response]] = {
     "datadog": datadog.failed,
     "elastic": elastic.failed,
+    "journald": journald.failed,
     "splunk": splunk.failed,
 }

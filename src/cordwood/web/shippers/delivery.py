@@ -81,7 +81,7 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivered[T
     """
     caller, query = admitted(context, protocol.places)
     request, intake = context.request, context.services().intake
-    named = await _named_stream(context, caller, query)
+    named = await named_stream(context, caller, query)
     with intake.body_budget.reserve(caller.key_id) as reservation:
         size, body = await _decoded(context, protocol, reservation)
         if not protocol.is_itemized:
@@ -97,7 +97,7 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivered[T
     return delivered
 
 
-async def _named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
+async def named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
     """Return the stream that the request names; raise Forbidden or a rate limit before the body is read."""
     request, services = context.request, context.services()
     in_headers = (request.header(name) for name in _NAMED_IN_HEADER)
@@ -137,14 +137,14 @@ async def _parts(
     parts, refused = [], []
     for labels, parsed in body.parts.items():
         try:
-            parts.append(Part(named or await _stream_of(context, caller, labels), parsed))
+            parts.append(Part(named or await stream_of_labels(context, caller, labels), parsed))
         except (UnknownStream, Forbidden, LimitFault) as fault:
             refused.append(Refused(_positions(parsed), fault))
     body.parts.clear()
     return parts, refused
 
 
-async def _stream_of(context: HandlerContext, caller: Caller, labels: Labels) -> Stream:
+async def stream_of_labels(context: HandlerContext, caller: Caller, labels: Labels) -> Stream:
     services, mapping = context.services(), context.edge.options.stream_mapping
     try:
         name = mapping.stream_name(labels, lambda label: services.catalog.stream(label) is not None)

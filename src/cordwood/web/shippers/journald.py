@@ -1,0 +1,180 @@
+"""`POST /upload` of systemd-journal-upload: entries of the journal, stored while the body arrives.
+
+A body may be of any length, so it is not held: after each piece, the complete entries are stored. The sender notes how
+far it came when the body is answered. If it is interrupted, it sends entries again, which have the same cursors.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+
+from cordwood.errors import Draining, Fault, UnsupportedMedia
+from cordwood.ingest.accept import Accepted, Form, Part
+from cordwood.ingest.body_budget import Reservation
+from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
+from cordwood.ingest.parsed_body import LabelledBody
+from cordwood.model.key import Caller
+from cordwood.model.stream import Stream
+from cordwood.web.asgi import Request, Response
+from cordwood.web.catalog_lookup import stream_of_events
+from cordwood.web.credentials import KeyPlaces, key_of_basic
+from cordwood.web.ingest import ingested
+from cordwood.web.lifecycle import Phase
+from cordwood.web.problems import status_of, when_to_retry
+from cordwood.web.receiving import (
+    GRACE_SECONDS,
+    LEAST_BYTES_PER_SECOND,
+    CallerLeftError,
+    next_message,
+    too_slow,
+)
+from cordwood.web.responses import NO_STORE
+from cordwood.web.route import HandlerContext
+from cordwood.web.shippers.delivery import RETRYABLE, admitted, named_stream, stream_of_labels
+
+# libcurl sends the password of the address as Basic credentials.
+_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
+_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+_DECODED_AT_ONCE_BYTES: Final = 16 * 1024
+# What an upload may hold of an unfinished entry without a reservation.
+_FREE_BYTES: Final = 16 * 1024
+# How long the events of a piece are tried to store; the sender is not read meanwhile.
+PATIENCE_SECONDS: Final = 60.0
+_MOST_PAUSE_SECONDS: Final = 2.0
+_LEAST_PAUSE_SECONDS: Final = 0.2
+
+
+async def receive_upload(context: HandlerContext) -> Response:
+    """Store an upload; the path may name the stream."""
+    caller, query = admitted(context, _PLACES)
+    request, services = context.request, context.services()
+    if request.media_type() != MEDIA or request.joined(b"content-encoding"):
+        raise UnsupportedMedia(f"An upload is {MEDIA}, without a content coding.")
+    named = await named_stream(context, caller, query)
+    if context.address:
+        named = await stream_of_events(services, caller, context.address)
+    # Also bounds the number of uploads of a key.
+    with services.intake.body_budget.reserve(caller.key_id), ExitStack() as held:
+        await _Upload(context, caller, named, held).run()
+    return Response(202, [_TEXT, NO_STORE], b"OK.\n")
+
+
+def failed(fault: Fault, _: Request) -> Response:
+    """Return the error as text, which the sender logs. It ends with any error, and is started again by systemd."""
+    status = status_of(fault)
+    return Response(status, [_TEXT, NO_STORE, *when_to_retry(fault, status)], f"{fault.told()}\n".encode())
+
+
+class _Upload:
+    """One upload. `held` releases the memory of its unfinished entry at the end."""
+
+    def __init__(self, context: HandlerContext, caller: Caller, named: Stream | None, held: ExitStack) -> None:
+        self._context = context
+        self._caller = caller
+        self._named = named
+        self._held = held
+        self._intake = context.services().intake
+        self._decoder = JournalDecoder(self._intake.item_bytes)
+        self._partial: Reservation | None = None
+        self._entries = 0
+        self._received_bytes = 0
+        self._waited_seconds = 0.0
+
+    async def run(self) -> None:
+        has_more = True
+        while has_more:
+            data, has_more = await self._piece()
+            entries = await self._decoded(data)
+            if not has_more:
+                entries += self._decoder.finish()
+            if entries:
+                await self._store_patiently(entries, len(data))
+            self._hold(self._decoder.held_bytes)
+            if has_more and self._context.edge.lifecycle.phase is Phase.DRAINING:
+                raise Draining("The service is stopping.", retry_after=5)
+
+    async def _piece(self) -> tuple[bytes, bool]:
+        """Receive a piece; raise TooSlow if the sender pauses, or sends too slowly over all."""
+        began = time.monotonic()
+        message = await next_message(self._context.request, self._partial)
+        self._waited_seconds += time.monotonic() - began
+        if message["type"] == "http.disconnect":
+            # The entry that was cut off is sent again, so it is not stored in part.
+            raise CallerLeftError
+        data: bytes = message.get("body", b"")
+        self._received_bytes += len(data)
+        if self._received_bytes < (self._waited_seconds - GRACE_SECONDS) * LEAST_BYTES_PER_SECOND:
+            raise too_slow()
+        return data, bool(message.get("more_body", False))
+
+    async def _decoded(self, data: bytes) -> list[JournalEntry]:
+        if len(data) <= _DECODED_AT_ONCE_BYTES:
+            return self._decoder.feed(data)
+        return await asyncio.to_thread(self._decoder.feed, data)
+
+    async def _store_patiently(self, entries: Sequence[JournalEntry], body_bytes: int) -> None:
+        """Store entries, and try again for a while what may succeed later: an upload that fails begins anew."""
+        gives_up_at = time.monotonic() + PATIENCE_SECONDS
+        body = self._labelled(entries)
+        while body.parts:
+            try:
+                await self._store(body, body_bytes)
+            except Fault as fault:
+                is_draining = self._context.edge.lifecycle.phase is Phase.DRAINING
+                if status_of(fault) not in RETRYABLE or is_draining or time.monotonic() > gives_up_at:
+                    raise
+                await asyncio.sleep(min(max(_LEAST_PAUSE_SECONDS, fault.retry_after or 0.0), _MOST_PAUSE_SECONDS))
+            else:
+                return
+
+    async def _store(self, body: LabelledBody, body_bytes: int) -> None:
+        with self._intake.body_budget.reserve(self._caller.key_id) as reservation:
+            reservation.take(body_bytes)
+            reservation.arrived()
+            parts = [
+                # Storing empties the part, and another attempt may be needed.
+                Part(
+                    await self._stream(labels),
+                    msgspec.structs.replace(parsed, refused=list(parsed.refused), beyond=Counter()),
+                )
+                for labels, parsed in body.parts.items()
+            ]
+            outcomes = await self._intake.store(parts, body_bytes, Form.JOURNALD, self._caller.pins or None)
+        self._note(parts, outcomes)
+
+    async def _stream(self, labels: tuple[str, ...]) -> Stream:
+        if self._named is None:
+            return await stream_of_labels(self._context, self._caller, labels)
+        self._intake.admit(self._named)
+        return self._named
+
+    def _labelled(self, entries: Sequence[JournalEntry]) -> LabelledBody:
+        body = LabelledBody(item_bytes=self._intake.item_bytes)
+        for entry in entries:
+            labels = (entry.label,) if entry.label and self._named is None else ()
+            entry.add_to(body.part(*labels), self._entries)
+            self._entries += 1
+        return body
+
+    def _hold(self, held_bytes: int) -> None:
+        """Reserve memory for the unfinished entry; raise Backlog if there is none."""
+        if held_bytes <= _FREE_BYTES:
+            self._held.close()
+            self._partial = None
+            return
+        if self._partial is None:
+            self._partial = self._held.enter_context(self._intake.body_budget.reserve(self._caller.key_id))
+        if held_bytes > self._partial.held:
+            self._partial.take(held_bytes - self._partial.held)
+
+    def _note(self, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
+        request, observer = self._context.request, self._context.edge.observer
+        if self._named is not None:
+            request.facts["stream"] = self._named.name
+        for part, accepted in zip(parts, outcomes, strict=True):
+            observer.note(ingested(part.stream, accepted))

@@ -1,0 +1,181 @@
+"""Uploads of the journal: stored while they arrive, whatever their length, and answered at their end."""
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from cordwood.app.in_process import _exchange, _scope
+from cordwood.errors import OutOfDisk
+from cordwood.ingest.accept import Intake
+from cordwood.ingest.formats.journald import MEDIA
+from cordwood.web import receiving
+from cordwood.web.asgi import Message
+from cordwood.web.shippers import journald
+from tests.unit.web.shippers.conftest import Site
+
+
+def entry(name: str, *, app: str = "app") -> bytes:
+    return f"__CURSOR=c-{name}\n__REALTIME_TIMESTAMP=1760000000000000\nMESSAGE={name}\nSYSLOG_IDENTIFIER={app}\n\n".encode()
+
+
+def upload(site: Site, body: bytes, path: str = "/upload", *, media: str = MEDIA, **headers: str) -> tuple[int, bytes]:
+    answered = site.send("POST", path, body, content_type=media, **headers)
+    return answered.status, answered.body
+
+
+class Sender:
+    """Sends a body in pieces, each when the test says so, and takes the answer."""
+
+    def __init__(self, site: Site, *, path: str = "/upload") -> None:
+        headers = {"content-type": MEDIA, "x-api-key": site.inside.key}
+        self.pieces: asyncio.Queue[Message] = asyncio.Queue()
+        self.sent: list[Message] = []
+        self._app, self._scope = site.inside.app, _scope("POST", path, headers)
+
+    def send(self, data: bytes, *, more: bool = True) -> None:
+        self.pieces.put_nowait({"type": "http.request", "body": data, "more_body": more})
+
+    async def run(self) -> int:
+        async def answer(message: Message) -> None:
+            self.sent.append(message)
+
+        await self._app(self._scope, self.pieces.get, answer)
+        return int(self.sent[0]["status"]) if self.sent else 0
+
+
+def run(site: Site, work: Callable[[], Any]) -> None:
+    site.inside.runner.run(asyncio.wait_for(work(), 30))
+
+
+def test_an_upload_is_stored_by_label_and_answered_as_journal_remote_does(site: Site) -> None:
+    assert upload(site, entry("u-1") + entry("u-2", app="nginx-a") + entry("u-1")) == (202, b"OK.\n")
+    assert (sorted(site.messages("app", "u-")), site.messages("edge", "u-")) == (["u-1"], ["u-2"])
+    assert upload(site, entry("u-2") + entry("u-3"), "/journald/edge/upload")[0] == 202
+    assert sorted(site.messages("edge", "u-")) == ["u-2", "u-3"]
+
+
+def test_entries_are_stored_before_the_upload_ends_and_a_cut_one_is_not(site: Site) -> None:
+    async def converse() -> None:
+        sender = Sender(site)
+        running = asyncio.ensure_future(sender.run())
+        sender.send(entry("early-1") + entry("early-2")[:40])
+        await stored("early-1", site)
+        sender.pieces.put_nowait({"type": "http.disconnect"})
+        await running
+        assert sender.sent == []
+        again = Sender(site)
+        again.send(entry("early-1") + entry("early-2"), more=False)
+        assert await again.run() == 202
+
+    run(site, converse)
+    assert sorted(site.messages("app", "early-")) == ["early-1", "early-2"]
+
+
+async def stored(message: str, site: Site) -> None:
+    """Wait until the events of the stream `app` have the message."""
+    found = b""
+    while message.encode() not in found:
+        scope = _scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
+        _, _, found = await _exchange(site.inside.app, scope, b"", None)
+
+
+@pytest.mark.parametrize("secret", ["user:{key}", "{key}:"])
+def test_the_key_may_be_the_password_of_the_address(site: Site, secret: str) -> None:
+    credentials = base64.b64encode(secret.format(key=site.inside.key).encode()).decode()
+    answered = site.send(
+        "POST", "/upload", entry("basic"), key="", content_type=MEDIA, authorization=f"Basic {credentials}"
+    )
+    assert answered.status == 202
+
+
+def test_a_broken_entry_is_quarantined_and_the_others_are_stored(site: Site) -> None:
+    assert upload(site, entry("q-1") + b"no field\n\n" + entry("q-2"), "/journald/app/upload")[0] == 202
+    assert sorted(site.messages("app", "q-")) == ["q-1", "q-2"]
+    assert site.quarantined()[0]["reason"].startswith("A line is neither")
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "status"),
+    [
+        ("/upload", {"media": "text/plain"}, 415),
+        ("/upload", {"content_encoding": "gzip"}, 415),
+        ("/journald/nothing/upload", {}, 404),
+        ("/upload", {"key": "wrong"}, 401),
+        ("/upload?source_name=nothing", {}, 404),
+    ],
+)
+def test_refusals_are_texts(site: Site, path: str, options: dict[str, str], status: int) -> None:
+    answered, body = upload(site, entry("r"), path, **options)
+    assert answered == status
+    assert body.endswith(b"\n")
+    assert not body.startswith(b"{")
+
+
+def test_a_label_without_a_stream_is_refused_by_its_name(site: Site) -> None:
+    status, body = upload(site, entry("x", app="unheard-of"))
+    assert (status, b"'unheard-of'" in body) == (404, True)
+
+
+def test_a_full_disk_is_waited_for_and_nothing_is_stored_twice(site: Site) -> None:
+    attempts: list[Sequence[int]] = []
+    store = Intake.store
+
+    async def full(self: Intake, parts: Any, *arguments: Any, **named: Any) -> Any:
+        attempts.append([len(part.parsed.events) for part in parts])
+        if len(attempts) < 3:
+            raise OutOfDisk("The disk is full.")
+        return await store(self, parts, *arguments, **named)
+
+    with mock.patch.object(Intake, "store", full), mock.patch.object(journald, "_LEAST_PAUSE_SECONDS", 0.01):
+        assert upload(site, entry("full-1") + entry("full-2"))[0] == 202
+        assert attempts == [[2]] * 3
+        attempts.clear()
+        with mock.patch.object(journald, "PATIENCE_SECONDS", 0.0):
+            assert upload(site, entry("full-3"))[0] == 507
+    assert sorted(site.messages("app", "full-")) == ["full-1", "full-2"]
+
+
+def test_a_rate_is_told_after_some_patience(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journald, "PATIENCE_SECONDS", 0.0)
+    assert upload(site, entry("slow-1") + entry("slow-2"), "/journald/slow/upload")[0] == 202
+    assert upload(site, entry("slow-3"), "/journald/slow/upload")[0] == 429
+
+
+def test_a_sender_that_pauses_or_drips_is_told_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pause() -> None:
+        sender = Sender(site)
+        sender.send(entry("pause-1"))
+        monkeypatch.setattr(receiving, "STALL_SECONDS", 0.05)
+        assert await sender.run() == 408
+
+    run(site, pause)
+    monkeypatch.undo()
+    monkeypatch.setattr(journald, "GRACE_SECONDS", -1.0)
+
+    async def drip() -> None:
+        sender = Sender(site)
+        sender.send(b"MESS")
+        assert await sender.run() == 408
+
+    run(site, drip)
+    assert sorted(site.messages("app", "pause-")) == ["pause-1"]
+
+
+def test_large_uploads_hold_one_entry_at_a_time(site: Site) -> None:
+    """An entry that never ends is refused; what was sent before it is stored."""
+
+    async def converse() -> None:
+        sender = Sender(site, path="/journald/app/upload")
+        sender.send(entry("large-1") + b"MESSAGE=")
+        for _ in range(50):
+            sender.send(b"x" * 100_000)
+        sender.send(b"\n\n" + entry("large-2"), more=False)
+        assert await sender.run() == 202
+
+    run(site, converse)
+    assert sorted(site.messages("app", "large-")) == ["large-1", "large-2"]
+    assert "larger than" in site.quarantined()[0]["reason"]
