@@ -41,9 +41,15 @@ def _alone() -> Iterator[None]:
 
 
 def _find(command: str) -> str | None:
-    """PostgreSQL's own commands are on nobody's path: its newest version's folder is looked in too."""
+    """Look also where the commands of PostgreSQL's newest version and of systemd are."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
-    places = [os.environ.get("PATH", os.defpath), *map(str, reversed(versions)), "/usr/sbin", "/sbin"]
+    places = [
+        os.environ.get("PATH", os.defpath),
+        *map(str, reversed(versions)),
+        "/usr/sbin",
+        "/sbin",
+        "/usr/lib/systemd",
+    ]
     return shutil.which(command, path=os.pathsep.join(places))
 
 
