@@ -1,0 +1,96 @@
+"""Decompress the block format of Snappy, within limits of size and time.
+
+The format: https://github.com/google/snappy/blob/main/format_description.txt
+"""
+
+from typing import Final
+
+from cordwood.errors import BadBody, TooLarge
+from cordwood.web.inflate import Take, uncounted
+
+# An element is a literal or a copy. A body of two million short ones takes about a second; compressed text of 16 MiB
+# has fewer.
+MOST_ELEMENTS: Final = 2_000_000
+# The announced length is a varint of 32 bits.
+_LENGTH_BYTES: Final = 5
+# The two low bits of a tag are the kind of an element: 0 is a literal, 1 to 3 are copies with an offset of 11, 16 and
+# 32 bits. This is the length of an element by its tag; that of a literal of more than 60 bytes is in the bytes after it.
+_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
+
+
+def decompress(block: bytes, max_bytes: int, take: Take = uncounted) -> bytes:
+    """Return the content of a block; `take` is called with its announced length before anything is allocated."""
+    length, at = _announced(block)
+    if length > max_bytes:
+        raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
+    take(length)
+    try:
+        content = _content(block, at, length)
+    except IndexError:
+        raise _broken() from None
+    if len(content) != length:
+        raise _broken()
+    return bytes(content)
+
+
+def _announced(block: bytes) -> tuple[int, int]:
+    """Return the announced length of the content, and where the elements begin."""
+    length = 0
+    for place, byte in enumerate(block[:_LENGTH_BYTES]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return length, place + 1
+    raise _broken()
+
+
+def _content(block: bytes, at: int, length: int) -> bytearray:
+    """Return the content of the elements from `at`, at most a few bytes more than `length`."""
+    content = bytearray()
+    end, left = len(block), MOST_ELEMENTS
+    while at < end:
+        tag = block[at]
+        size, kind = _SIZES[tag], tag & 3
+        if kind == 0:
+            begin, size = (at + 1, size) if size <= 60 else _long_literal(block, at, size)
+            at = begin + size
+            content += block[begin:at]
+        else:
+            if kind == 2:
+                offset = block[at + 1] | block[at + 2] << 8
+                at += 3
+            elif kind == 1:
+                offset = (tag & 0xE0) << 3 | block[at + 1]
+                at += 2
+            else:
+                offset = int.from_bytes(block[at + 1 : at + 5], "little")
+                at += 5
+            begin = len(content) - offset
+            content += (
+                content[begin : begin + size] if begin >= 0 and size <= offset else _repeated(content, begin, size)
+            )
+        left -= 1
+        if len(content) > length or at > end or left < 0:
+            raise _broken() if left >= 0 else _too_many()
+    return content
+
+
+def _repeated(content: bytearray, begin: int, size: int) -> bytearray:
+    """Return the bytes of a copy that overlaps itself: it repeats what is there."""
+    offset = len(content) - begin
+    if begin < 0 or offset == 0:
+        raise _broken()
+    return (content[begin:] * (size // offset + 1))[:size]
+
+
+def _long_literal(block: bytes, at: int, size: int) -> tuple[int, int]:
+    """Return where the bytes of a literal begin, and how many there are."""
+    begin = at + 1 + size - 60
+    return begin, int.from_bytes(block[at + 1 : begin], "little") + 1
+
+
+def _broken() -> BadBody:
+    return BadBody("The body is not snappy, or it is broken.", hint="Send the block format, without frames.")
+
+
+def _too_many() -> TooLarge:
+    return TooLarge(f"The body has more than {MOST_ELEMENTS} compressed elements.", hint="Send less at once.")

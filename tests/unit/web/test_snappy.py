@@ -1,0 +1,86 @@
+"""Snappy blocks, made by another implementation and by hand."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from cordwood.errors import BadBody, TooLarge
+from cordwood.web.snappy import MOST_ELEMENTS, decompress
+
+MOST = 2**20
+
+
+def compressed(data: bytes) -> bytes:
+    return bytes(pa.compress(data, codec="snappy", asbytes=True))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"a",
+        b"ab" * 5000,
+        b"\0" * 70_000,
+        b"".join(b'{"level": "info", "path": "/items/%d"}\n' % (number * 7919) for number in range(5000)),
+        random.Random(1).randbytes(100_000),
+    ],
+    ids=["empty", "a byte", "a pattern", "zeros", "lines", "noise"],
+)
+def test_what_another_implementation_compressed_is_restored(data: bytes) -> None:
+    assert decompress(compressed(data), MOST) == data
+
+
+def test_each_kind_of_element_is_read() -> None:
+    literal, long_literal = b"\x0cabcd", b"\xf0\x02xyz"
+    near, middle, far = b"\x01\x04", b"\x0e\x08\x00", b"\x0f\x0c\x00\x00\x00"
+    repeated = b"\x0d\x01"
+    block = bytes([4 + 3 + 4 + 4 + 4 + 7]) + literal + long_literal + near + middle + far + repeated
+    assert decompress(block, MOST) == b"abcdxyzdxyzdxyzdxyzzzzzzzz"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"\x80",
+        b"\xff\xff\xff\xff\xff\x01",
+        b"\x05\x0cabc",
+        b"\x04\x0cabcde",
+        b"\x09\x0cabcd",
+        b"\x08\x0cabcd\x01\x05",
+        b"\x08\x0cabcd\x01\x00",
+        b"\x08\x0cabcd\x01",
+        b"\x08\x0cabcd\x0e\x04",
+        b"\x08\x0cabcd\x0f\x04\x00\x00",
+        b"\x03\x0cabcd",
+        b"\x08\xf0",
+        b"\x08\xfc\xff\xff\xff\xffabcd",
+        b"\xff\x06\x00\x00sNaPpY",
+    ],
+)
+def test_a_broken_block_is_refused(block: bytes) -> None:
+    with pytest.raises(BadBody):
+        decompress(block, MOST)
+
+
+def test_the_announced_length_is_checked_and_reserved_before_anything_is_decompressed() -> None:
+    reserved: list[int] = []
+    assert decompress(compressed(b"x" * 500), 500, reserved.append) == b"x" * 500
+    assert reserved == [500]
+    with pytest.raises(TooLarge, match="more than 1 MiB"):
+        decompress(b"\xff\xff\xff\xff\x0f", MOST, reserved.append)
+    assert reserved == [500]
+
+
+def test_a_block_that_grows_beyond_its_announced_length_stops_there() -> None:
+    bomb = b"\x05\x00a" + b"\xfe\x01\x00" * 1000
+    with pytest.raises(BadBody):
+        decompress(bomb, MOST)
+
+
+def test_a_block_of_very_many_short_elements_is_refused() -> None:
+    many = MOST_ELEMENTS + 1
+    length = bytes([many & 0x7F | 0x80, many >> 7 & 0x7F | 0x80, many >> 14 & 0x7F | 0x80, many >> 21])
+    with pytest.raises(TooLarge, match="compressed elements"):
+        decompress(length + b"\x00a" * many, 2**26)
