@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.errors import BadBody
 from cordwood.ingest.formats import otlp_protobuf
-from cordwood.ingest.formats.protobuf import BadProtobuf
+from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded
 from cordwood.ingest.items import check_values, decoded_values, mended, too_many
 from cordwood.ingest.parsed_body import Body, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import json_problem
@@ -32,7 +32,7 @@ class Signal(msgspec.Struct, frozen=True):
     scopes: str
     records: str
     what: str
-    fields: otlp_protobuf.Fields
+    fields: Fields
     # Takes a record, its resource's attributes, and the metadata that all records of its scope share.
     events: Callable[[Json, Json, Json], Iterable[PostedEvent]]
 
@@ -52,7 +52,7 @@ def read_json(signal: Signal, body: Body) -> ParsedBody:
 def read_protobuf(signal: Signal, body: Body) -> ParsedBody:
     """Decode protobuf to the structure of OTLP's JSON encoding, and continue as for JSON."""
     try:
-        request = otlp_protobuf.request(body.data, signal.fields, body.most_items * _FIELDS_OF_A_RECORD)
+        request = decoded(body.data, signal.fields, body.most_items * _FIELDS_OF_A_RECORD)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is no {signal.request}: {problem}.") from problem
     return _read(signal, request, body)

@@ -1,43 +1,25 @@
 """Decode OTLP's protobuf messages to the structure of their JSON encoding."""
 
 import base64
-import itertools
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from typing import Final
 
 from cordwood.ingest.formats.protobuf import (
-    BadProtobuf,
+    Fields,
+    Read,
     Value,
     double,
-    fields,
     fixed,
+    message_of,
     octets,
+    packed,
+    packed_varints,
     signed,
     text,
-    varints,
     written_field,
     written_number,
     zigzag,
 )
 
-Message = dict[str, object]
-Read = Callable[[Value], object]
-
-# By field number: the name in JSON, the decoder, and whether the field is repeated.
-Fields = dict[int, tuple[str, Read, bool]]
-
-# The remaining number of fields that may be decoded for the current request.
-_fields_left: ContextVar[Iterator[None]] = ContextVar("fields_left")
-_NONE_LEFT: Final = object()
-
 _BAD_REQUEST = b"type.googleapis.com/google.rpc.BadRequest"
-
-
-def request(data: bytes, known: Fields, most_fields: int) -> Message:
-    """Decode an export request; raise BadProtobuf if all its messages together have more than `most_fields` fields."""
-    _fields_left.set(itertools.repeat(None, most_fields))
-    return _message(data, known)
 
 
 def response(rejected: int, error: str) -> bytes:
@@ -56,58 +38,6 @@ def status(code: int, message: str, violation: str = "") -> bytes:
     return told + written_field(3, written_field(1, _BAD_REQUEST) + written_field(2, bad_request))
 
 
-def _message(data: bytes, known: Fields) -> Message:
-    message: Message = {}
-    left = _fields_left.get()
-    for number, value in fields(data):
-        if next(left, _NONE_LEFT) is _NONE_LEFT:
-            raise BadProtobuf("it has too many fields")
-        if number not in known:
-            continue
-        name, read, is_repeated = known[number]
-        if is_repeated:
-            found = message.setdefault(name, [])
-            if isinstance(found, list):
-                one = read(value)
-                # A packed field holds many numbers.
-                found.extend(one) if isinstance(one, list) else found.append(one)
-        else:
-            message[name] = read(value)
-    return message
-
-
-def _packed(size: int, read: Read) -> Read:
-    """Return a decoder of fixed-size numbers, single or packed."""
-
-    def numbers(value: Value) -> object:
-        if isinstance(value, int) or len(value) == size:
-            return read(value)
-        if len(value) % size:
-            raise BadProtobuf("packed numbers are truncated")
-        _count(len(value) // size)
-        return [read(value[at : at + size]) for at in range(0, len(value), size)]
-
-    return numbers
-
-
-def _packed_varints(value: Value) -> object:
-    if isinstance(value, int):
-        return value
-    _count(len(value))
-    return list(varints(value))
-
-
-def _count(numbers: int) -> None:
-    """Count packed numbers as fields, because each takes as much memory once it is decoded."""
-    left = _fields_left.get()
-    if any(next(left, _NONE_LEFT) is _NONE_LEFT for _ in range(numbers)):
-        raise BadProtobuf("it has too many fields")
-
-
-def _of(known: Fields) -> Read:
-    return lambda value: _message(octets(value), known)
-
-
 def _hex(value: Value) -> str:
     return octets(value).hex()
 
@@ -117,26 +47,26 @@ def _base64(value: Value) -> str:
 
 
 _ANY_VALUE: Fields = {}
-_KEY_VALUE: Fields = {1: ("key", text, False), 2: ("value", _of(_ANY_VALUE), False)}
-_LIST: Fields = {1: ("values", _of(_ANY_VALUE), True)}
-_PAIRS: Fields = {1: ("values", _of(_KEY_VALUE), True)}
+_KEY_VALUE: Fields = {1: ("key", text, False), 2: ("value", message_of(_ANY_VALUE), False)}
+_LIST: Fields = {1: ("values", message_of(_ANY_VALUE), True)}
+_PAIRS: Fields = {1: ("values", message_of(_KEY_VALUE), True)}
 _ANY_VALUE.update(
     {
         1: ("stringValue", text, False),
         2: ("boolValue", lambda value: bool(fixed(value)), False),
         3: ("intValue", signed, False),
         4: ("doubleValue", double, False),
-        5: ("arrayValue", _of(_LIST), False),
-        6: ("kvlistValue", _of(_PAIRS), False),
+        5: ("arrayValue", message_of(_LIST), False),
+        6: ("kvlistValue", message_of(_PAIRS), False),
         7: ("bytesValue", _base64, False),
     }
 )
-_ATTRIBUTES = _of(_KEY_VALUE)
+_ATTRIBUTES = message_of(_KEY_VALUE)
 _RECORD: Fields = {
     1: ("timeUnixNano", fixed, False),
     2: ("severityNumber", fixed, False),
     3: ("severityText", text, False),
-    5: ("body", _of(_ANY_VALUE), False),
+    5: ("body", message_of(_ANY_VALUE), False),
     6: ("attributes", _ATTRIBUTES, True),
     7: ("droppedAttributesCount", fixed, False),
     8: ("flags", fixed, False),
@@ -152,16 +82,16 @@ _RESOURCE: Fields = {1: ("attributes", _ATTRIBUTES, True)}
 def _requests(resources: str, scopes: str, records: str, record: Fields) -> Fields:
     """Return the fields of an export request: resources that contain scopes that contain records."""
     of_scope: Fields = {
-        1: ("scope", _of(_SCOPE), False),
-        2: (records, _of(record), True),
+        1: ("scope", message_of(_SCOPE), False),
+        2: (records, message_of(record), True),
         3: ("schemaUrl", text, False),
     }
     of_resource: Fields = {
-        1: ("resource", _of(_RESOURCE), False),
-        2: (scopes, _of(of_scope), True),
+        1: ("resource", message_of(_RESOURCE), False),
+        2: (scopes, message_of(of_scope), True),
         3: ("schemaUrl", text, False),
     }
-    return {1: (resources, _of(of_resource), True)}
+    return {1: (resources, message_of(of_resource), True)}
 
 
 LOGS = _requests("resourceLogs", "scopeLogs", "logRecords", _RECORD)
@@ -190,11 +120,11 @@ _SPAN: Fields = {
     8: ("endTimeUnixNano", fixed, False),
     9: ("attributes", _ATTRIBUTES, True),
     10: ("droppedAttributesCount", fixed, False),
-    11: ("events", _of(_SPAN_EVENT), True),
+    11: ("events", message_of(_SPAN_EVENT), True),
     12: ("droppedEventsCount", fixed, False),
-    13: ("links", _of(_LINK), True),
+    13: ("links", message_of(_LINK), True),
     14: ("droppedLinksCount", fixed, False),
-    15: ("status", _of(_STATUS), False),
+    15: ("status", message_of(_STATUS), False),
     16: ("flags", fixed, False),
 }
 TRACES = _requests("resourceSpans", "scopeSpans", "spans", _SPAN)
@@ -211,14 +141,14 @@ _HISTOGRAM_POINT: Fields = {
     **_TIMES,
     4: ("count", fixed, False),
     5: ("sum", double, False),
-    6: ("bucketCounts", _packed(8, fixed), True),
-    7: ("explicitBounds", _packed(8, double), True),
+    6: ("bucketCounts", packed(8, fixed), True),
+    7: ("explicitBounds", packed(8, double), True),
     9: ("attributes", _ATTRIBUTES, True),
     10: ("flags", fixed, False),
     11: ("min", double, False),
     12: ("max", double, False),
 }
-_BUCKETS: Fields = {1: ("offset", zigzag, False), 2: ("bucketCounts", _packed_varints, True)}
+_BUCKETS: Fields = {1: ("offset", zigzag, False), 2: ("bucketCounts", packed_varints, True)}
 _EXPONENTIAL_POINT: Fields = {
     **_TIMES,
     1: ("attributes", _ATTRIBUTES, True),
@@ -226,8 +156,8 @@ _EXPONENTIAL_POINT: Fields = {
     5: ("sum", double, False),
     6: ("scale", zigzag, False),
     7: ("zeroCount", fixed, False),
-    8: ("positive", _of(_BUCKETS), False),
-    9: ("negative", _of(_BUCKETS), False),
+    8: ("positive", message_of(_BUCKETS), False),
+    9: ("negative", message_of(_BUCKETS), False),
     10: ("flags", fixed, False),
     12: ("min", double, False),
     13: ("max", double, False),
@@ -238,16 +168,16 @@ _SUMMARY_POINT: Fields = {
     **_TIMES,
     4: ("count", fixed, False),
     5: ("sum", double, False),
-    6: ("quantileValues", _of(_QUANTILE), True),
+    6: ("quantileValues", message_of(_QUANTILE), True),
     7: ("attributes", _ATTRIBUTES, True),
     8: ("flags", fixed, False),
 }
 
 
 def _points(point: Fields) -> Read:
-    return _of(
+    return message_of(
         {
-            1: ("dataPoints", _of(point), True),
+            1: ("dataPoints", message_of(point), True),
             2: ("aggregationTemporality", fixed, False),
             3: ("isMonotonic", lambda value: bool(fixed(value)), False),
         }

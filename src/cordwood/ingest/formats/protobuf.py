@@ -1,9 +1,21 @@
-"""The protobuf wire format, as far as decoding messages with known field numbers needs it."""
+"""The protobuf wire format, and decoding of messages with known field numbers to the structure of their JSON encoding."""
 
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Final
 
 Value = int | bytes
+Message = dict[str, object]
+Read = Callable[[Value], object]
+
+# By field number: the name in JSON, the decoder, and whether the field is repeated.
+Fields = dict[int, tuple[str, Read, bool]]
+
+# The remaining number of fields that may be decoded for the current request.
+_fields_left: ContextVar[Iterator[None]] = ContextVar("fields_left")
+_NONE_LEFT: Final = object()
 
 _DOUBLE_BYTES = 8
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
@@ -11,6 +23,17 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 class BadProtobuf(ValueError):
     """The bytes end early or are not a protobuf message."""
+
+
+def decoded(data: bytes, known: Fields, most_fields: int) -> Message:
+    """Decode a message; raise BadProtobuf if it has more than `most_fields` fields, with those of nested messages."""
+    _fields_left.set(itertools.repeat(None, most_fields))
+    return _message(data, known)
+
+
+def message_of(known: Fields) -> Read:
+    """Return the decoder of a nested message."""
+    return lambda value: _message(octets(value), known)
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
@@ -32,6 +55,54 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         at += size
 
 
+def _message(data: bytes, known: Fields) -> Message:
+    message: Message = {}
+    left = _fields_left.get()
+    for number, value in fields(data):
+        if next(left, _NONE_LEFT) is _NONE_LEFT:
+            raise BadProtobuf("it has too many fields")
+        if number not in known:
+            continue
+        name, read, is_repeated = known[number]
+        if is_repeated:
+            found = message.setdefault(name, [])
+            if isinstance(found, list):
+                one = read(value)
+                # A packed field holds many numbers.
+                found.extend(one) if isinstance(one, list) else found.append(one)
+        else:
+            message[name] = read(value)
+    return message
+
+
+def packed(size: int, read: Read) -> Read:
+    """Return a decoder of fixed-size numbers, single or packed."""
+
+    def numbers(value: Value) -> object:
+        if isinstance(value, int) or len(value) == size:
+            return read(value)
+        if len(value) % size:
+            raise BadProtobuf("packed numbers are truncated")
+        _count(len(value) // size)
+        return [read(value[at : at + size]) for at in range(0, len(value), size)]
+
+    return numbers
+
+
+def packed_varints(value: Value) -> object:
+    if isinstance(value, int):
+        return value
+    _count(len(value))
+    return list(_varints(value))
+
+
+def _count(numbers: int) -> None:
+    """Count packed numbers as fields, because each takes as much memory once it is decoded."""
+    left = _fields_left.get()
+    if any(next(left, _NONE_LEFT) is _NONE_LEFT for _ in range(numbers)):
+        raise BadProtobuf("it has too many fields")
+
+
 def signed(value: Value) -> int:
     """Return an int64 from its varint."""
     number = fixed(value)
@@ -44,8 +115,7 @@ def zigzag(value: Value) -> int:
     return number >> 1 ^ -(number & 1)
 
 
-def varints(values: bytes) -> Iterator[int]:
-    """Yield packed varints."""
+def _varints(values: bytes) -> Iterator[int]:
     at = 0
     while at < len(values):
         number, at = _varint(values, at)
