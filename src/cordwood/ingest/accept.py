@@ -171,10 +171,16 @@ class Intake:
         return accepted
 
     def decode(
-        self, read: Callable[[Body], _T], body: bytes, content_type: str = "", headers: Mapping[str, str] | None = None
+        self,
+        read: Callable[[Body], _T],
+        body: bytes,
+        content_type: str = "",
+        headers: Mapping[str, str] | None = None,
+        pinned_project: str | None = None,
     ) -> Coroutine[Any, Any, _T]:
         """Return what `read` makes of the body, for example a LabelledBody; a large body is read in a thread."""
-        return self._beside(len(body), read, self._body(body, content_type, headers or {}))
+        arrived = self._body(body, content_type, headers or {})
+        return self._beside(len(body), read, msgspec.structs.replace(arrived, pinned_project=pinned_project))
 
     async def store(
         self,

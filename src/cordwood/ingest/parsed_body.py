@@ -35,7 +35,7 @@ class Body(msgspec.Struct, frozen=True):
     """A decompressed body. Header names are in lower case.
 
     A body of more than `most_items` is refused, and one whose events would have more than `metadata_bytes` of metadata;
-    a single item larger than `item_bytes` is quarantined undecoded.
+    a single item larger than `item_bytes` is quarantined undecoded. `pinned_project` is that of the sender's key.
     """
 
     data: bytes
@@ -44,6 +44,7 @@ class Body(msgspec.Struct, frozen=True):
     most_items: int = MOST_ITEMS
     item_bytes: int = 2 * 2**20
     metadata_bytes: int = 128 * 2**20
+    pinned_project: str | None = None
 
     @property
     def media(self) -> str:

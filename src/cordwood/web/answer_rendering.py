@@ -35,7 +35,7 @@ def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
     ]
     if receipt.truncated:
         headers.append((b"cordwood-truncated", receipt.truncated.encode()))
-    headers += [(b"cordwood-notice", _header_text(notice)) for notice in receipt.notices]
+    headers += [(b"cordwood-notice", header_text(notice)) for notice in receipt.notices]
     return headers
 
 
@@ -57,7 +57,7 @@ def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
 
 def ignored_headers(names: Iterable[str]) -> list[Header]:
     """Return a notice for each request parameter that was ignored."""
-    return [(b"cordwood-notice", _header_text(f"parameter ignored: {name}")) for name in names]
+    return [(b"cordwood-notice", header_text(f"parameter ignored: {name}")) for name in names]
 
 
 def rate_headers(allowance: Allowance) -> list[Header]:
@@ -104,7 +104,7 @@ def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
     return b"cordwood; hit; ttl=%d" % left
 
 
-def _header_text(text: str) -> bytes:
+def header_text(text: str) -> bytes:
     """Return printable ASCII, because names from events may contain anything."""
     return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from cordwood.errors import BadBody, TooLarge, UnsupportedMedia
+from cordwood.web.snappy import decompress
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -20,6 +21,9 @@ MOST_CODINGS = 2
 MOST_MEMBERS = 10_000
 # A zstd frame may request a window of 2 GiB; 8 MiB is what every decoder should support (RFC 8878).
 MOST_WINDOW_LOG = 23
+
+# Its block format, which has no pieces.
+SNAPPY = "snappy"
 
 # Called with a number of bytes before they are held; it may refuse them.
 Take = Callable[[int], object]
@@ -91,14 +95,18 @@ def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -
             f"The body is in {len(applied)} nested content codings.", hint=f"Send it in {MOST_CODINGS} at most."
         )
     for coding in reversed(applied):
-        body = _inflate_one(body, coding, max_bytes, take)
+        if coding == SNAPPY:
+            body = decompress(body, max_bytes, take)
+        else:
+            body = _inflate_one(body, coding, max_bytes, take)
     return body
 
 
 def _inflate_one(body: bytes, coding: str, max_bytes: int, take: Take) -> bytes:
     if coding not in INFLATERS:
         raise UnsupportedMedia(
-            f"A body in the coding {coding!r} is not read here.", hint="Send it as gzip, deflate, zstd or plain."
+            f"A body in the coding {coding!r} is not read here.",
+            hint="Send it as gzip, deflate, zstd, snappy or plain.",
         )
     whole = bytearray()
     try:

@@ -3,10 +3,10 @@
 The format: https://github.com/google/snappy/blob/main/format_description.txt
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from cordwood.errors import BadBody, TooLarge
-from cordwood.web.inflate import Take, uncounted
 
 # An element is a literal or a copy. A body of two million short ones takes about a second; compressed text of 16 MiB
 # has fewer.
@@ -18,7 +18,7 @@ _LENGTH_BYTES: Final = 5
 _SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 
-def decompress(block: bytes, max_bytes: int, take: Take = uncounted) -> bytes:
+def decompress(block: bytes, max_bytes: int, take: Callable[[int], object]) -> bytes:
     """Return the content of a block; `take` is called with its announced length before anything is allocated."""
     length, at = _announced(block)
     if length > max_bytes:

@@ -15,6 +15,7 @@ from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
 from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.json import read_json, read_ndjson
+from cordwood.ingest.formats.loki import read_streams
 from cordwood.ingest.formats.otlp import LOGS, Signal
 from cordwood.ingest.formats.otlp import read_json as read_otlp_json
 from cordwood.ingest.formats.otlp import read_protobuf as read_otlp_protobuf
@@ -54,6 +55,7 @@ class Form(StrEnum):
     DATADOG = "datadog"
     ELASTIC = "elastic"
     SPLUNK = "splunk"
+    LOKI = "loki"
 
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
@@ -106,6 +108,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.DATADOG: _each(_JSON, _one_item(partial(read_datadog, {}))),
     Form.ELASTIC: _each(_JSON, read_documents),
     Form.SPLUNK: _each(_JSON, _one_item(partial(read_splunk, {}))),
+    Form.LOKI: _each(_JSON, _one_item(read_streams)),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from cordwood.errors import Fault
 from cordwood.web.asgi import Request, Response
 from cordwood.web.route import READ, WRITE, Route
-from cordwood.web.shippers import datadog, elastic, journald, splunk
+from cordwood.web.shippers import datadog, elastic, journald, loki, splunk
 from cordwood.web.shippers.elastic_cluster import ROOTS
 
 _CHECK = ("GET", "HEAD", "PUT", "OPTIONS")
@@ -27,6 +27,8 @@ EXACT: Mapping[bytes, Route] = {
     b"/elastic": Route("elastic", READ, elastic.show_cluster),
     b"/_bulk": Route("elastic", elastic.BULK, elastic.receive_bulk),
     b"/upload": Route("journald", WRITE, journald.receive_upload),
+    b"/loki/api/v1/push": Route("loki", WRITE, loki.receive_push),
+    b"/loki/api/v1/status/buildinfo": Route("loki", READ, loki.show_version),
 }
 # Paths with one parameter.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
@@ -42,4 +44,5 @@ FAILED: Mapping[str, Callable[[Fault, Request], Response]] = {
     "elastic": elastic.failed,
     "journald": journald.failed,
     "splunk": splunk.failed,
+    "loki": loki.failed,
 }

@@ -83,7 +83,7 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivered[T
     request, intake = context.request, context.services().intake
     named = await named_stream(context, caller, query)
     with intake.body_budget.reserve(caller.key_id) as reservation:
-        size, body = await _decoded(context, protocol, reservation)
+        size, body = await _decoded(context, protocol, reservation, caller)
         if not protocol.is_itemized:
             _check_readable(body)
         parts, refused = await _parts(context, caller, body, named)
@@ -110,13 +110,15 @@ async def named_stream(context: HandlerContext, caller: Caller, query: Mapping[s
     return stream
 
 
-async def _decoded(context: HandlerContext, protocol: Protocol[T], reservation: Reservation) -> tuple[int, T]:
+async def _decoded(
+    context: HandlerContext, protocol: Protocol[T], reservation: Reservation, caller: Caller
+) -> tuple[int, T]:
     """Return the size of the decompressed body, and what it holds."""
     request = context.request
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     body = await read_body(request, context.edge.options.events, reservation)
     size, content_type = len(body), request.header(b"content-type") or ""
-    decoding = context.services().intake.decode(protocol.read, body, content_type, headers)
+    decoding = context.services().intake.decode(protocol.read, body, content_type, headers, caller.pins.get("project"))
     # The coroutine holds the body now, and releases it once it is decoded.
     del body
     return size, await decoding

@@ -1,0 +1,326 @@
+"""Loki's push requests, as JSON and as protobuf: streams of labels, each with entries of a time, a line and metadata."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, fixed, message_of, signed, text
+from cordwood.ingest.items import mended, text_of, too_many
+from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
+from cordwood.model.json_checks import json_problem
+
+TENANT: Final = "x-scope-orgid"
+# The labels that name the sending service, in the order in which Loki looks for its name.
+SERVICE_LABELS: Final = (
+    "service_name service app application app_name name app_kubernetes_io_name container container_name"
+    " k8s_container_name component workload job k8s_job_name"
+).split()
+
+# The bound on the fields of one entry in protobuf, with those of nested messages.
+_FIELDS_OF_AN_ENTRY: Final = 64
+# Labels are copied into each event of their stream.
+_MOST_LABEL_BYTES: Final = 64 * 1024
+_ID_BYTES: Final = 16
+
+Pairs = Mapping[str, str]
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_NOTHING = msgspec.Raw(b"")
+_NULL = msgspec.Raw(b"null")
+
+
+class _Entry(msgspec.Struct, array_like=True, gc=False):
+    time: str | int
+    line: str
+    metadata: msgspec.Raw = _NOTHING
+
+
+class _Stream(msgspec.Struct, gc=False):
+    stream: msgspec.Raw
+    values: list[_Entry] = []
+
+
+class _Push(msgspec.Struct):
+    streams: list[_Stream]
+
+
+class _LooseStream(msgspec.Struct, gc=False):
+    stream: msgspec.Raw
+    values: list[msgspec.Raw] = []
+
+
+class _LoosePush(msgspec.Struct):
+    streams: list[_LooseStream]
+
+
+_push = msgspec.json.Decoder(_Push)
+_loose_push = msgspec.json.Decoder(_LoosePush)
+_entry = msgspec.json.Decoder(_Entry)
+
+
+class _Levels(msgspec.Struct):
+    level: msgspec.Raw = _NOTHING
+    detected_level: msgspec.Raw = _NOTHING
+
+
+_labels = msgspec.json.Decoder(dict[str, str])
+_levels = msgspec.json.Decoder(_Levels)
+
+
+def read_streams(body: Body) -> LabelledBody:
+    """Decode an array of streams, which is what the quarantine has of a push."""
+    return read_json(msgspec.structs.replace(body, data=b'{"streams":%b}' % body.data))
+
+
+def read_json(body: Body) -> LabelledBody:
+    """Decode a push in JSON. Entries that cannot be decoded are quarantined."""
+    _check_count(body.data, body.most_items)
+    reading = _Reading(body)
+    for stream, entries in _streams(body):
+        reading.begin(_labels_of(stream))
+        for entry in entries:
+            reading.add_json(entry)
+    return reading.labelled
+
+
+def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspec.Raw]]]:
+    try:
+        return [(one.stream, one.values) for one in _push.decode(body.data).streams]
+    except (msgspec.DecodeError, RecursionError):
+        plain = mended(body.text)
+    try:
+        return [(one.stream, one.values) for one in _loose_push.decode(plain).streams]
+    except msgspec.ValidationError as problem:
+        raise BadBody(f"The body is no push request: {problem}.") from problem
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise BadBody(f"The body is not JSON: {json_problem(problem, plain.encode())}.") from problem
+
+
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+
+
+def _check_count(data: bytes, most: int) -> None:
+    """Raise TooLarge if a document has more arrays or objects than `most` entries need, before they are decoded."""
+    if _has_more(data, most) and _has_more(_STRING.sub(b"", data), most):
+        raise too_many(most)
+
+
+def _has_more(data: bytes, most: int) -> bool:
+    # Each entry is an array, each stream an object with its labels and an array, the metadata of an entry an object.
+    return data.count(b"[") > 2 * most + 1 or data.count(b"{") > 3 * most + 1
+
+
+def _labels_of(raw: msgspec.Raw) -> Pairs:
+    written = bytes(raw).decode()
+    if len(written) > _MOST_LABEL_BYTES:
+        raise _too_many_labels()
+    try:
+        return _labels.decode(mended(written))
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise BadBody("The body is no push request: the labels of a stream are not an object of texts.") from problem
+
+
+_PAIR: Fields = {1: ("name", text, False), 2: ("value", text, False)}
+_TIMESTAMP: Fields = {1: ("seconds", signed, False), 2: ("nanos", fixed, False)}
+_ENTRY: Fields = {
+    1: ("timestamp", message_of(_TIMESTAMP), False),
+    2: ("line", text, False),
+    3: ("metadata", message_of(_PAIR), True),
+}
+_STREAM: Fields = {1: ("labels", text, False), 2: ("entries", message_of(_ENTRY), True)}
+_REQUEST: Fields = {1: ("streams", message_of(_STREAM), True)}
+
+
+def read_protobuf(body: Body) -> LabelledBody:
+    """Decode a push in protobuf, after Snappy was removed from it."""
+    try:
+        request: Any = decoded(body.data, _REQUEST, body.most_items * _FIELDS_OF_AN_ENTRY)
+    except (BadProtobuf, RecursionError) as problem:
+        raise BadBody(f"The body is no push request: {problem}.") from problem
+    reading = _Reading(body)
+    for stream in request.get("streams", ()):
+        reading.begin(_parsed_labels(stream.get("labels", "")))
+        for entry in stream.get("entries", ()):
+            reading.add_protobuf(entry)
+    return reading.labelled
+
+
+_LABEL: Final = re.compile(
+    r'\s*+(?P<name>[^\s"=,{}]++|"(?:[^"\\]|\\.)*+")\s*+=\s*+(?P<value>"(?:[^"\\]|\\.)*+"|`[^`]*+`)\s*+(?:,|(?=\}))',
+    re.DOTALL,
+)
+
+
+def _parsed_labels(written: str) -> Pairs:
+    """Parse labels in the notation of Prometheus: {name="value", name="value"}."""
+    if len(written) > _MOST_LABEL_BYTES:
+        raise _too_many_labels()
+    labels: dict[str, str] = {}
+    stripped = written.strip()
+    at = 1
+    while match := _LABEL.match(stripped, at):
+        labels[_unquoted(match["name"])] = _unquoted(match["value"])
+        at = match.end()
+    if stripped[:1] != "{" or stripped[at:].strip() != "}":
+        raise BadBody(f'The body is no push request: labels must be written {{name="value"}}, not {written[:100]!r}.')
+    return labels
+
+
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
+_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_LAST_CHARACTER: Final = 0x10FFFF
+
+
+def _unquoted(written: str) -> str:
+    """Return the text of a literal in Go's notation; a name without quotes as it is."""
+    if written[:1] == "`":
+        return written[1:-1]
+    return _ESCAPE.sub(_unescaped, written[1:-1]) if written[:1] == '"' else written
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    kind, digits = match[1][:1], match[1][1:]
+    if not digits:
+        return _ESCAPED.get(kind, kind)
+    number = int(digits, 16) if kind in "xuU" else int(match[1], 8)
+    is_character = number <= _LAST_CHARACTER and not 0xD800 <= number <= 0xDFFF
+    return chr(number) if is_character else "\ufffd"
+
+
+def _too_many_labels() -> TooLarge:
+    return TooLarge(f"The labels of a stream take more than {_MOST_LABEL_BYTES // 1024} KiB.", hint="Send fewer.")
+
+
+class _Reading:
+    """The events that are read so far, and what those of the current stream share."""
+
+    def __init__(self, body: Body) -> None:
+        self.labelled = LabelledBody(item_bytes=body.item_bytes)
+        self._body = body
+        self._budget = MetadataBudget(body)
+        self._tenant = body.headers.get(TENANT, "")
+        self._seen: Counter[str] = Counter()
+        self._index = 0
+        # Of the current stream.
+        self._part = ParsedBody()
+        self._fields: dict[str, object] = {}
+        self._project: str | None = None
+        self._level: str | None = None
+        self._shared = b""
+        self._plain = _NOTHING
+        self._digest = blake2b(digest_size=_ID_BYTES)
+
+    def begin(self, labels: Pairs) -> None:
+        """Begin a stream with these labels."""
+        service = next((labels[name] for name in SERVICE_LABELS if labels.get(name)), None)
+        self._part = self.labelled.part(*(label for label in (self._tenant, service) if label))
+        self._project = labels.get("project")
+        self._level = _level(labels)
+        self._fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
+        self._shared = _encode(self._fields)[:-1]
+        self._plain = self._metadata(_NOTHING, self._level)
+        self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_ID_BYTES)
+
+    def add_json(self, entry: _Entry | msgspec.Raw) -> None:
+        """Add an entry; quarantine one that cannot be decoded."""
+        if isinstance(entry, msgspec.Raw):
+            given = bytes(entry)
+            try:
+                entry = _entry.decode(given)
+            except (msgspec.DecodeError, RecursionError):
+                self._refuse("The entry is not [time, line] or [time, line, metadata].", given)
+                return
+        level, metadata = self._level, entry.metadata
+        if metadata == _NULL:
+            metadata = _NOTHING
+        elif metadata is not _NOTHING:
+            reason, own_level = self._checked(metadata)
+            if reason is not None:
+                self._refuse(reason, _encode(entry))
+                return
+            level = own_level or level
+        self._add(_nanoseconds(entry.time), entry.line, metadata, level)
+
+    def add_protobuf(self, entry: Mapping[str, Any]) -> None:
+        moment = entry.get("timestamp", {})
+        time = moment.get("seconds", 0) * 10**9 + moment.get("nanos", 0)
+        pairs = {pair.get("name", ""): pair.get("value", "") for pair in entry.get("metadata", ())}
+        metadata = msgspec.Raw(_encode(pairs)) if pairs else _NOTHING
+        self._add(time, entry.get("line", ""), metadata, _level(pairs) or self._level)
+
+    def _checked(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
+        """Return why the metadata of an entry cannot be stored, if so, and the level in it."""
+        if memoryview(metadata).nbytes > self._body.item_bytes:
+            return f"The metadata of the entry is larger than {self._body.item_bytes} bytes.", None
+        try:
+            levels = _levels.decode(metadata)
+            return None, _level({"level": text_of(levels.level), "detected_level": text_of(levels.detected_level)})
+        except (msgspec.DecodeError, RecursionError):
+            return "The metadata of the entry is not an object, or its level is not a text.", None
+
+    def _add(self, time: int | str, line: str, metadata: msgspec.Raw, level: str | None) -> None:
+        stored = self._plain if metadata is _NOTHING else self._metadata(metadata, level)
+        self._budget.take(stored)
+        event = PostedEvent(
+            id=self._id(time, line, metadata),
+            timestamp=time,
+            event_message=line,
+            project=self._project,
+            metadata=stored,
+        )
+        self._part.add(event, self._next())
+
+    def _refuse(self, reason: str, entry: bytes) -> None:
+        """Quarantine an entry, in a stream of its own that has the labels."""
+        stream = {"stream": self._fields["labels"], "values": [msgspec.Raw(entry)]}
+        text = _encode(stream)
+        self._budget.take(msgspec.Raw(text))
+        self._part.refuse(self._next(), reason, text.decode())
+
+    def _next(self) -> int:
+        """Return the position of an entry in the push."""
+        if self._index >= self._body.most_items:
+            raise too_many(self._body.most_items)
+        self._index += 1
+        return self._index - 1
+
+    def _metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
+        """Return the event's metadata: what the stream shares, the metadata of the entry, and the level."""
+        own = b',"structured_metadata":' + bytes(metadata) if metadata is not _NOTHING else b""
+        named = b',"level":' + _encode(level) if level else b""
+        return msgspec.Raw(self._shared + own + named + b"}")
+
+    def _id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
+        """Return an id that is the same when the push is sent again; None without a time, since that is not the entry's.
+
+        An entry that the push has more than once gets its number among the equal ones.
+        """
+        if not isinstance(time, int) or time <= 0:
+            return None
+        digest = self._digest.copy()
+        digest.update(b"%d %b\0" % (time, line.encode()))
+        digest.update(bytes(metadata))
+        found = digest.hexdigest()
+        self._seen[found] += 1
+        number = self._seen[found]
+        return found if number == 1 else f"{found}-{number}"
+
+
+_MOST_DIGITS: Final = 20
+
+
+def _nanoseconds(time: str | int) -> int | str:
+    """Return a time of digits as a number; any other text as it is."""
+    if isinstance(time, str) and len(time) <= _MOST_DIGITS and time.isascii() and time.isdecimal():
+        return int(time)
+    return time
+
+
+def _level(pairs: Mapping[str, str | None]) -> str | None:
+    found = pairs.get("level") or pairs.get("detected_level")
+    return found.lower() if found else None

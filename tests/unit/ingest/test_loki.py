@@ -1,0 +1,289 @@
+"""Loki's push requests: the events of both encodings, their ids, what is quarantined, and the limits."""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.formats.loki import read_json, read_protobuf, read_streams
+from cordwood.ingest.formats.protobuf import written_field, written_number
+from cordwood.ingest.parsed_body import Body, LabelledBody
+from cordwood.ingest.stamp import stamped
+from cordwood.model.event import Event
+
+NOW_US = 1_800_000_000_000_000
+AT_NS = 1_764_100_000_123_456_789
+LABELS = {"app": "shop", "namespace": "prod"}
+
+
+def push(*streams: object) -> bytes:
+    return json.dumps({"streams": streams}).encode()
+
+
+def stream(*values: object, labels: object = LABELS) -> object:
+    return {"stream": labels, "values": values}
+
+
+def as_json(*values: object, labels: object = LABELS, body: Body | None = None) -> LabelledBody:
+    return read_json(msgspec.structs.replace(body or Body(b""), data=push(stream(*values, labels=labels))))
+
+
+def text(number: int, value: str) -> bytes:
+    return written_field(number, value.encode())
+
+
+def varint(number: int, value: int) -> bytes:
+    return written_number(number << 3) + written_number(value)
+
+
+def protobuf_entry(time_ns: int, line: str, **metadata: str) -> bytes:
+    seconds, nanos = divmod(time_ns, 10**9)
+    timestamp = written_field(1, varint(1, seconds) + varint(2, nanos))
+    pairs = b"".join(written_field(3, text(1, name) + text(2, value)) for name, value in metadata.items())
+    return written_field(2, timestamp + text(2, line) + pairs)
+
+
+def protobuf_stream(labels: str, *entries: bytes) -> bytes:
+    return written_field(1, text(1, labels) + b"".join(entries))
+
+
+def events(labelled: LabelledBody) -> list[Event]:
+    return [event for part in labelled.parts.values() for event in stamped(part, NOW_US)]
+
+
+def metadata(event: Event) -> Mapping[str, object]:
+    found = json.loads(event.metadata or "")
+    assert isinstance(found, dict)
+    return found
+
+
+def test_an_entry_becomes_an_event_with_its_line_time_and_labels() -> None:
+    line = '{"level": "error", "n": 1}'
+    (event,) = events(as_json([str(AT_NS), line]))
+    assert (event.event_message, event.timestamp_us, event.timestamp_inferred) == (line, AT_NS // 1000, False)
+    assert metadata(event) == {"labels": LABELS}
+
+
+def test_both_encodings_make_the_same_event() -> None:
+    values = [str(AT_NS), "a line", {"trace_id": "abc", "level": "WARN"}]
+    (of_json,) = events(as_json(values))
+    body = protobuf_stream(
+        '{app="shop", namespace="prod"}', protobuf_entry(AT_NS, "a line", trace_id="abc", level="WARN")
+    )
+    (of_protobuf,) = events(read_protobuf(Body(body)))
+    for event in (of_json, of_protobuf):
+        assert event.timestamp_us == AT_NS // 1000
+        assert metadata(event) == {
+            "labels": LABELS,
+            "structured_metadata": {"trace_id": "abc", "level": "WARN"},
+            "level": "warn",
+        }
+
+
+def test_project_and_level_come_from_labels_unless_the_entry_has_a_level() -> None:
+    labels = {"project": "acme", "detected_level": "Info"}
+    plain, own = events(
+        as_json(["1764100000000000000", "a"], ["1764100000000000000", "b", {"level": "error"}], labels=labels)
+    )
+    assert (plain.project, own.project) == ("acme", "acme")
+    assert (metadata(plain)["level"], metadata(own)["level"]) == ("info", "error")
+
+
+def test_a_push_that_is_sent_again_has_the_same_ids() -> None:
+    body = push(
+        stream(["1764100000000000000", "a"], ["1764100000000000001", "a"]), stream(["1764100000000000000", "b"])
+    )
+    first, second = (events(read_json(Body(body))) for _ in range(2))
+    assert [event.id for event in first] == [event.id for event in second]
+    assert len({event.id for event in first}) == 3
+
+
+def test_equal_entries_of_one_push_are_events_of_their_own() -> None:
+    ids = [event.id for event in events(as_json(*[[str(AT_NS), "same"]] * 3))]
+    assert len(set(ids)) == 3
+    assert ids == [event.id for event in events(as_json(*[[str(AT_NS), "same"]] * 3))]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"labels": {"app": "shop", "namespace": "test"}},
+        {"body": Body(b"", headers={"x-scope-orgid": "other"})},
+        {"body": Body(b"", pinned_project="other")},
+    ],
+    ids=["labels", "tenant", "pinned project"],
+)
+def test_equal_entries_of_other_senders_are_other_events(other: Mapping[str, object]) -> None:
+    (mine,) = events(as_json([str(AT_NS), "same"]))
+    (theirs,) = events(as_json([str(AT_NS), "same"], **other))  # type: ignore[arg-type] # one of them at a time
+    assert mine.id != theirs.id
+
+
+@pytest.mark.parametrize("time", ["0", "", "yesterday", 0])
+def test_an_entry_without_a_time_has_the_time_of_receipt_and_a_random_id(time: object) -> None:
+    first, second = events(as_json([time, "same"])) + events(as_json([time, "same"]))
+    assert (first.timestamp_us, first.timestamp_inferred) == (NOW_US, True)
+    assert first.id != second.id
+
+
+def test_labels_for_the_choice_of_a_stream_are_the_tenant_and_the_service() -> None:
+    labelled = read_json(
+        Body(
+            push(
+                stream(["1", "a"], labels={"job": "j", "app": "shop"}),
+                stream(["1", "b"], labels={"job": "j"}),
+                stream(["1", "c"], labels={"filename": "/var/log/syslog"}),
+                stream(["1", "d"], labels={"app": "shop", "pod": "2"}),
+            ),
+            headers={"x-scope-orgid": "acme"},
+        )
+    )
+    found = {labels: [event.event_message for event in part.events] for labels, part in labelled.parts.items()}
+    assert found == {("acme", "shop"): ["a", "d"], ("acme", "j"): ["b"], ("acme",): ["c"]}
+    assert labelled.parts["acme", "shop"].indexes == [0, 3]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        7,
+        [],
+        ["1764100000000000000"],
+        ["1764100000000000000", 7],
+        [1.5, "line"],
+        {"ts": "1", "line": "x"},
+        ["1764100000000000000", "line", "no object"],
+    ],
+)
+def test_a_broken_entry_is_quarantined_with_its_labels_and_the_others_are_read(entry: object) -> None:
+    labelled = as_json([str(AT_NS), "good"], entry, [str(AT_NS + 1), "good, too", None])
+    ((_, part),) = labelled.parts.items()
+    assert [event.event_message for event in part.events] == ["good", "good, too"]
+    assert part.indexes == [0, 2]
+    (item,) = part.refused
+    assert item.index == 1
+    again = read_streams(Body(f"[{item.text}]".encode()))
+    assert [one.reason for part in again.parts.values() for one in part.refused] == [item.reason]
+    assert json.loads(item.text)["stream"] == LABELS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"streams": 7}',
+        b'{"streams": [7]}',
+        b'{"streams": [{"values": []}]}',
+        b'{"streams": [{"stream": {"a": 1}, "values": []}]}',
+        b'{"streams": [{"stream": {}, "values": {}}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_push_is_refused(body: bytes) -> None:
+    with pytest.raises(BadBody):
+        read_json(Body(body))
+
+
+@pytest.mark.parametrize(
+    ("written", "labels"),
+    [
+        ("{}", {}),
+        (' { a = "1" , b="2", } ', {"a": "1", "b": "2"}),
+        (r'{a="x\"y\\z\n\t\u00e9\U0001F600\x41\101"}', {"a": 'x"y\\z\n\t\u00e9\U0001f600AA'}),
+        ("{a=`raw \\n`}", {"a": "raw \\n"}),
+        ('{"dotted.name"="v"}', {"dotted.name": "v"}),
+        (r'{a="\ud800\U00110000"}', {"a": "\ufffd\ufffd"}),
+    ],
+)
+def test_labels_in_the_notation_of_prometheus_are_parsed(written: str, labels: Mapping[str, str]) -> None:
+    (event,) = events(read_protobuf(Body(protobuf_stream(written, protobuf_entry(AT_NS, "x")))))
+    assert metadata(event)["labels"] == labels
+
+
+@pytest.mark.parametrize("written", ["", "a", '{a="1"', '{a="1"} x', "{a=1}", '{a="1" b="2"}', '{a="' + "\\" * 30_001])
+def test_labels_that_are_written_otherwise_are_refused(written: str) -> None:
+    with pytest.raises(BadBody, match="labels must be written"):
+        read_protobuf(Body(protobuf_stream(written, protobuf_entry(AT_NS, "x"))))
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\x08\x01" * 1000])
+def test_what_is_no_protobuf_is_refused(body: bytes) -> None:
+    with pytest.raises(BadBody, match="no push request"):
+        read_protobuf(Body(body, most_items=2))
+
+
+def many_streams(count: int) -> bytes:
+    return push(*[stream(labels={}) for _ in range(count)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Body(push(stream(*[["1", "x"]] * 6)), most_items=5),
+        Body(many_streams(20), most_items=5),
+        Body(push(stream(["1", "x", {str(number): {} for number in range(20)}])), most_items=5),
+        Body(push(stream(*[["1764100000000000000", "x"]] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
+        Body(push(stream(*[7] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
+        Body(push(stream(labels={"a": "b" * 70_000}))),
+        Body(push(*[stream(labels={"app": str(number)}) for number in range(300)])),
+    ],
+    ids=["entries", "streams", "objects", "copies of labels", "quarantined copies", "labels", "services"],
+)
+def test_what_is_too_much_is_refused_whole(body: Body) -> None:
+    with pytest.raises(TooLarge):
+        read_json(body)
+
+
+def test_brackets_in_lines_do_not_count_as_entries() -> None:
+    labelled = as_json(*[[str(AT_NS + number), "[{" * 100] for number in range(5)], body=Body(b"", most_items=5))
+    assert len(events(labelled)) == 5
+
+
+def test_entries_of_protobuf_are_counted_too() -> None:
+    body = protobuf_stream("{}", *[protobuf_entry(AT_NS, "x")] * 6)
+    with pytest.raises(TooLarge):
+        read_protobuf(Body(body, most_items=5))
+
+
+def test_unpaired_surrogates_and_bytes_that_are_no_text_are_replaced() -> None:
+    body = rb'{"streams": [{"stream": {"a": "\ud800"}, "values": [["1764100000000000000", "\ud800' + b'\xff"]]}]}'
+    (event,) = events(read_json(Body(body)))
+    assert event.event_message == "\ufffd\ufffd"
+    assert metadata(event)["labels"] == {"a": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("level", "kept"), [("30", "30"), ("null", None), ('""', None), ('"Warn"', "warn"), (r'"\ud800"', "\ufffd")]
+)
+def test_a_level_of_any_kind_stops_no_entry(level: str, kept: str | None) -> None:
+    body = '{"streams": [{"stream": {}, "values": [["1764100000000000000", "x", {"level": LEVEL}], ["1", "y"]]}]}'
+    ((_, part),) = read_json(Body(body.replace("LEVEL", level).encode())).parts.items()
+    first, _ = stamped(part, NOW_US)
+    assert metadata(first).get("level") == kept
+
+
+READ = st.sampled_from([read_json, read_protobuf])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["streams", "stream", "values", "level"]), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60)
+@given(READ, st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode()))
+@example(read_json, b'{"streams": [{"stream": {}, "values": [["1", "x", {"level": [}]]}]}')
+def test_any_body_is_read_or_refused(read: Callable[[Body], LabelledBody], body: bytes) -> None:
+    with suppress(BadBody, TooLarge):
+        for part in read(Body(body)).parts.values():
+            stamped(part, NOW_US)

@@ -1,0 +1,174 @@
+"""Loki's push API: what is stored, where, and what the agent is told."""
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from cordwood.errors import Backlog, EngineUnreachable, Fault, Forbidden, OutOfDisk, TooLarge, TooSlow, UnknownStream
+from cordwood.ingest.formats.protobuf import written_field, written_number
+from cordwood.web.asgi import Request
+from cordwood.web.shippers.loki import failed
+from tests.fakes.callers import scope
+from tests.unit.web.shippers.conftest import Answered, Site
+
+PUSH = "/loki/api/v1/push"
+PROTOBUF = "application/x-protobuf"
+SECOND = 1_764_100_000
+
+
+def stream(labels: Mapping[str, str], *lines: object) -> Mapping[str, object]:
+    return {"stream": labels, "values": [[f"{SECOND}000000000", line] for line in lines]}
+
+
+def push(site: Site, *streams: object, key: str | None = None, path: str = PUSH, **headers: str) -> Answered:
+    body = json.dumps({"streams": streams})
+    return site.send("POST", path, body, key=key, content_type="application/json", **headers)
+
+
+def in_protobuf(labels: str, *lines: str) -> bytes:
+    timestamp = written_field(1, written_number(1 << 3) + written_number(SECOND))
+    entries = b"".join(written_field(2, timestamp + written_field(2, line.encode())) for line in lines)
+    return written_field(1, written_field(1, labels.encode()) + entries)
+
+
+def in_snappy(body: bytes) -> bytes:
+    return bytes(pa.compress(body, codec="snappy", asbytes=True))
+
+
+def test_entries_are_stored_in_the_stream_of_their_service(site: Site) -> None:
+    answered = push(site, stream({"app": "nginx-1", "project": "p"}, "to edge"), stream({"job": "app"}, "to app"))
+    assert (answered.status, answered.body) == (204, b"")
+    (stored,) = site.events("edge", "to edge")
+    assert (stored["timestamp"], stored["project"]) == (SECOND * 10**6, "p")
+    assert stored["metadata"] == {"labels": {"app": "nginx-1", "project": "p"}}
+    assert site.messages("app", "to app") == ["to app"]
+
+
+def test_the_tenant_and_the_name_in_the_request_come_before_the_service(site: Site) -> None:
+    assert push(site, stream({"app": "other"}, "of tenant"), x_scope_orgid="app").status == 204
+    (stored,) = site.events("app", "of tenant")
+    assert stored["metadata"]["tenant"] == "app"
+    assert push(site, stream({"app": "other"}, "by name"), path=f"{PUSH}?source_name=edge").status == 204
+    assert push(site, stream({}, "by name, too"), x_source="edge").status == 204
+    assert sorted(site.messages("edge", "by name")) == ["by name", "by name, too"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "coding"),
+    [
+        ({"content_type": PROTOBUF}, bytes),
+        ({}, bytes),
+        ({"content_type": PROTOBUF, "content_encoding": "snappy"}, bytes),
+        ({"content_type": PROTOBUF, "content_encoding": "gzip"}, gzip.compress),
+    ],
+    ids=["protobuf", "no content type", "snappy is announced", "gzip around it"],
+)
+def test_protobuf_is_read_in_snappy(site: Site, headers: Mapping[str, str], coding: type[bytes]) -> None:
+    line = f"in protobuf {headers}"
+    body = coding(in_snappy(in_protobuf('{app="app"}', line)))
+    assert site.send("POST", PUSH, body, **headers).status == 204
+    assert site.messages("app", line) == [line]
+
+
+def test_json_is_read_in_gzip_and_as_curl_sends_it(site: Site) -> None:
+    body = json.dumps({"streams": [stream({"app": "app"}, "in gzip")]}).encode()
+    kind = "application/json; charset=utf-8"
+    assert site.send("POST", PUSH, gzip.compress(body), content_type=kind, content_encoding="gzip").status == 204
+    form = "application/x-www-form-urlencoded"
+    assert site.send("POST", PUSH, body.replace(b"in gzip", b"in gzip, not"), content_type=form).status == 204
+    assert sorted(site.messages("app", "in gzip")) == ["in gzip", "in gzip, not"]
+
+
+def test_a_push_that_is_sent_again_is_stored_once(site: Site) -> None:
+    pushed = stream({"app": "app"}, "twice", "twice")
+    assert [push(site, pushed).status for _ in range(2)] == [204, 204]
+    assert site.messages("app", "twice") == ["twice", "twice"]
+
+
+def test_an_entry_that_cannot_be_stored_is_quarantined_and_not_sent_again(site: Site) -> None:
+    answered = push(site, stream({"app": "app"}, "a good one", 7))
+    assert answered.status == 204
+    assert answered.headers["cordwood-notice"] == (
+        "1 entries are quarantined. Entry 2: The entry is not [time, line] or [time, line, metadata]."
+    )
+    assert site.messages("app", "a good one") == ["a good one"]
+    newest = site.quarantined()[0]
+    assert (newest["stream"], newest["form"]) == ("app", "loki")
+    replayed = site.send("POST", f"/api/quarantine/{newest['id']}/replay")
+    assert (replayed.status, b"quarantined again" in replayed.body) == (409, True)
+
+
+def test_what_cannot_be_read_is_400_and_a_text(site: Site) -> None:
+    for body, kind in [
+        (b"{", "application/json"),
+        (b"\xff\xff", PROTOBUF),
+        (in_snappy(b"\xff\xff"), PROTOBUF),
+        (in_snappy(in_protobuf("no labels", "x")), PROTOBUF),
+        (b"x", "text/plain"),
+        (json.dumps({"streams": [stream({"app": "unknown"}, "x")]}).encode(), "application/json"),
+        (json.dumps({"streams": [stream({"app": "app"}, 7)]}).encode(), "application/json"),
+    ]:
+        answered = site.send("POST", PUSH, body, content_type=kind)
+        assert (answered.status, answered.headers["content-type"]) == (400, "text/plain; charset=utf-8"), body
+
+
+def test_a_bomb_in_snappy_is_refused_before_it_is_decompressed(site: Site) -> None:
+    answered = site.send("POST", PUSH, b"\xff\xff\xff\xff\x0f" + b"\x00a", content_type=PROTOBUF)
+    assert (answered.status, b"inflates to more than" in answered.body) == (400, True)
+
+
+def test_the_key_may_be_the_password_of_basic_credentials(site: Site) -> None:
+    key = site.made_key(scopes="ingest")
+    for user, password, status in [("any", key, 204), (key, "", 204), ("any", "wrong", 401)]:
+        credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+        answered = push(site, stream({"app": "app"}, "keyed"), key="", authorization=f"Basic {credentials}")
+        assert answered.status == status
+    assert push(site, stream({"app": "app"}, "x"), key="", x_scope_orgid=key).status == 401
+
+
+def test_pins_hold_and_projects_do_not_hide_each_other_s_entries(site: Site) -> None:
+    keys = [site.made_key(scopes="ingest", pins={"project": name}) for name in ("one", "two")]
+    for key in keys:
+        assert push(site, stream({"app": "app"}, "same line"), key=key).status == 204
+    assert sorted(event["project"] for event in site.events("app", "same line")) == ["one", "two"]
+    answered = push(site, stream({"app": "app", "project": "two"}, "of another"), key=keys[0])
+    assert (answered.status, "pinned to project" in answered.headers["cordwood-notice"]) == (204, True)
+    assert site.messages("app", "of another") == []
+
+
+def test_a_stream_that_takes_no_more_is_429_and_nothing_is_stored(site: Site) -> None:
+    assert push(site, stream({"app": "slow"}, *["fills it"] * 2)).status == 204
+    answered = push(site, stream({"app": "app"}, "beside a full one"), stream({"app": "slow"}, "too much"))
+    assert answered.status == 429
+    assert int(answered.headers["retry-after"]) > 0
+    assert site.messages("app", "beside a full one") == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (OutOfDisk("full"), 503),
+        (Backlog("busy", retry_after=3), 429),
+        (EngineUnreachable("away"), 503),
+        (TooSlow("slow"), 503),
+        (TooLarge("large"), 400),
+        (UnknownStream("none"), 400),
+        (Forbidden("not yours"), 403),
+    ],
+)
+def test_agents_retry_what_may_succeed_later_and_nothing_else(fault: Fault, status: int) -> None:
+    async def receive() -> dict[str, object]:
+        return {}
+
+    answered = failed(fault, Request(scope("POST", PUSH), receive))
+    assert (answered.status, answered.body) == (status, fault.message.encode())
+    assert (b"retry-after" in dict(answered.headers)) == (status in {429, 503})
+
+
+def test_clients_may_ask_for_the_version_and_whether_it_is_ready(site: Site) -> None:
+    assert site.send("GET", "/loki/api/v1/status/buildinfo", key="").json()["version"] == "3.0.0"
+    assert site.send("GET", "/ready", key="").status == 200
