@@ -1,14 +1,18 @@
-"""Logflare's clients from npm, as they are, against a real process: each event arrives with what it holds."""
+"""Clients of Logflare and Loki, as they are, against a real process: each event arrives with what it holds."""
 
 import json
 import os
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.journey.conftest import PUBLIC, Service
+from tests.journey.test_real_senders import fence
 from tests.waiting import until
 
 CLIENTS = Path(__file__).parent / "npm"
@@ -19,7 +23,7 @@ INSTALL_SECONDS, SEND_SECONDS = 300, 60
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the clients, installed by npm in the versions of their package.json; no script of theirs is run."""
     folder = tmp_path_factory.mktemp("npm")
-    for name in ("package.json", "send.js"):
+    for name in ("package.json", "send.js", "send_loki.js"):
         shutil.copy(CLIENTS / name, folder / name)
     give_up = pytest.fail if os.environ.get("CI") else pytest.skip
     if not (shutil.which("node") and shutil.which("npm")):
@@ -47,3 +51,35 @@ def test_each_client_from_npm_sends_what_is_found(service: Service, clients: Pat
     for name, number in (("core", 1), ("loglayer", 2), ("pino", 3)):
         assert f"of {name}" in arrived()[name]
         assert f'"n": {number}' in arrived()[name]
+
+
+def test_each_client_of_loki_from_npm_sends_what_is_found(service: Service, clients: Path) -> None:
+    command = ["node", "send_loki.js", service.url, PUBLIC, "pgbouncer.logs.prod"]
+    sent = subprocess.run(command, cwd=clients, capture_output=True, text=True, timeout=SEND_SECONDS, check=False)
+    assert (sent.returncode, sent.stderr) == (0, "")
+
+    def arrived() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = service.client.get("/api/sources/pgbouncer.logs.prod/recent").json()
+        return sorted(found, key=lambda event: str(event["event_message"]))
+
+    until(lambda: len(arrived()) == 3)
+    of_json, of_protobuf, of_pino = sorted(arrived(), key=lambda event: "pino" in event["event_message"])
+    assert of_json["event_message"].startswith("of winston in json")
+    assert of_json["metadata"]["structured_metadata"]["n"] == "1"
+    assert of_protobuf["event_message"].startswith("of winston in protobuf")
+    assert json.loads(of_pino["event_message"])["n"] == 3
+    for event in (of_json, of_protobuf, of_pino):
+        assert event["metadata"]["labels"]["service_name"] == "pgbouncer.logs.prod"
+        assert event["metadata"]["level"] in {"warn", "error"}
+        assert abs(event["timestamp"] / 1e6 - time.time()) < SEND_SECONDS
+
+
+def test_loki_s_handler_for_python_sends_as_in_the_guide(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(fence("LokiLoggerHandler("))
+    environment = {"CORDWOOD_URL": service.url, "CORDWOOD_KEY": PUBLIC, "CORDWOOD_STREAM": "gotrue.logs.prod"}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    subprocess.run(command, env={**os.environ, **environment}, check=True, timeout=SEND_SECONDS)
+    (event,) = service.client.get("/api/sources/gotrue.logs.prod/recent").json()
+    assert json.loads(event["event_message"])["message"] == "card 7 refused"
+    assert event["metadata"]["labels"] == {"service_name": "gotrue.logs.prod"}
+    assert event["metadata"]["structured_metadata"] == {"host": "h1"}
