@@ -28,7 +28,7 @@ HELD: Any = CHECKS.get_by_names(
 )
 
 
-@schemathesis.serializer("application/x-ndjson", "application/x-protobuf", "application/bert")
+@schemathesis.serializer("application/x-ndjson", "text/csv", "application/x-protobuf", "application/bert")
 def in_bytes(_: Any, value: Any) -> bytes:
     return value.encode("utf-8", "replace") if isinstance(value, str) else msgspec.json.encode(value)
 

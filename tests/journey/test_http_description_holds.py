@@ -21,6 +21,7 @@ BODIES: tuple[tuple[str, bytes], ...] = (
     ("application/x-www-form-urlencoded", b"project=%ff&interval=daily"),
     ("application/x-ndjson", b"{}\n{\n"),
     ("text/plain", b"hello"),
+    ("text/csv", b"a,b\n1\n"),
     ("application/x-protobuf", b"\xff\xff"),
 )
 

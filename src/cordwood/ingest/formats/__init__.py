@@ -8,6 +8,7 @@ import msgspec
 
 from cordwood.errors import UnsupportedMedia
 from cordwood.ingest.formats.cloud_event import read_cloud_events
+from cordwood.ingest.formats.csv import TAB_SEPARATED, read_csv
 from cordwood.ingest.formats.datadog import read_logs as read_datadog
 from cordwood.ingest.formats.elastic import read_documents
 from cordwood.ingest.formats.erlang import read_bert
@@ -61,6 +62,7 @@ class Form(StrEnum):
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 _JSON = ("application/json", "text/json")
 _TEXT = ("text/plain",)
+_CSV = ("text/csv", TAB_SEPARATED)
 
 
 def _each(media: tuple[str, ...], read: Format) -> dict[str, Format]:
@@ -86,6 +88,7 @@ def _one_item(read: Callable[[Body], LabelledBody]) -> Format:
 _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.EVENTS: _each(_JSON, read_json)
     | _each(_NDJSON, read_ndjson)
+    | _each(_CSV, read_csv)
     | {FORM_MEDIA: read_form, JOURNAL_MEDIA: read_journal},
     Form.JSON: _each(_JSON, read_whole),
     Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
