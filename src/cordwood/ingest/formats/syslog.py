@@ -61,11 +61,11 @@ _LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 def read_syslog(body: Body) -> ParsedBody:
     parsed = ParsedBody.of(body)
     for index, line in _lines(body.text, body.most_items):
-        found = _found(line)
-        if found is None:
+        event = event_of_line(line)
+        if event is None:
             parsed.refuse(index, NOT_SYSLOG, line)
         else:
-            parsed.add(_event(line, found, {}), index)
+            parsed.add(event, index)
     return with_something(parsed)
 
 
@@ -124,6 +124,12 @@ def _ends_well(data: bytes, at: int) -> bool:
         return at == len(data)
     rest = _BLANKS.match(data, at).end()  # type: ignore[union-attr] # it always matches
     return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[at - 1 : rest])
+
+
+def event_of_line(line: str) -> PostedEvent | None:
+    """Return a message as an event; None if it is not syslog."""
+    found = _found(line)
+    return None if found is None else _event(line, found, {})
 
 
 def _found(line: str) -> dict[str, str | None] | None:

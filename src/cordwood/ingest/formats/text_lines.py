@@ -1,0 +1,133 @@
+"""Lines of text files: logfmt, access logs of web servers, and plain lines; each becomes one event."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from cordwood.ingest.formats.syslog import event_of_line
+from cordwood.ingest.parsed_body import PostedEvent
+
+_encode = msgspec.json.Encoder().encode
+
+# A time at the beginning of a line, in brackets or not: ISO 8601, with a comma or a point before its fraction.
+_LEADING_TIME: Final = re.compile(
+    r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)(?=[\s\],;|]|$)", re.ASCII
+)
+
+
+def read_plain_line(line: str) -> PostedEvent:
+    """Return the line as an event's message, with the time at its beginning, if there is one."""
+    time = _LEADING_TIME.match(line)
+    return PostedEvent(timestamp=time[1] if time else None, event_message=line)
+
+
+# Values are bare or quoted, with backslash escapes. A key without a value is true.
+_PAIR: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
+_TIMES: Final = ("timestamp", "ts", "time", "t")
+_MESSAGES: Final = ("msg", "message", "event_message")
+
+
+def read_logfmt_line(line: str) -> PostedEvent | None:
+    """Return the pairs of a line as metadata; None unless it consists of pairs, at least two with a value."""
+    pairs = _logfmt_pairs(line)
+    if pairs is None:
+        return None
+    message = next((pairs[name] for name in _MESSAGES if isinstance(pairs.get(name), str)), line)
+    time = next((pairs[name] for name in _TIMES if isinstance(pairs.get(name), str)), None)
+    return PostedEvent(
+        timestamp=None if time is None else str(time),
+        event_message=str(message),
+        metadata=msgspec.Raw(_encode(pairs)),
+    )
+
+
+def _logfmt_pairs(line: str) -> dict[str, str | bool] | None:
+    pairs: dict[str, str | bool] = {}
+    at = valued = 0
+    text = line.rstrip()
+    while at < len(text):
+        pair = _PAIR.match(text, at)
+        if pair is None:
+            return None
+        at = pair.end()
+        pairs[pair[1]] = True if pair[2] is None else _unquoted(pair[2])
+        valued += pair[2] is not None
+    # A sentence with one equals sign is not logfmt.
+    return pairs if valued >= 2 and valued * 2 >= len(pairs) else None
+
+
+def _unquoted(value: str) -> str:
+    if not value.startswith('"'):
+        return value
+    return _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), value[1:-1])
+
+
+_QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
+# The common and the combined log format of Apache and nginx; more fields may follow.
+_ACCESS: Final = re.compile(
+    r"(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]{20,40})\] "
+    rf"{_QUOTED.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"
+    rf"(?: {_QUOTED.replace('(', '(?P<referer>', 1)} {_QUOTED.replace('(', '(?P<agent>', 1)})?(?=\s|$)",
+    re.ASCII,
+)
+_REQUEST: Final = re.compile(r"([A-Z]{1,20}) (\S+)(?: (HTTP/[\d.]+))?")
+
+
+def read_access_line(line: str) -> PostedEvent | None:
+    """Return a line of the common or combined log format as an event; None if it is not one."""
+    found = _ACCESS.match(line)
+    if found is None:
+        return None
+    request = _REQUEST.fullmatch(found["request"])
+    method, path, protocol = request.groups() if request else (None, None, None)
+    headers = {"referer": _known(found["referer"]), "user_agent": _known(found["agent"])}
+    metadata = {
+        "request": _without_none(
+            {
+                "method": method,
+                "path": path,
+                "protocol": protocol,
+                "remote_addr": found["client"],
+                "user": _known(found["user"]),
+                "headers": _without_none(headers) or None,
+            }
+        ),
+        "response": _without_none(
+            {
+                "status_code": int(found["status"]),
+                "bytes": int(found["bytes"][:18]) if found["bytes"] != "-" else None,
+            }
+        ),
+    }
+    return PostedEvent(timestamp=found["time"], event_message=line, metadata=msgspec.Raw(_encode(metadata)))
+
+
+def _known(value: str | None) -> str | None:
+    return None if value in {None, "-", ""} else value
+
+
+def _without_none(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+LineDecoder = Callable[[str], PostedEvent | None]
+LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
+    "lines": read_plain_line,
+    "logfmt": read_logfmt_line,
+    "combined": read_access_line,
+    "syslog": event_of_line,
+}
+
+
+def event_json(event: PostedEvent) -> bytes:
+    """Return the JSON of an event as it could be sent."""
+    fields: dict[str, object] = {
+        "timestamp": event.timestamp,
+        "event_message": event.event_message,
+        "metadata": event.metadata if bytes(event.metadata) else None,
+    }
+    return _encode(_without_none(fields))

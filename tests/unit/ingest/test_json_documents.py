@@ -1,0 +1,70 @@
+"""JSON documents are split into items while they are read, in bounded memory."""
+
+import io
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordwood.errors import BadBody
+from cordwood.ingest.json_documents import JsonDocuments
+
+
+def items(text: str, most: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
+    """The items, read in small pieces."""
+    source = io.BytesIO(text.encode())
+    return [(item.line, item.text) for item in JsonDocuments(lambda _: source.read(piece), most).items()]
+
+
+def test_arrays_are_split_and_documents_may_follow_each_other() -> None:
+    text = '\ufeff[{"a":\n [1, "],["]},\n "é"]\n\n{"b": 1e400} [] [[2]] 17'
+    assert items(text) == [(1, '{"a":\n [1, "],["]}'), (3, '"é"'), (5, '{"b": 1e400}'), (5, "[2]"), (5, "17")]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[1,", "Line 1: the text is not JSON: the array is not closed"),
+        ("[1 2]", "Line 1: the text is not JSON: a comma or a closing bracket is missing"),
+        ('[1,\n\n{"a"\n 1}]', "Line 4: the text is not JSON: expecting ':' delimiter"),
+        ('{"a": "\n', "Line 1: the text is not JSON: invalid control character"),
+        ("[" * 100_000, "nested too deeply"),
+        ('[1, "' + "x" * 2000 + '"]', "an item is longer than 1,000 characters"),
+    ],
+    ids=["open", "comma", "colon", "string", "deep", "long"],
+)
+def test_broken_text_is_refused_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(BadBody, match=told):
+        items(text)
+
+
+def test_what_precedes_the_broken_text_is_read() -> None:
+    source = io.BytesIO(b'[{"a": 1}, {"b": 2}, nonsense')
+    read = JsonDocuments(source.read, 1000).items()
+    assert [next(read).text, next(read).text] == ['{"a": 1}', '{"b": 2}']
+    with pytest.raises(BadBody):
+        next(read)
+
+
+def test_only_one_item_is_held_at_once() -> None:
+    pieces = iter([b"[", *[b'"' + b"x" * 1000 + b'",'] * 5000, b"1]"])
+    documents = JsonDocuments(lambda _: next(pieces, b""), 2000)
+    assert max(len(documents._text) for _ in documents.items()) < 4000
+
+
+@given(
+    values=st.lists(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+            max_leaves=8,
+        )
+    ),
+    indent=st.sampled_from([None, 2]),
+    piece=st.integers(1, 50),
+)
+def test_the_items_are_those_of_the_array(values: list[object], indent: int | None, piece: int) -> None:
+    text = json.dumps(values, indent=indent, ensure_ascii=False).encode("utf-8", "replace").decode()
+    assert [json.loads(item) for _, item in items(text, 10_000, piece)] == json.loads(text)

@@ -1,0 +1,137 @@
+"""The format of a file is recognised from its beginning, and its first events are shown as they would be."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.sniff import Confidence, Sample, findings, first_events
+
+OTLP = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
+SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
+ACCESS = '1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 5'
+# The format, a file of it, and the messages of its first events; None if they are not decoded.
+FILES: list[tuple[str, str, list[str | None] | None]] = [
+    ("ndjson", '{"message": "a"}\n{"message": "b"}\n', ["a", "b"]),
+    ("ndjson", '{"message": "a"}\nbroken\n{"message": "b"}\n', ["a", "b"]),
+    ("json", '[{"message": "a"},\n {"message": "b"}]', ["a", "b"]),
+    ("json", '{\n  "message": "a"\n}\n', ["a"]),
+    ("csv", "id,message\n1,a\n2,b\n", ["a", "b"]),
+    ("csv", "time\tmessage\n1\ta\n2\tb\n", ["a", "b"]),
+    ("syslog", "<34>1 2003-10-11T22:14:15.003Z host su - ID47 - a\n", ["a"]),
+    ("syslog", "<34>Oct 11 22:14:15 host su[1]: a\n<34>Oct 11 22:14:15 host su[1]: b\n", ["a", "b"]),
+    ("combined", f"{ACCESS}\n", [ACCESS]),
+    ("logfmt", 'ts=1 level=info msg=a\nts=2 level=info msg="b"\n', ["a", "b"]),
+    ("otlp", OTLP, ["hi"]),
+    ("otlp", SPANS, ["s"]),
+    ("loki", '{"streams": [{"stream": {"app": "x"}, "values": [["1", "a"]]}]}', None),
+    ("elasticsearch", '{"index": {"_index": "x"}}\n{"message": "a"}\n{"create": {}}\n{"message": "b"}\n', ["a", "b"]),
+    ("journald", "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1\nMESSAGE=a\n\n", None),
+    ("lines", "first line\nsecond line\n", ["first line", "second line"]),
+    ("parquet", "PAR1\0\0", None),
+    ("binary", "\0\1\2", None),
+]
+
+
+CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch"}
+
+
+def sample(text: str, *, is_whole: bool = True) -> Sample:
+    return Sample(text.encode(), is_whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "messages"), FILES, ids=[f"{file[0]}-{number}" for number, file in enumerate(FILES)]
+)
+def test_a_format_is_recognised_and_its_events_are_decoded(
+    name: str, text: str, messages: list[str | None] | None
+) -> None:
+    found = findings(sample(text))
+    assert found[0].name == name
+    assert found[0].reason.endswith(".")
+    parsed = first_events(name, sample(text))
+    told = parsed and [event.event_message or event.message for event in parsed.events]
+    assert told == messages
+
+
+@pytest.mark.parametrize(("name", "text"), [file[:2] for file in FILES if file[0] in CUT])
+def test_a_sample_may_end_in_the_middle_of_a_line(name: str, text: str) -> None:
+    cut = sample(text * 30 + text[:7], is_whole=False)
+    assert findings(cut)[0].name == name
+    assert first_events(name, cut)
+
+
+def test_an_array_that_is_longer_than_the_sample_is_recognised() -> None:
+    cut = sample("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
+    assert (findings(cut)[0].name, findings(cut)[0].confidence) == ("json", Confidence.CERTAIN)
+    parsed = first_events("json", cut)
+    assert parsed is not None
+    assert len(parsed.events) == 30
+    only_item = sample('[{"message": "' + "x" * 1000, is_whole=False)
+    assert (findings(only_item)[0].confidence, first_events("json", only_item)) == (Confidence.POSSIBLE, None)
+
+
+def test_an_array_that_breaks_off_is_recognised_with_its_error() -> None:
+    (found, *_) = findings(sample('[{"message": "a"},\n{"message" "b"}]'))
+    assert (found.name, found.confidence) == ("json", Confidence.LIKELY)
+    assert "Line 2: the text is not JSON" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("id,message\n1,a\n2,b\n", Confidence.CERTAIN),
+        ("a_column,b_column\n1,a\n2,b\n", Confidence.LIKELY),
+        ("started, now\nstopped, then, and again\nso, it is\n", Confidence.POSSIBLE),
+        ("2026-01-01,5\n2026-01-02,6\n", Confidence.POSSIBLE),
+    ],
+)
+def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, confidence: Confidence) -> None:
+    (found,) = [finding for finding in findings(sample(text)) if finding.name == "csv"]
+    assert found.confidence == confidence
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("start", ["[2026-01-01 00:00:00] started", "[INFO] started", "{a} started"])
+def test_text_in_brackets_is_no_json(start: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
+    assert findings(sample(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        '"' * 100_000,
+        "a,b\n" + '"' * 100_001,
+        "=" * 100_000,
+        "a=1 " * 50_000,
+        "\n" * 100_000,
+        "<1>" * 50_000,
+        '{"resourceLogs":[' * 20_000,
+        json.dumps({f"k{n}": n for n in range(20_000)}),
+    ],
+    ids=lambda text: repr(text[:10]),
+)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_hostile_text_is_examined_in_bounds(text: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
+    hostile = sample(text, is_whole=is_whole)
+    names = [finding.name for finding in findings(hostile)]
+    assert len(set(names)) == len(names)
+    _decode_all(hostile)
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_any_bytes_are_examined(data: bytes, is_whole: bool) -> None:  # noqa: FBT001 - generated
+    _decode_all(Sample(data, is_whole))
+
+
+def _decode_all(hostile: Sample) -> None:
+    for finding in findings(hostile):
+        try:
+            parsed = first_events(finding.name, hostile)
+        except (BadBody, TooLarge):
+            continue
+        assert parsed is None or len(parsed.events) + len(parsed.refused) <= len(hostile.data)
