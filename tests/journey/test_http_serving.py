@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
+from cordwood.ingest.stamp import read_timestamp
 from tests.debian import need
 from tests.journey.conftest import Service, Start, start_service
 from tests.journey.processes import family_bytes
@@ -272,7 +273,8 @@ def test_every_format_has_the_same_rows(service: Service) -> None:
     assert [json.loads(line) for line in body("ndjson").splitlines()] == expected
     by_csv = list(csv.DictReader(io.StringIO(body("csv").decode(), newline="")))
     assert [row["id"] for row in by_csv] == [row["id"] for row in expected]
-    assert [int(row["timestamp"]) for row in by_csv] == [row["timestamp"] for row in expected]
+    assert [read_timestamp(row["timestamp"]) for row in by_csv] == [row["timestamp"] for row in expected]
+    assert all(row["timestamp"].endswith("Z") for row in by_csv)
     by_arrow = pa.ipc.open_stream(body("arrow")).read_all()
     assert by_arrow.to_pylist() == pq.read_table(io.BytesIO(body("parquet"))).to_pylist()
     assert by_arrow.column("id").to_pylist() == [row["id"] for row in expected]

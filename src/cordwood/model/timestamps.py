@@ -11,5 +11,10 @@ def moment_of(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
+def written_time(micros: int) -> str:
+    """Return the time in ISO 8601 with microseconds; raise OverflowError beyond the years 1 to 9999."""
+    return moment_of(micros).isoformat(timespec="microseconds")[:26] + "Z"
+
+
 def now_us() -> int:
     return time.time_ns() // 1000

@@ -133,11 +133,18 @@ def test_csv_is_read_by_pythons_csv() -> None:
     [first, nulls, edges] = csv.DictReader(io.StringIO(encoded("csv", BATCHES).decode(), newline=""))
     assert first["text"] == 'é, "quoted"\nline'
     assert first["flag"] == "true"
+    assert first["moment"] == "2023-11-14T22:13:20.000001Z"
     assert first["nested"] == '{"a":[{"b":1}]}'
     assert first["any"] == "text"
     assert first["exact"] == "12345678901234567890123456789.123456789"
     assert set(nulls.values()) == {""}
-    assert edges["any"] == "404"
+    assert (edges["any"], edges["moment"]) == ("404", "1969-12-31T23:59:59.999999Z")
+
+
+@pytest.mark.parametrize("moment", [-(10**18), 10**18])
+def test_csv_has_a_time_beyond_the_calendar_as_a_number(moment: int) -> None:
+    column = Column("moment", Datatype(Kind.TIMESTAMP))
+    assert b"".join(FORMATS["csv"].encode(Rows((column,), [[(moment,)]]))) == b"moment\r\n%d\r\n" % moment
 
 
 def read_arrow(body: bytes) -> pa.Table:
