@@ -43,13 +43,20 @@ class Answer(msgspec.Struct, frozen=True):
         raise Refused(_refusal(self))
 
 
+class Posted(msgspec.Struct, frozen=True):
+    """What is sent in a POST."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class Counterpart(Protocol):
     """A service that answers requests, over HTTP or inside this process."""
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
 
-    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
-        """GET a path and pass the body on in chunks. Only the body of an error is in the answer."""
+    def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
+        """GET a path, or POST to it, and pass the body on in chunks. Only the body of an error is in the answer."""
 
 
 class Remote(msgspec.Struct, frozen=True):
@@ -63,8 +70,9 @@ class Remote(msgspec.Struct, frozen=True):
         with self._asked(method, path, body, headers or {}) as answer:
             return _answer(answer, answer.read())
 
-    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
-        with self._asked("GET", path, b"", {}) as answer:
+    def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
+        method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
+        with self._asked(method, path, body, headers) as answer:
             if answer.status >= 400:
                 return _answer(answer, answer.read())
             for piece in _pieces(answer):
@@ -151,10 +159,13 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     most_seconds: float = math.inf
 
 
-def sent_events(service: Counterpart, path: str, body: bytes, retries: RetryPolicy) -> Answer:
+NDJSON = "application/x-ndjson"
+
+
+def sent_events(service: Counterpart, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON) -> Answer:
     """Return the answer to a batch; the last refusal if all retries failed."""
     for _ in range(retries.times):
-        answer = service.send("POST", path, body, {"Content-Type": "application/x-ndjson"})
+        answer = service.send("POST", path, body, {"Content-Type": media})
         if answer.status not in retries.statuses:
             return answer
         time.sleep(min(retries.most_seconds, float(answer.headers.get("retry-after", "1"))))

@@ -1,33 +1,37 @@
-"""Export the stored events of a stream to a Parquet file, all of them or those of a time range.
+"""Export the stored events of a stream to a file, all of them or those of a time range.
 
-Columns: id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at, timestamp_inferred.
-DuckDB, pyarrow and ClickHouse can read it, and `cordwood import` restores every row with its time of receipt. The file
-appears when it is complete.
+A Parquet file has the columns id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at and
+timestamp_inferred. DuckDB, pyarrow and ClickHouse can read it, and `cordwood import` restores every row with its time of
+receipt. NDJSON and JSON have the events as they can be sent again; CSV and Arrow have the columns of Parquet. The format is
+that of --format, or of the file's ending, or Parquet. The file appears when it is complete.
 
 examples:
   cordwood export day.parquet --stream postgres.logs --from 2026-01-01 --to 2026-01-02
   cordwood export all.parquet --stream my.stream --data-dir ./cordwood-data
   cordwood export all.parquet --stream my.stream --url https://logs.example.com --key "$PRIVATE_KEY"
+  cordwood export -o day.ndjson --stream postgres.logs --from 2026-01-01 --force
+  cordwood export - --format ndjson --stream postgres.logs | gzip > all.ndjson.gz
 """
 
 import argparse
-from contextlib import suppress
+import sys
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
+from cordwood.cli.output_file import add_output, format_of, is_standard_output, output
 from cordwood.cli.service_target import add_target, target
-from cordwood.cli.terminal import ByteProgress, say
+from cordwood.cli.terminal import ByteProgress, note, say
 from cordwood.errors import Refused
 
-
-def _unwritten(problem: OSError) -> Refused:
-    return Refused(f"The file cannot be written: {problem.strerror}.")
+_FORMATS = ("parquet", "ndjson", "json", "csv", "arrow")
+_BINARY = ("parquet", "arrow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="the file to write; it must not exist")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the file to write; - for standard output")
+    add_output(parser)
+    parser.add_argument("--format", choices=_FORMATS, help="the format (default: by the file's ending, or parquet)")
     parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
     parser.add_argument("--from", dest="since", metavar="TIME", help="only events from this time on")
     parser.add_argument("--to", dest="until", metavar="TIME", help="only events before this time")
@@ -35,37 +39,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    file: Path = arguments.file
-    if file.exists():
-        raise Refused(f"{file} exists already.", hint="Move it, or choose another name.")
-    draft = file.with_name(f"{file.name}.part")
-    progress = ByteProgress()
-    try:
-        with draft.open("wb") as out:
-            _export(arguments, out, progress)
-        count = count_events(draft)
-        draft.rename(file)
-    except OSError as problem:
-        raise _unwritten(problem) from problem
-    finally:
-        with suppress(OSError):
-            draft.unlink()
-    say(f"{count:,} events, {progress.line()}")
+    file = _file(arguments)
+    how = arguments.format or format_of(file, _FORMATS) or "parquet"
+    if how in _BINARY and is_standard_output(file) and sys.stdout.isatty():
+        raise Refused(f"A terminal cannot show {how}.", hint="Name a file, or choose --format ndjson.")
+    progress, count = ByteProgress(), EventCount(how)
+    with output(file, force=arguments.force, check=count.check) as write, target(arguments) as service:
+
+        def take(piece: bytes) -> None:
+            write(piece)
+            count.add(piece)
+            progress.add(len(piece))
+
+        service.save(_path(arguments, how), take).checked()
+    progress.end()
+    tell = note if is_standard_output(file) else say
+    tell(f"{count.written()}{progress.line()}")
     return 0
 
 
-def _export(arguments: argparse.Namespace, out: BinaryIO, progress: ByteProgress) -> None:
-    bounds = {name: value for name, value in (("from", arguments.since), ("to", arguments.until)) if value}
-    path = f"/api/streams/{quote(arguments.stream, safe='')}/events?{urlencode(bounds)}"
+class EventCount:
+    """The number of events in an export, where its format tells: in Parquet, which is verified by it, and in NDJSON."""
 
-    def take(piece: bytes) -> None:
-        # Caught here, because errors of the network are OSError, too.
-        try:
-            out.write(piece)
-        except OSError as problem:
-            raise _unwritten(problem) from problem
-        progress.add(len(piece))
+    def __init__(self, how: str) -> None:
+        self._how = how
+        self._count: int | None = 0 if how == "ndjson" else None
 
-    with target(arguments) as service:
-        service.save(path, take).checked()
-    progress.end()
+    def add(self, piece: bytes) -> None:
+        if self._how == "ndjson":
+            self._count = (self._count or 0) + piece.count(b"\n")
+
+    def check(self, draft: Path) -> None:
+        if self._how == "parquet":
+            self._count = count_events(draft)
+
+    def written(self) -> str:
+        return "" if self._count is None else f"{self._count:,} events, "
+
+
+def _file(arguments: argparse.Namespace) -> Path:
+    named = [file for file in (arguments.file, arguments.output) if file is not None]
+    if len(named) != 1:
+        raise Refused("Name one file to write.", hint="FILE and -o FILE mean the same.")
+    file: Path = named[0]
+    return file
+
+
+def _path(arguments: argparse.Namespace, how: str) -> str:
+    asked = {"from": arguments.since, "to": arguments.until, "format": how if how != "parquet" else None}
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return f"/api/streams/{quote(arguments.stream, safe='')}/events?{query}"

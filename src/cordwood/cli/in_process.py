@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import msgspec
 
 from cordwood.app.in_process import Inside, opened
-from cordwood.cli.client import Answer, Counterpart
+from cordwood.cli.client import Answer, Counterpart, Posted
 from cordwood.settings.settings import Settings
 
 
@@ -18,8 +18,9 @@ class InProcess(msgspec.Struct, frozen=True):
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(*self.inside.send(method, path, body, headers or {}))
 
-    def save(self, path: str, take: Callable[[bytes], object]) -> Answer:
-        return Answer(*self.inside.send("GET", path, b"", {}, take))
+    def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
+        method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
+        return Answer(*self.inside.send(method, path, body, headers, take))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from cordwood.access import pinned
-from cordwood.errors import BadParameter, Forbidden
+from cordwood.errors import BadParameter, Forbidden, NotAcceptable
 from cordwood.ingest.stamp import read_timestamp
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
@@ -23,9 +23,11 @@ from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ask_parser import redact_asked
 from cordwood.web.catalog_lookup import existing_stream
+from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller, uncounted_caller
-from cordwood.web.encode import parquet
+from cordwood.web.encode import arrow, parquet
+from cordwood.web.encode.events import encode_event_array, encode_event_lines
 from cordwood.web.ingest import logged
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
@@ -35,8 +37,14 @@ from cordwood.web.responses import no_store_json
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 
-# Unlike that of answers, it streams row groups, so that the file is never held in memory.
-_PARQUET = Format("parquet", "application/vnd.apache.parquet", parquet.encode, streams=True)
+# Unlike those of answers, all of them are streamed, so that an export is never held in memory.
+_FORMATS: Mapping[str, Format] = {
+    "parquet": Format("parquet", "application/vnd.apache.parquet", parquet.encode, streams=True),
+    "ndjson": Format("ndjson", "application/x-ndjson", encode_event_lines, streams=True),
+    "json": Format("json", "application/json; charset=utf-8", encode_event_array, streams=True),
+    "csv": FORMATS["csv"],
+    "arrow": Format("arrow", "application/vnd.apache.arrow.stream", arrow.encode, streams=True),
+}
 _EXPORT = Endpoint(
     name="stream.export",
     id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a03"),
@@ -57,8 +65,14 @@ async def export_events(request: Request, services: Services, name: str) -> Resp
     services.answers.admit(caller)
     since_us, until_us = _bounds(query)
     wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
-    ask = Ask(_EXPORT, caller, _PARQUET)
+    ask = Ask(_EXPORT, caller, _format(query.get("format") or "parquet"))
     return await render_answer(request, ask, await services.answers.export(ask, wanted), began)
+
+
+def _format(name: str) -> Format:
+    if name not in _FORMATS:
+        raise NotAcceptable(f"There is no format {name!r}.", hint="There are: " + ", ".join(_FORMATS) + ".")
+    return _FORMATS[name]
 
 
 def _bounds(query: Mapping[str, str]) -> tuple[int, int]:

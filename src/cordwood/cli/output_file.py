@@ -1,0 +1,104 @@
+"""The file or standard output that a command writes to: complete or not at all, and never over another file by accident."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from cordwood.errors import Refused
+
+_STANDARD_OUTPUT = Path("-")
+Write = Callable[[bytes], object]
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write to a file, which appears when it is complete"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+
+
+_BY_ENDING = {".jsonl": "ndjson", ".arrows": "arrow"}
+
+
+def format_of(file: Path | None, formats: Collection[str]) -> str | None:
+    """Return the format that the ending of a file's name says; None if it says none of the formats."""
+    ending = file.suffix.lower() if file is not None else ""
+    named = _BY_ENDING.get(ending, ending.removeprefix("."))
+    return named if named in formats else None
+
+
+def unwritten(problem: OSError) -> Refused:
+    return Refused(f"The file cannot be written: {problem.strerror}.")
+
+
+def is_standard_output(file: Path | None) -> bool:
+    return file is None or file == _STANDARD_OUTPUT
+
+
+class _ReaderGoneError(Exception):
+    """Raised instead of BrokenPipeError, which would be taken for an error of the network."""
+
+
+def _write_out(data: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(data)
+    except BrokenPipeError as problem:
+        raise _ReaderGoneError from problem
+
+
+@contextmanager
+def output(file: Path | None, *, force: bool, check: Callable[[Path], object] = lambda _: None) -> Iterator[Write]:
+    """Yield the function that writes; None or - is standard output.
+
+    A file is written beside its place, checked, and moved there. Raise Refused if it exists, unless `force` is true.
+    """
+    if file is None or is_standard_output(file):
+        sys.stdout.flush()
+        try:
+            yield _write_out
+        except _ReaderGoneError as gone:
+            raise BrokenPipeError from gone
+        sys.stdout.buffer.flush()
+        return
+    if file.exists() and not file.is_file() and not file.is_dir():
+        # A device or a pipe: it is written to, and not replaced.
+        with _refusing(), file.open("wb") as out:
+            yield _guarded(out)
+        return
+    if file.exists() and not force:
+        raise Refused(f"{file} exists already.", hint="Use --force to replace it, or choose another name.")
+    place = file.resolve() if force else file
+    draft = place.with_name(f"{place.name}.part")
+    try:
+        with _refusing(), draft.open("wb") as out:
+            yield _guarded(out)
+            out.flush()
+            os.fsync(out.fileno())
+        check(draft)
+        with _refusing():
+            draft.replace(place)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise unwritten(problem) from problem
+
+
+def _guarded(out: BinaryIO) -> Write:
+    """Return the file's `write`. Its errors are caught here, because errors of the network are OSError, too."""
+
+    def write(data: bytes) -> None:
+        with _refusing():
+            out.write(data)
+
+    return write

@@ -1,0 +1,125 @@
+"""Answers and exports leave as files, complete or not at all, from a real process."""
+
+import csv
+import io
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cordwood.cli import commands
+from tests.journey.conftest import PRIVATE, Service
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a client command in this process, against the service; returns its exit code and what it printed."""
+
+    def run_one(*arguments: str) -> tuple[int, str, str]:
+        code = commands.run([*arguments, "--url", service.url, "--key", PRIVATE])
+        return code, *capfd.readouterr()
+
+    return run_one
+
+
+def stored(service: Service, stream: str) -> list[dict[str, object]]:
+    """The events of a stream as they can be sent again, by id."""
+    answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})
+    assert answer.status_code == 200, answer.text
+    return sorted(answer.json(), key=lambda event: str(event["id"]))
+
+
+@pytest.fixture(scope="module")
+def answered(service: Service) -> Service:
+    """With events to ask for."""
+    for number in range(3):
+        event = {
+            "id": f"q{number}",
+            "timestamp": f"2026-01-01T00:00:0{number}Z",
+            "project": "files",
+            "event_message": "é",
+        }
+        assert service.send("cloudflare.logs.prod", [event]).status_code == 200
+    return service
+
+
+QUERY = ("query", "logs.all", "-p", "project=files", "--sql", "select id, timestamp from edge_logs order by id")
+IDS = ["q0", "q1", "q2"]
+
+
+def ids_in(file: Path) -> list[object]:
+    content = file.read_bytes()
+    read: dict[str, Callable[[], list[dict[str, object]]]] = {
+        ".csv": lambda: [dict(row) for row in csv.DictReader(io.StringIO(content.decode(), newline=""))],
+        ".json": lambda: json.loads(content)["result"],
+        ".jsonl": lambda: [json.loads(line) for line in content.splitlines()],
+        ".arrow": lambda: pa.ipc.open_stream(content).read_all().to_pylist(),
+        ".parquet": lambda: pq.read_table(io.BytesIO(content)).to_pylist(),
+    }
+    return [row["id"] for row in read[file.suffix]()]
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "jsonl", "arrow", "parquet"])
+@pytest.mark.usefixtures("answered")
+def test_an_answer_is_written_to_a_file_in_the_format_of_its_ending(run: Run, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"rows.{ending}"
+    assert run(*QUERY, "-o", str(file)) == (0, "", "")
+    assert ids_in(file) == IDS
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_file_is_replaced_only_by_force_and_only_by_a_complete_answer(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("mine")
+    code, _, noted = run(*QUERY, "-o", str(file))
+    assert (code, "--force" in noted, file.read_text()) == (1, True, "mine")
+    code, _, _ = run(*QUERY[:-1], "select nothing from nowhere", "-o", str(file), "--force")
+    assert (code, file.read_text()) == (1, "mine")
+    assert run(*QUERY, "-o", str(file), "--force")[0] == 0
+    assert ids_in(file) == IDS
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_device_is_written_to_and_stays_what_it_is(run: Run) -> None:
+    assert run(*QUERY, "-o", "/dev/null", "--format", "csv") == (0, "", "")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+@pytest.mark.usefixtures("answered")
+def test_times_in_csv_are_iso_8601(run: Run) -> None:
+    code, told, _ = run(*QUERY, "--format", "csv")
+    assert code == 0
+    assert told.splitlines()[1] == "q0,2026-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "json"])
+def test_an_export_as_text_can_be_imported_again(answered: Service, run: Run, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"e.{ending}"
+    target = {"ndjson": "deno-subhosting-events", "json": "pgbouncer.logs.prod"}[ending]
+    code, told, _ = run("export", "-o", str(file), "--stream", "cloudflare.logs.prod")
+    assert (code, "MB" in told) == (0, True)
+    assert "3 accepted" in run("import", str(file), "--stream", target)[1]
+    assert stored(answered, target) == stored(answered, "cloudflare.logs.prod")
+
+
+@pytest.mark.usefixtures("answered")
+def test_an_export_as_csv_has_the_columns_of_parquet(run: Run) -> None:
+    code, told, _ = run("export", "-", "--format", "csv", "--stream", "cloudflare.logs.prod")
+    rows = list(csv.DictReader(io.StringIO(told)))
+    assert code == 0
+    assert sorted(row["id"] for row in rows) == IDS
+    assert {row["timestamp_inferred"] for row in rows} == {"false"}
+    assert all(row["ingested_at"].endswith("Z") for row in rows)
+
+
+def test_an_unknown_format_of_an_export_is_406(service: Service) -> None:
+    answer = service.client.get("/api/streams/postgres.logs/events?format=xml")
+    assert (answer.status_code, answer.json()["error"]["status"]) == (406, "request.not-acceptable")
