@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from cordwood.app.event_files import EventFile
+from cordwood.app.event_files import Reading, opened_events
 from cordwood.app.in_process import opened
 from cordwood.app.restore import restore
 from cordwood.demo import past
@@ -139,7 +139,8 @@ def exported(store: Store, stream: str, key: str) -> list[str]:
     with tempfile.NamedTemporaryFile() as kept:
         kept.write(file)
         kept.flush()
-        return sorted(line.decode() for line in EventFile(Path(kept.name)).stored())
+        with opened_events(Path(kept.name), Reading()) as events:
+            return sorted(record.data.decode() for record in events.stored())
 
 
 def differing(before: Mapping[str, Told], after: Mapping[str, Told]) -> dict[str, tuple[Told, Told]]:

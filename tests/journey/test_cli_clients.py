@@ -107,7 +107,7 @@ def test_a_line_that_cannot_be_an_event_is_told_by_its_number_and_the_rest_is_st
     file = ndjson(tmp_path / "e.ndjson", edge(1), [1], edge(3))
     imported = ask("import", str(file), "--stream", "cloudflare.logs.prod")
     assert imported.returncode == 1
-    assert "event 2:" in imported.stderr
+    assert "line 2:" in imported.stderr
     assert "2 accepted, 1 quarantined" in imported.stdout
 
 

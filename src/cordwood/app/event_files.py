@@ -1,19 +1,242 @@
 """Files of events as JSON lines, with ids that are the same whenever a file is read."""
 
-import gzip
 import hashlib
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Final
 
 import msgspec
 
-from cordwood.engines.duckdb.parquet_import import AGAIN, count_parquet, is_export, read_parquet, read_stored
+from cordwood.app.compressed_files import AGAIN, STANDARD_INPUT, OpenFile, opened
+from cordwood.engines.duckdb.parquet_import import count_parquet, is_export, read_parquet, read_stored
 from cordwood.errors import BadBody
+from cordwood.ingest.csv_rows import DETECTED, CsvColumns, CsvOptions, detected_delimiter, read_records, row_text
+from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, event_json
+from cordwood.ingest.json_documents import JsonDocuments
+from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, Finding, Sample, findings
 
-_GZIP = b"\x1f\x8b"
-_PARQUET = b"PAR1"
+FORMATS: Final = ("ndjson", "json", "csv", "parquet", *LINE_DECODERS)
+# The largest item that is read: no larger body is accepted by default.
+MOST_BYTES: Final = 16 * 2**20
+# A body has room for the line end, too.
+_MOST_SENT: Final = MOST_BYTES - 1024
+# A record of CSV in characters, of which each takes up to four bytes.
+_MOST_CHARACTERS: Final = MOST_BYTES // 4
+# What is sent of an item that cannot be an event, and of one that is too long.
+_MOST_REFUSED: Final = 2**20
+_BEGINNING: Final = 4096
+_PARQUET: Final = b"PAR1"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_LINE_ENDS: Final = str.maketrans("\r\n", "  ")
+_CODINGS: Final = {".gz", ".zst", ".zstd"}
+_BY_ENDING: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".tsv": "csv"}
+_ROUTES: Final = {
+    "otlp": "Send it to /v1/logs, /v1/traces or /v1/metrics.",
+    "loki": "Send it with a client of Loki.",
+    "elasticsearch": "Send it with a client of Elasticsearch.",
+    "journald": "Send it with systemd-journal-upload.",
+}
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """How to read a file. A format that is None is recognised."""
+
+    format: str | None = None
+    csv: CsvOptions = DETECTED
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """An event in JSON, and its line or row from 1.
+
+    With a `fault` it cannot be one: then `data` is its text as a JSON string, which the service quarantines.
+    """
+
+    place: int
+    data: bytes
+    fault: str | None = None
+
+
+class EventFile:
+    """The events of a file, and the progress of reading it."""
+
+    def __init__(self, file: Path, source: OpenFile, reading: Reading) -> None:
+        self._file = file
+        self._source = source
+        self._reading = reading
+        self.format = reading.format or _detected(file, source)
+        self.unit = "row" if self.format == "parquet" else "line"
+        self._rows, self._rows_read = 0, 0
+        if self.format == "parquet" and (file == STANDARD_INPUT or source.share is None):
+            raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
+
+    @property
+    def share(self) -> float | None:
+        """The fraction that was read, from 0 to 1; None if the size is unknown."""
+        return min(1.0, self._rows_read / self._rows) if self._rows else self._source.share
+
+    @property
+    def bytes_read(self) -> int:
+        return self._source.bytes_read
+
+    @property
+    def is_export(self) -> bool:
+        """Whether the file was written by an export."""
+        return self.format == "parquet" and is_export(self._file)
+
+    def stored(self) -> Iterator[Record]:
+        """Yield the rows of an export."""
+        return self._counted(read_stored(self._file))
+
+    def events(self) -> Iterator[Record]:
+        """Yield the events, all with ids; raise BadBody where the file cannot be read."""
+        for record in self._rows_of_csv() if self.format == "csv" else with_ids(self._records()):
+            if len(record.data) > _MOST_SENT:
+                beginning = record.data[:_BEGINNING].decode("utf-8", "replace")
+                yield _refused(record.place, beginning, f"The event is longer than {MOST_BYTES // 2**20} MiB.")
+            else:
+                yield record
+
+    def _records(self) -> Iterator[Record]:
+        if self.format == "parquet":
+            return self._counted(read_parquet(self._file))
+        if self.format == "json":
+            return self._documents()
+        return self._decoded_lines(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._lines()
+
+    def _counted(self, rows: Iterator[bytes]) -> Iterator[Record]:
+        self._rows = max(1, count_parquet(self._file))
+        for event in rows:
+            self._rows_read += 1
+            yield Record(self._rows_read, event)
+
+    def _lines(self, stripped: bytes | None = None) -> Iterator[Record]:
+        """Yield the lines that are not blank, without the bytes `stripped` at their end, or without outer blanks."""
+        for number, line in enumerate(self._source.lines(MOST_BYTES), 1):
+            if len(line) > MOST_BYTES:
+                fault = f"The line is longer than {MOST_BYTES // 2**20} MiB."
+                yield _refused(number, line[:_BEGINNING].decode("utf-8", "replace"), fault)
+                continue
+            text = line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK)
+            if not text.isspace():
+                yield Record(number, text.strip() if stripped is None else text.rstrip(stripped))
+
+    def _decoded_lines(self, decode: LineDecoder) -> Iterator[Record]:
+        for record in self._lines(b"\r\n"):
+            if record.fault is not None:
+                yield record
+                continue
+            text = record.data.decode("utf-8", "replace")
+            event = decode(text)
+            if event is None:
+                yield _refused(record.place, text, f"The line is not in the format {self.format}.")
+            else:
+                yield Record(record.place, event_json(event))
+
+    def _documents(self) -> Iterator[Record]:
+        with self._source.reading(), self._naming():
+            for item in JsonDocuments(self._source.content.read1, MOST_BYTES).items():
+                # Line ends occur between the tokens only; an event is sent as one line.
+                yield Record(item.line, item.text.translate(_LINE_ENDS).encode())
+
+    def _rows_of_csv(self) -> Iterator[Record]:
+        delimiter = self._reading.csv.delimiter or self._delimiter()
+        lines = (line.decode("utf-8", "replace") for line in self._source.lines(MOST_BYTES))
+        with self._naming():
+            records = read_records(_without_mark(lines), delimiter, _MOST_CHARACTERS)
+            header = next(records, None)
+            if header is None:
+                return
+            columns = CsvColumns(header, self._reading.csv.types)
+            for number, record in enumerate(records):
+                fault = columns.fault(record)
+                if fault is None:
+                    fields = columns.fields(record.cells)
+                    if "id" not in fields:
+                        fields["id"] = msgspec.Raw(b'"%s"' % _id(number, "\0".join(record.cells).encode()))
+                    yield Record(record.line, _encode(fields))
+                else:
+                    yield _refused(record.line, row_text(record, delimiter), fault)
+
+    def _delimiter(self) -> str:
+        if _ending(self._file) == ".tsv":
+            return "\t"
+        return detected_delimiter(_sample(self._source).text)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Begin the messages of errors in the file with its name."""
+        try:
+            yield
+        except BadBody as problem:
+            if problem.message.startswith(self._source.name):
+                raise
+            raise BadBody(f"{self._source.name}: {problem.message}", hint=problem.hint) from problem
+
+
+@contextmanager
+def opened_events(file: Path, reading: Reading) -> Iterator[EventFile]:
+    """Open a file of events, or standard input for `-`; raise BadBody if its format is not recognised."""
+    with opened(file, SAMPLE_BYTES) as source:
+        yield EventFile(file, source, reading)
+
+
+def _detected(file: Path, source: OpenFile) -> str:
+    ending = _ending(file)
+    if source.sample.startswith(_PARQUET) and source.coding is None:
+        return "parquet"
+    if not source.sample and ending == ".parquet":
+        raise BadBody(f"{file} is empty, and so no Parquet file.", hint=AGAIN)
+    if source.sample.startswith(UTF_16_MARKS):
+        raise BadBody(f"{source.name} is UTF-16.", hint="Convert it: iconv -f utf-16 -t utf-8.")
+    if ending in _BY_ENDING or not source.sample.strip():
+        return _BY_ENDING.get(ending, "ndjson")
+    found = next(iter(findings(_sample(source))), None)
+    if found is not None and _is_taken(found):
+        return found.name
+    if ending == ".json" and (found is None or found.name not in _ROUTES):
+        # Reading it tells the line of the error.
+        return "json"
+    raise BadBody(f"{source.name} is not NDJSON, JSON, CSV or Parquet.", hint=_hint(found))
+
+
+def _is_taken(found: Finding) -> bool:
+    """Return whether a file is read in a format without being told to."""
+    if found.name == "csv":
+        return found.confidence >= Confidence.LIKELY
+    return found.name in FORMATS and found.name not in LINE_DECODERS
+
+
+def _hint(found: Finding | None) -> str:
+    if found is None or found.name == "binary":
+        return "`cordwood sniff` tells the formats that it may have."
+    if found.name in FORMATS:
+        return f"It may be {found.title}: say so with --as {found.name}."
+    return _ROUTES[found.name]
+
+
+def _sample(source: OpenFile) -> Sample:
+    return Sample(source.sample, is_whole=len(source.sample) < SAMPLE_BYTES)
+
+
+def _ending(file: Path) -> str:
+    """Return the ending of a name, without that of its compression."""
+    return Path(file.stem).suffix.lower() if file.suffix.lower() in _CODINGS else file.suffix.lower()
+
+
+def _without_mark(lines: Iterator[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix("\ufeff")
+
+
+def _refused(place: int, text: str, fault: str) -> Record:
+    return Record(place, _encode(text[:_MOST_REFUSED]), fault)
+
+
+def count_events(file: Path) -> int:
+    """Return the number of events in a Parquet file; raise BadBody if it is not one or is truncated."""
+    return count_parquet(file)
 
 
 class _Envelope(msgspec.Struct):
@@ -22,75 +245,29 @@ class _Envelope(msgspec.Struct):
     id: msgspec.Raw | None = None
 
 
-class EventFile:
-    """The events of a Parquet or (compressed) NDJSON file, and the progress of reading it."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        try:
-            with file.open("rb") as start:
-                self._magic = start.read(4)
-            self._whole, self._read = max(1, file.stat().st_size), 0
-        except OSError as problem:
-            raise BadBody(f"{file} cannot be read: {problem.strerror}.") from problem
-        if not self._magic and file.suffix == ".parquet":
-            raise BadBody(f"{file} is empty, and so no Parquet file.", hint=AGAIN)
-
-    @property
-    def share(self) -> float:
-        """The fraction that was read, from 0 to 1."""
-        return min(1.0, self._read / self._whole)
-
-    @property
-    def is_export(self) -> bool:
-        """Whether the file was written by an export."""
-        return self._magic == _PARQUET and is_export(self._file)
-
-    def stored(self) -> Iterator[bytes]:
-        """Yield the rows of an export."""
-        return self._counted(read_stored(self._file))
-
-    def events(self) -> Iterator[bytes]:
-        return with_ids(self._counted(read_parquet(self._file)) if self._magic == _PARQUET else self._lines())
-
-    def _counted(self, rows: Iterator[bytes]) -> Iterator[bytes]:
-        self._whole = max(1, count_parquet(self._file))
-        for event in rows:
-            self._read += 1
-            yield event
-
-    def _lines(self) -> Iterator[bytes]:
-        try:
-            with self._file.open("rb") as raw:
-                yield from filter(None, map(bytes.strip, self._unpacked(raw)))
-        except (OSError, EOFError) as problem:
-            raise BadBody(f"{self._file} cannot be read: {str(problem).rstrip('.')}.", hint=AGAIN) from problem
-
-    def _unpacked(self, raw: BinaryIO) -> Iterator[bytes]:
-        for line in gzip.GzipFile(fileobj=raw) if self._magic.startswith(_GZIP) else raw:
-            self._read = raw.tell()
-            yield line
+_encode = msgspec.json.Encoder().encode
+_decode_id = msgspec.json.Decoder(_Envelope).decode
 
 
-def count_events(file: Path) -> int:
-    """Return the number of events in a Parquet file; raise BadBody if it is not one or is truncated."""
-    return count_parquet(file)
+def with_ids(records: Iterator[Record]) -> Iterator[Record]:
+    for number, record in enumerate(records):
+        yield record if record.fault is not None else Record(record.place, with_id(number, record.data))
 
 
-def with_ids(events: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the events; those without an id get one from their position and text, so that a repeat is a duplicate."""
-    decode = msgspec.json.Decoder(_Envelope).decode
-    for number, event in enumerate(events):
-        try:
-            lacks_id = decode(event).id is None
-        except msgspec.DecodeError:
-            # Invalid lines are sent unchanged: the service reports them.
-            lacks_id = False
-        yield _identified(number, event) if lacks_id else event
-
-
-def _identified(number: int, event: bytes) -> bytes:
-    digest = hashlib.blake2b(b"%d:" % number + event, digest_size=16).digest()
+def with_id(number: int, event: bytes) -> bytes:
+    """Return the event; one without an id gets one from its position and text, so that a repeat is a duplicate."""
+    try:
+        lacks_id = _decode_id(event).id is None
+    except (msgspec.DecodeError, RecursionError):
+        # Invalid items are sent unchanged: the service reports them.
+        return event
+    if not lacks_id:
+        return event
     start = event.index(b"{") + 1
     separator = b"" if event[start:].lstrip().startswith(b"}") else b","
-    return event[:start] + b'"id":"%s"' % str(uuid.UUID(bytes=digest)).encode() + separator + event[start:]
+    return event[:start] + b'"id":"%s"' % _id(number, event) + separator + event[start:]
+
+
+def _id(number: int, text: bytes) -> bytes:
+    digest = hashlib.blake2b(b"%d:" % number + text, digest_size=16).digest()
+    return str(uuid.UUID(bytes=digest)).encode()

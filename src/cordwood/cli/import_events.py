@@ -1,4 +1,12 @@
-"""Send a file of events to a stream: NDJSON (optionally gzip) or Parquet, one event for each line or row.
+"""Send a file of events to a stream: NDJSON, JSON, CSV or Parquet, also compressed with gzip or zstd; - reads standard input.
+
+The format is recognised by the file's name and beginning; --as names it. Logs as text are read with --as: lines (each line
+is a message), logfmt, combined (access logs of Apache and nginx) and syslog. `cordwood sniff FILE` shows what the first
+events would be.
+
+CSV has a header line. Columns are named like the fields of events: timestamp, id, event_message, project, metadata (JSON) and
+any others. Cells are texts, and an empty cell is a missing field. With --types auto, cells that are numbers, true or false are
+stored as such; with --types status=number,ok=bool only those of the named columns (number, bool, json, auto or text).
 
 Sending a file again stores nothing twice: events are identified by their ids, and those without one get an id that
 depends only on the file. So an import that was interrupted can simply be repeated. A file written by `cordwood export`
@@ -8,22 +16,26 @@ examples:
   cordwood import events.ndjson --stream cloudflare.logs.prod
   cordwood import day.parquet --stream postgres.logs --data-dir ./cordwood-data
   cordwood import old.ndjson.gz --stream my.stream --url https://logs.example.com --key "$KEY"
+  cordwood import orders.csv --types total=number --stream my.stream
+  cordwood import access.log.1.gz --as combined --stream my.stream
+  zcat *.json.gz | cordwood import - --stream my.stream
 """
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
-from cordwood.app.event_files import EventFile
-from cordwood.cli.client import Outcome, RetryPolicy, end_progress, sent_events, show_progress
+from cordwood.app.event_files import EventFile, Record, opened_events
+from cordwood.cli.client import Answer, Counterpart, Outcome, RetryPolicy, end_progress, sent_events, show_progress
+from cordwood.cli.reading import add_reading, reading_of
 from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import note, say
-from cordwood.errors import Fault
+from cordwood.errors import Fault, Refused
 
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
@@ -32,20 +44,23 @@ _BAR_WIDTH = 24
 
 
 class Progress(msgspec.Struct):
-    """The counts of what was sent so far."""
+    """The counts of what was sent so far. `unit` is what places in the file count."""
 
+    unit: str = "line"
     events: int = 0
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     began: float = msgspec.field(default_factory=time.monotonic)
 
-    def add(self, batch: int, told: dict[str, object]) -> None:
-        first = self.events
-        self.outcome.add(told, lambda reason: f"event {first + int(reason['index']) + 1}")
-        self.events += batch
+    def add(self, batch: Sequence[Record], told: dict[str, object]) -> None:
+        self.outcome.add(told, lambda reason: f"{self.unit} {batch[int(reason['index'])].place}")
+        self.events += len(batch)
 
-    def show(self, share: float) -> None:
-        full = round(share * _BAR_WIDTH)
-        show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {share:4.0%}  {self.line()}")
+    def show(self, file: EventFile) -> None:
+        if file.share is None:
+            show_progress(f"{file.bytes_read / 1e6:,.1f} MB  {self.line()}")
+        else:
+            full = round(file.share * _BAR_WIDTH)
+            show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {file.share:4.0%}  {self.line()}")
 
     def line(self) -> str:
         a_second = self.events / max(time.monotonic() - self.began, 1e-9)
@@ -55,8 +70,9 @@ class Progress(msgspec.Struct):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="NDJSON, NDJSON.gz or Parquet")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file to read; - for standard input")
     parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
+    add_reading(parser)
     parser.add_argument(
         "--as-new",
         action="store_true",
@@ -66,18 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    progress = Progress()
-    file = EventFile(arguments.file)
-    as_stored = file.is_export and not arguments.as_new
-    with target(arguments, may_make=True) as service, _told_so_far(progress):
-        for batch in _batches(file.stored() if as_stored else file.events()):
-            answer = sent_events(service, _path(arguments.stream, as_stored=as_stored), b"\n".join(batch), _RETRIES)
-            if as_stored and answer.status == 403:
-                note(
-                    "Restoring exported events unchanged needs a private key. Use --as-new to send them as new events."
-                )
-            progress.add(len(batch), answer.checked().json())
-            progress.show(file.share)
+    with opened_events(arguments.file, reading_of(arguments)) as file:
+        progress = Progress(file.unit)
+        as_stored = file.is_export and not arguments.as_new
+        path = _path(arguments.stream, as_stored=as_stored)
+        with target(arguments, may_make=True) as service, _told_so_far(progress):
+            for batch in _batches(file.stored() if as_stored else file.events()):
+                answer = _sent(service, path, batch, progress)
+                if as_stored and answer.status == 403:
+                    note(
+                        "Restoring exported events unchanged needs a private key. "
+                        "Use --as-new to send them as new events."
+                    )
+                progress.add(batch, _with_faults(batch, answer.checked().json()))
+                progress.show(file)
     end_progress()
     return progress.outcome.tell(progress.line())
 
@@ -87,10 +105,12 @@ def _told_so_far(progress: Progress) -> Iterator[None]:
     """Print the counts if an import ends early: what was sent until then is stored."""
     try:
         yield
-    except Fault:
+    except (Fault, KeyboardInterrupt) as end:
         end_progress()
         if progress.events:
             say(progress.line())
+        if isinstance(end, KeyboardInterrupt):
+            note("Interrupted. Import the file again to continue: nothing is stored twice.")
         raise
 
 
@@ -99,14 +119,49 @@ def _path(stream: str, *, as_stored: bool) -> str:
     return f"/api/streams/{name}/events" if as_stored else f"/api/logs?source_name={name}"
 
 
-def _batches(events: Iterator[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
+def _batches(events: Iterator[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
     size = 0
     for event in events:
-        if batch and (size + len(event) > _BATCH_BYTES or len(batch) == _BATCH_EVENTS):
+        if batch and (size + len(event.data) > _BATCH_BYTES or len(batch) == _BATCH_EVENTS):
             yield batch
             batch, size = [], 0
         batch.append(event)
-        size += len(event) + 1
+        size += len(event.data) + 1
     if batch:
         yield batch
+
+
+def _sent(service: Counterpart, path: str, batch: Sequence[Record], progress: Progress) -> Answer:
+    """Send a batch as NDJSON. Of NDJSON of which no line can be stored the service quarantines none, but of an array.
+
+    If that is the first batch, the file is not what it was taken for: then it is refused.
+    """
+    answer = sent_events(service, path, b"\n".join(record.data for record in batch), _RETRIES)
+    if answer.status != 400:
+        return answer
+    first = batch[0]
+    if progress.events and progress.unit == "line":
+        return sent_events(service, path, b"[" + b",".join(map(_valid, batch)) + b"]", _RETRIES, "application/json")
+    if first.fault is not None:
+        raise Refused(f"No {progress.unit} can be read. {progress.unit.capitalize()} {first.place}: {first.fault}")
+    return answer
+
+
+def _valid(record: Record) -> bytes:
+    """Return the record's JSON; if it is not JSON, its text as a JSON string."""
+    try:
+        msgspec.json.decode(record.data, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.json.encode(record.data.decode("utf-8", "replace"))
+    return record.data
+
+
+def _with_faults(batch: Sequence[Record], told: dict[str, object]) -> dict[str, object]:
+    """Return the answer with the file's own reasons for items that were no events before they were sent."""
+    reasons = msgspec.convert(told.get("reasons", []), list[dict[str, object]])
+    for reason in reasons:
+        fault = batch[int(str(reason["index"]))].fault
+        if fault is not None:
+            reason["reason"] = fault
+    return {**told, "reasons": reasons}

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, sources_of, target_for
-from cordwood.app.event_files import with_ids
+from cordwood.app.event_files import with_id
 from cordwood.app.in_process import Inside, opened
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
@@ -163,7 +163,7 @@ def _asked(world: Inside, endpoint_id: UUID, call: Call) -> Outcome:
 
 def _fill(case: Case, world: Inside, stream: str, events: Sequence[bytes]) -> None:
     """Send the events; those without an id get one that is the same in every run."""
-    body = b"\n".join(with_ids(iter(events)))
+    body = b"\n".join(with_id(number, event) for number, event in enumerate(events))
     headers = {"content-type": "application/x-ndjson"}
     status, _, answer = world.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)
     told = msgspec.json.decode(answer)

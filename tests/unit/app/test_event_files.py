@@ -1,58 +1,198 @@
-"""Files of events are read line by line, and events without an id get one that is always the same."""
+"""Files of events are read in bounded memory, and events without an id get one that is always the same."""
 
 import gzip
+import io
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from cordwood.app.event_files import EventFile, with_ids
+from cordwood.app.event_files import MOST_BYTES, Reading, Record, opened_events, with_id
 from cordwood.errors import BadBody
+from cordwood.ingest.csv_rows import ColumnTypes, CsvOptions
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 
-def events_in(file: Path) -> Sequence[bytes]:
-    return list(EventFile(file).events())
+def records_in(file: Path, reading: Reading = Reading()) -> Sequence[Record]:  # noqa: B008 - frozen
+    with opened_events(file, reading) as opened:
+        return list(opened.events())
+
+
+def events_in(file: Path, reading: Reading = Reading()) -> Sequence[bytes]:  # noqa: B008 - frozen
+    return [record.data for record in records_in(file, reading)]
+
+
+def identified(*events: bytes) -> Sequence[bytes]:
+    return [with_id(number, event) for number, event in enumerate(events)]
 
 
 def ids(*events: bytes) -> Sequence[object]:
-    return [json.loads(event)["id"] for event in with_ids(iter(events))]
+    return [json.loads(event)["id"] for event in identified(*events)]
 
 
 def test_an_event_with_an_id_goes_as_it_is() -> None:
-    assert list(with_ids(iter([b'{"a": 1, "id": "x"}']))) == [b'{"a": 1, "id": "x"}']
+    assert identified(b'{"a": 1, "id": "x"}') == [b'{"a": 1, "id": "x"}']
 
 
 def test_an_event_without_one_gets_one_from_its_place_and_text() -> None:
     events = (b'{"a": 1}', b" {  }", b'{"a": 1}')
     assert ids(*events) == ids(*events)
     assert len(set(ids(*events))) == 3
+    # Imports by earlier versions have these ids: a file that is imported again stores nothing twice.
+    assert ids(events[0]) == ["22da65b0-209c-1d08-7e80-77a4eb5aaaed"]
 
 
 def test_an_id_that_is_null_is_none() -> None:
-    (event,) = with_ids(iter([b'{"id": null, "a": 1}']))
+    (event,) = identified(b'{"id": null, "a": 1}')
     assert b'"id":"' in event
 
 
-@pytest.mark.parametrize("line", [b"{broken", b"[1]", b"5", b'"text"'])
+@pytest.mark.parametrize(
+    "line", [b"{broken", b"[1]", b"5", b'"text"', b'{"a":' * 100_000], ids=["broken", "array", "number", "text", "deep"]
+)
 def test_what_is_no_event_goes_as_it_is(line: bytes) -> None:
-    assert list(with_ids(iter([line]))) == [line]
+    assert identified(line) == [line]
 
 
-def test_lines_are_read_plain_and_packed_and_empty_ones_are_none(tmp_path: Path) -> None:
-    text = b'{"id": 1}\n\n  \n{"id": 2}'
-    plain, packed = tmp_path / "a.ndjson", tmp_path / "a.gz"
-    plain.write_bytes(text)
-    packed.write_bytes(gzip.compress(text))
-    assert events_in(plain) == events_in(packed) == [b'{"id": 1}', b'{"id": 2}']
+LINES = b'{"id": 1}\n\n  \n{"id": 2}'
 
 
-def test_a_file_that_breaks_off_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.ndjson", LINES),
+        ("a", b"\xef\xbb\xbf" + LINES),
+        ("a.gz", gzip.compress(LINES)),
+        ("a.ndjson.gz", gzip.compress(LINES[:5]) + gzip.compress(LINES[5:])),
+        ("a.zst", zstd.compress(LINES)),
+        ("a.log.zst", zstd.compress(LINES[:5]) + zstd.compress(LINES[5:])),
+        ("a.json", b'[{"id": 1},\n\n\n{"id": 2}]'),
+        ("a", b'{"id": 1}{"id": 2}'),
+        ("a.csv", b"id\n1\n2\n"),
+    ],
+    ids=["ndjson", "no ending", "gzip", "members", "zstd", "frames", "array", "documents", "csv"],
+)
+def test_the_format_and_the_compression_are_recognised(tmp_path: Path, name: str, content: bytes) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    assert [int(json.loads(event)["id"]) for event in events_in(file)] == [1, 2]
+
+
+def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(LINES)
+    assert [record.place for record in records_in(file)] == [1, 4]
+    file = tmp_path / "a.json"
+    file.write_bytes(b'[{"id": 1},\n\n\n{"id":\n2}]')
+    assert [record.place for record in records_in(file)] == [1, 4]
+    assert events_in(file)[1] == b'{"id": 2}'
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(gzip.compress(LINES)))))
+    assert events_in(Path("-")) == [b'{"id": 1}', b'{"id": 2}']
+
+
+def test_csv_has_types_if_told_and_ids_that_do_not_depend_on_them(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("status;m\n200;x\n200;x\n1;2;3\n")
+    as_text, typed = records_in(file), records_in(file, Reading(csv=CsvOptions(types=ColumnTypes("auto"))))
+    first, second, refused = (json.loads(record.data) for record in as_text)
+    assert (first["status"], first["m"], refused) == ("200", "x", "1;2;3")
+    assert first["id"] != second["id"]
+    assert [json.loads(record.data) for record in typed[:2]] == [first | {"status": 200}, second | {"status": 200}]
+    assert (as_text[2].place, as_text[2].fault) == (4, "The record has 3 fields, but the header has 2.")
+
+
+def test_logs_as_text_are_read_if_named_and_otherwise_the_name_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "app.log"
+    file.write_text("ts=1 level=info msg=a\n  not logfmt\nts=2 level=info msg=b\n")
+    with pytest.raises(BadBody) as refused:
+        records_in(file)
+    assert "--as logfmt" in refused.value.told()
+    as_logfmt = records_in(file, Reading("logfmt"))
+    assert [record.fault for record in as_logfmt] == [None, "The line is not in the format logfmt.", None]
+    as_lines = [json.loads(event) for event in events_in(file, Reading("lines"))]
+    assert [event["event_message"] for event in as_lines] == file.read_text().splitlines()
+    assert len({event["id"] for event in as_lines}) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"resourceLogs": []}', "/v1/logs"),
+        (b"\0\1\2", "cordwood sniff"),
+        ("id\n1\n".encode("utf-16"), "iconv"),
+        (b"some text, and more of it\n", "--as lines"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path: Path, content: bytes, told: str) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(content)
+    with pytest.raises(BadBody) as refused:
+        records_in(file)
+    assert told in refused.value.told()
+
+
+def test_parquet_is_not_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"PAR1"))))
+    with pytest.raises(BadBody, match="standard input cannot be read as Parquet"):
+        records_in(Path("-"))
+
+
+PACKED = gzip.compress(b'{"id": 1}\n' * 1000)
+FRAME = zstd.compress(b'{"id": 1}\n' * 1000)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PACKED[:-20],
+        PACKED[:12],
+        PACKED + b"more",
+        PACKED[:20] + b"\xff" * 9 + PACKED[29:],
+        FRAME[:-3],
+        FRAME[:5] + b"x" + FRAME[6:],
+    ],
+    ids=["cut off", "its beginning", "followed by others", "damaged", "cut off zstd", "damaged zstd"],
+)
+def test_a_file_that_breaks_off_says_so(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.gz"
-    file.write_bytes(gzip.compress(b'{"id": 1}\n' * 1000)[:-20])
+    file.write_bytes(content)
     with pytest.raises(BadBody, match=r"a\.gz cannot be read"):
         events_in(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.json", b'[{"a": 1},\n{"a" 1}]', "Line 2: the text is not JSON"),
+        ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MOST_BYTES // 1000), "Line 2: the record is longer"),
+        ("a.csv", b"a,a\n1,2\n", "column 'a' 2 times"),
+    ],
+    ids=["json", "open quote", "header"],
+)
+def test_errors_in_a_file_have_its_name_and_line(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(BadBody, match=f"^{file}: .*{told}"):
+        records_in(file)
+
+
+def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.ndjson"
+    file.write_bytes(b'{"a": "' + b"x" * MOST_BYTES + b'"}\n{"id": "b"}\n')
+    too_long, after = records_in(file)
+    assert (too_long.place, too_long.fault) == (1, "The line is longer than 16 MiB.")
+    assert len(too_long.data) < 10_000
+    assert (after.place, after.data) == (2, b'{"id": "b"}')
 
 
 def test_a_parquet_file_that_is_none_says_so(tmp_path: Path) -> None:
@@ -70,8 +210,8 @@ def test_how_much_was_read_grows_from_nothing_to_all(tmp_path: Path, name: str) 
         duckdb.execute("copy (select 1 as id from range(50000)) to '" + str(file) + "' (format parquet)")
     else:
         file.write_bytes(text if name.endswith("ndjson") else gzip.compress(text))
-    read = EventFile(file)
-    shares = [read.share for _ in read.events()]
+    with opened_events(file, Reading()) as read:
+        shares = [read.share or 0.0 for _ in read.events()]
     assert shares == sorted(shares)
     assert shares[0] < 0.5 or name.endswith("gz")
     assert shares[-1] == 1.0

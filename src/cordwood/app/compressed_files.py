@@ -1,0 +1,156 @@
+"""Read a file or standard input piece by piece: decompressed, and counted as it was stored."""
+
+import gzip
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from cordwood.errors import BadBody
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+STANDARD_INPUT = Path("-")
+AGAIN = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_BUFFER = 64 * 1024
+
+
+class _Counted(io.RawIOBase):
+    """A file that counts the bytes read from it."""
+
+    def __init__(self, inner: io.BufferedReader) -> None:
+        self._inner = inner
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # narrower than any writable buffer
+        data = self._inner.read1(len(buffer))
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+
+class _Content(Protocol):
+    """What is read: a file, or one that is decompressed."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+class _Sampled(io.RawIOBase):
+    """A file whose beginning was read already."""
+
+    def __init__(self, sample: bytes, rest: _Content) -> None:
+        self._sample = io.BytesIO(sample)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # narrower than any writable buffer
+        data = self._sample.read(len(buffer)) or self._rest.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class OpenFile:
+    """A file that is being read. `coding` is `gzip`, `zstd` or None; `sample` is its decompressed beginning."""
+
+    def __init__(self, name: str, raw: io.BufferedReader, sample_bytes: int) -> None:
+        self.name = name
+        self._size = _size_of(raw)
+        self._counted = _Counted(raw)
+        stored = io.BufferedReader(self._counted, _BUFFER)
+        with self.reading():
+            magic = stored.peek(4)[:4]
+            self.coding = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
+            self._plain = _decompressed(stored, self.coding)
+            self.sample = _beginning(self._plain, sample_bytes)
+        self.content = io.BufferedReader(_Sampled(self.sample, self._plain), _BUFFER)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._counted.count
+
+    @property
+    def share(self) -> float | None:
+        """The share of the file that was read; None if its size is unknown."""
+        return min(1.0, self.bytes_read / self._size) if self._size else None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise BadBody for errors of reading and of decompressing."""
+        try:
+            yield
+        except (OSError, EOFError, zlib.error, zstd.ZstdError) as problem:
+            raise unreadable(self.name, problem) from problem
+
+    def lines(self, most_bytes: int) -> Iterator[bytes]:
+        """Yield the lines with their ends. Of a longer line only the first `most_bytes` + 1 are read into memory."""
+        with self.reading():
+            while line := self.content.readline(most_bytes + 1):
+                yield line
+                if len(line) > most_bytes and not line.endswith(b"\n"):
+                    self._skip_line()
+
+    def _skip_line(self) -> None:
+        while (rest := self.content.readline(_BUFFER)) and not rest.endswith(b"\n"):
+            pass
+
+
+def unreadable(name: str, problem: Exception) -> BadBody:
+    cause = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+    is_damaged = not (isinstance(problem, OSError) and problem.errno)
+    return BadBody(f"{name} cannot be read: {cause.rstrip('.')}.", hint=AGAIN if is_damaged else None)
+
+
+@contextmanager
+def opened(file: Path, sample_bytes: int) -> Iterator[OpenFile]:
+    """Open a file, or standard input for `-`."""
+    if file == STANDARD_INPUT:
+        if not isinstance(sys.stdin, io.TextIOWrapper) or not isinstance(sys.stdin.buffer, io.BufferedReader):
+            raise BadBody("Standard input is closed.")
+        yield OpenFile("standard input", sys.stdin.buffer, sample_bytes)
+        return
+    try:
+        raw = file.open("rb")
+    except OSError as problem:
+        raise unreadable(str(file), problem) from problem
+    with raw:
+        yield OpenFile(str(file), raw, sample_bytes)
+
+
+def _size_of(raw: io.BufferedReader) -> int | None:
+    try:
+        found = os.fstat(raw.fileno())
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _decompressed(stored: "io.BufferedReader[_Counted]", coding: str | None) -> _Content:
+    """Return the content: all members of gzip, or all frames of zstd."""
+    if coding == "gzip":
+        return gzip.GzipFile(fileobj=stored, mode="rb")
+    if coding == "zstd":
+        return zstd.ZstdFile(stored, "rb")
+    return stored
+
+
+def _beginning(content: _Content, size: int) -> bytes:
+    pieces, missing = [], size
+    while missing and (piece := content.read1(missing)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)

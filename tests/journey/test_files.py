@@ -1,0 +1,178 @@
+"""Files in many formats come in by the command line, to a real process."""
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cordwood.cli import commands
+from tests.journey.conftest import PRIVATE, Service
+from tests.waiting import until
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a client command in this process, against the service; returns its exit code and what it printed."""
+
+    def run_one(*arguments: str) -> tuple[int, str, str]:
+        code = commands.run([*arguments, "--url", service.url, "--key", PRIVATE])
+        return code, *capfd.readouterr()
+
+    return run_one
+
+
+def stored(service: Service, stream: str) -> list[dict[str, object]]:
+    """The events of a stream as they can be sent again, by id."""
+    answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})
+    assert answer.status_code == 200, answer.text
+    return sorted(answer.json(), key=lambda event: str(event["id"]))
+
+
+CSV = (
+    "id,timestamp,event_message,status,metadata\n"
+    'c1,2026-01-01T00:00:00Z,"two\nlines",200,"{""a"":[1]}"\n'
+    "c2,2026-01-01T00:00:01Z,short\n"
+    "c3,2026-01-01T00:00:02Z,a,n/a,\n"
+)
+
+
+def test_a_csv_file_is_imported_once_and_a_ragged_record_is_quarantined(
+    service: Service, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.csv.gz"
+    file.write_bytes(gzip.compress(CSV.encode()))
+    importing = ("import", str(file), "--types", "status=number", "--stream", "postgres.logs")
+    code, told, noted = run(*importing)
+    assert (code, "2 accepted, 1 quarantined" in told) == (1, True)
+    assert "line 4: The record has 3 fields, but the header has 5." in noted
+    assert "0 accepted, 2 duplicates, 1 quarantined" in run(*importing)[1]
+    assert stored(service, "postgres.logs") == [
+        {
+            "id": "c1",
+            "timestamp": "2026-01-01T00:00:00.000000Z",
+            "event_message": "two\nlines",
+            "metadata": {"a": [1]},
+            "status": 200,
+        },
+        {"id": "c3", "timestamp": "2026-01-01T00:00:02.000000Z", "event_message": "a", "status": "n/a"},
+    ]
+    texts = [item["beginning"] for item in service.client.get("/api/quarantine?stream=postgres.logs").json()]
+    assert texts == ['"c2,2026-01-01T00:00:01Z,short"'] * 2
+
+
+def test_csv_over_http_has_what_the_file_has(service: Service) -> None:
+    answer = service.client.post(
+        "/api/logs?source_name=gotrue.logs.prod", content=CSV, headers={"Content-Type": "text/csv; types=auto"}
+    )
+    told = answer.json()
+    assert (told["accepted"], told["quarantined"], [reason["index"] for reason in told["reasons"]]) == (2, 1, [3])
+    assert [event.get("status") for event in stored(service, "gotrue.logs.prod")] == [200, "n/a"]
+
+
+def test_standard_input_is_imported_and_a_broken_end_is_told_with_its_line(service: Service) -> None:
+    events = ",\n".join(json.dumps({"id": f"j{number}", "project": "json"}, indent=1) for number in range(3))
+    command = [sys.executable, "-m", "cordwood", "import", "-", "--stream", "storage.logs.prod.2"]
+    where = ["--url", service.url, "--key", PRIVATE]
+    for text, code, told in (
+        (f"[{events}]", 0, "3 accepted"),
+        (f"[{events}\n", 1, "Line 13: the text is not JSON: the array is not closed"),
+    ):
+        packed = zstd.compress(text.encode())
+        done = subprocess.run([*command, *where], input=packed, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, told in (done.stdout + done.stderr).decode()) == (code, True), done.stderr
+    assert [event["id"] for event in stored(service, "storage.logs.prod.2")] == ["j0", "j1", "j2"]
+
+
+def test_an_access_log_is_imported_if_it_is_named(service: Service, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    file.write_text('1.2.3.4 - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "curl"\nnonsense\n')
+    refused = run("import", str(file), "--stream", "deno-relay-logs")
+    assert (refused[0], "--as combined" in refused[2]) == (1, True)
+    code, told, noted = run("import", str(file), "--as", "combined", "--stream", "deno-relay-logs")
+    assert (code, "1 accepted, 1 quarantined" in told, "line 2: The line is not in" in noted) == (1, True, True)
+    (event,) = stored(service, "deno-relay-logs")
+    assert event["timestamp"] == "2000-10-10T13:55:36.000000Z"
+    assert event["metadata"]["request"]["path"] == "/x"  # type: ignore[index]
+
+
+def test_a_last_batch_of_broken_lines_is_quarantined_and_not_the_end(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a.ndjson"
+    file.write_text("".join(f'{{"id": "n{number}"}}\n' for number in range(5000)) + "broken\n[1]\n")
+    code, told, noted = run("import", str(file), "--stream", "realtime.logs.prod")
+    assert (code, "5,000 accepted, 2 quarantined" in told) == (1, True)
+    assert "line 5001: " in noted
+    file.write_text("broken\n")
+    code, told, noted = run("import", str(file), "--stream", "realtime.logs.prod")
+    assert (code, told, "No line can be read" in noted) == (1, "", True)
+
+
+def test_an_import_that_is_interrupted_goes_on_where_it_was(service: Service, tmp_path: Path) -> None:
+    lines = [f'{{"n": {number}}}\n'.encode() for number in range(12_000)]
+    command = [sys.executable, "-m", "cordwood", "import", "--stream", "postgREST.logs.prod"]
+    command += ["--url", service.url, "--key", PRIVATE]
+    begun = subprocess.Popen(
+        [*command, "-", "--as", "ndjson"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with begun:
+        assert begun.stdin is not None
+        begun.stdin.write(b"".join(lines[:11_000]))
+        begun.stdin.flush()
+        until(lambda: len(stored(service, "postgREST.logs.prod")) >= 5000)
+        begun.send_signal(signal.SIGINT)
+        told, noted = begun.communicate(timeout=60)
+    assert (begun.returncode, b"nothing is stored twice" in noted) == (130, True)
+    assert b"000 accepted" in told
+    before = len(stored(service, "postgREST.logs.prod"))
+    file = tmp_path / "all.ndjson"
+    file.write_bytes(b"".join(lines))
+    again = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
+    assert f"{12_000 - before:,} accepted, {before:,} duplicates" in again.stdout
+    assert len(stored(service, "postgREST.logs.prod")) == 12_000
+
+
+READ_ALL = """
+import resource, sys
+from pathlib import Path
+from cordwood.app.event_files import Reading, opened_events
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for name in sys.argv[1:]:
+    with opened_events(Path(name), Reading()) as file:
+        print(sum(1 for record in file.events()))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_files_of_any_size_are_read_in_bounded_memory(tmp_path: Path) -> None:
+    """Three files of 200 MB each, and one line of 400 MB."""
+    text, count = "x" * 20_000, 10_000
+    contents = {
+        "a.ndjson": ("", f'{{"id": "1", "event_message": "{text}"}}\n', ""),
+        "a.json": ("[", f'{{"id": "1", "event_message": "{text}"}},\n', "{}]"),
+        "a.csv": ("id,event_message\n", f"1,{text}\n", ""),
+        "bomb.ndjson": ("", text * 2, "\n"),
+    }
+    files = [tmp_path / f"{name}.zst" for name in contents]
+    for file, (head, item, end) in zip(files, contents.values(), strict=True):
+        with zstd.open(file, "wt") as out:
+            out.write(head)
+            for _ in range(count // 100):
+                out.write(item * 100)
+            out.write(end)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ALL, *map(str, files)], capture_output=True, text=True, check=False, timeout=300
+    )
+    *counts, grown = map(int, done.stdout.split())
+    assert counts == [count, count + 1, count, 1]
+    assert grown < 150
