@@ -176,3 +176,18 @@ def test_files_of_any_size_are_read_in_bounded_memory(tmp_path: Path) -> None:
     *counts, grown = map(int, done.stdout.split())
     assert counts == [count, count + 1, count, 1]
     assert grown < 150
+
+
+def test_sniff_shows_what_a_file_would_be_and_stores_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.csv.gz"
+    file.write_bytes(gzip.compress(CSV.encode()))
+    assert commands.run(["sniff", str(file), "--types", "auto"]) == 0
+    told, noted = capfd.readouterr()
+    assert "CSV, compressed with gzip" in told
+    assert "two lines" in told
+    assert "Line 4 would be quarantined: The record has 3 fields" in noted
+    assert commands.run(["sniff", str(file), "--types", "auto", "--format", "json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert (report["compression"], report["formats"][0]["name"]) == ("gzip", "csv")
+    assert [event["status"] for event in report["events"]] == [200, "n/a"]
+    assert report["quarantined"] == [{"place": "line 4", "reason": "The record has 3 fields, but the header has 5."}]

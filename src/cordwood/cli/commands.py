@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Query and ingest": {
         "query": Command("query", "run an endpoint and print its rows"),
         "import": Command("import_events", "send a file of events to a stream"),
+        "sniff": Command("sniff", "say which format a file has, and what its events would be"),
         "migrate": Command("migrate", "copy the events that Logflare stored in PostgreSQL"),
         "export": Command("export_events", "export a stream's events to a Parquet file"),
         "backup": Command("backup", "back up everything that is stored, while the service runs"),

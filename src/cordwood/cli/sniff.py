@@ -1,0 +1,134 @@
+"""Say which format a file has, and show what its first events would be; nothing is stored. - reads standard input.
+
+Recognised are CSV, NDJSON, JSON arrays and objects, syslog, logfmt, access logs of Apache and nginx, OTLP in JSON, Loki push,
+Elasticsearch bulk, journald export and Parquet, also in gzip or zstd. The first MiB is read. An event without an id gets one
+when it is imported. Transforms and pins, which may change or refuse events, are not applied.
+
+examples:
+  cordwood sniff access.log.1.gz
+  cordwood sniff orders.csv --types auto --format json
+  journalctl -o export -n 20 | cordwood sniff -
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from cordwood.app.compressed_files import OpenFile, opened
+from cordwood.app.event_files import Reading
+from cordwood.cli.reading import add_reading, reading_of
+from cordwood.cli.terminal import note, say, table
+from cordwood.errors import BadBody, Refused, TooLarge
+from cordwood.ingest.items import decoded_values
+from cordwood.ingest.parsed_body import ParsedBody
+from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, findings, first_events
+from cordwood.ingest.stamp import stamped
+from cordwood.model.event import Event
+from cordwood.model.timestamps import now_us, written_time
+
+_SAMPLE_BYTES = 2**20
+_MOST_REFUSED = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file to read; - for standard input")
+    parser.add_argument("--events", type=int, default=5, metavar="N", help="how many events to show (default: 5)")
+    add_reading(parser)
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """The first events as rows, and the items that would be quarantined, by their places; else the reason why not."""
+
+    events: Sequence[Mapping[str, object]] = ()
+    quarantined: Sequence[tuple[str, str]] = ()
+    problem: str | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with opened(arguments.file, _SAMPLE_BYTES) as file:
+        sample = Sample(file.sample, is_whole=len(file.sample) < _SAMPLE_BYTES)
+    if not sample.data.strip():
+        raise Refused(f"{file.name} is empty.")
+    found = findings(sample)
+    preview = _preview(sample, found, reading_of(arguments), max(0, arguments.events))
+    if arguments.format == "json":
+        say(json.dumps(_report(file, found, preview), indent=2, ensure_ascii=False))
+        return 0
+    for number, finding in enumerate(found):
+        packed = f", compressed with {file.coding}" if file.coding and not number else ""
+        start = "  or" if number else file.name
+        say(f"{start}: {finding.title}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
+    if preview.problem is not None:
+        note(f"The first events cannot be shown: {preview.problem}")
+    if preview.events:
+        say("\nThe first events would be:")
+        say(table(preview.events))
+    for place, reason in preview.quarantined:
+        note(f"{place.capitalize()} would be quarantined: {reason}")
+    return 0
+
+
+def _preview(sample: Sample, found: Sequence[Finding], reading: Reading, most: int) -> Preview:
+    name = reading.format or found[0].name
+    try:
+        parsed = first_events(name, sample, reading.csv)
+    except (BadBody, TooLarge) as problem:
+        return Preview(problem=problem.told())
+    if parsed is None:
+        return Preview(problem="This format is not decoded here, or its first item is too long.")
+    unit = "line" if name in LINE_FORMATS else "item"
+    refused = parsed.refused[:_MOST_REFUSED]
+    return Preview(_rows(parsed)[:most], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
+
+
+def _report(file: OpenFile, found: Sequence[Finding], preview: Preview) -> Mapping[str, object]:
+    return {
+        "file": file.name,
+        "compression": file.coding,
+        "formats": [
+            {
+                "name": finding.name,
+                "title": finding.title,
+                "confidence": finding.confidence.name.lower(),
+                "reason": finding.reason,
+            }
+            for finding in found
+        ],
+        "events": preview.events,
+        "quarantined": [{"place": place, "reason": reason} for place, reason in preview.quarantined],
+        "problem": preview.problem,
+    }
+
+
+def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
+    """Return the events as rows. Fields that no event has are left out."""
+    events = stamped(parsed, now_us())
+    rows = [_row(posted.id, event) for posted, event in zip(parsed.events, events, strict=True)]
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _row(event_id: str | int | None, event: Event) -> dict[str, object]:
+    return {
+        "id": event_id,
+        "timestamp": "(time of receipt)" if event.timestamp_inferred else written_time(event.timestamp_us),
+        "event_message": event.event_message,
+        "project": event.project,
+        "metadata": None if event.metadata is None else _value(event.metadata),
+        **{name: _value(raw) for name, raw in _fields.decode(event.extras or "{}").items()},
+    }
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _value(raw: str | msgspec.Raw) -> object:
+    """Return the value of JSON text; the text itself if it is nested too deeply to be decoded."""
+    try:
+        return decoded_values(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return raw if isinstance(raw, str) else bytes(raw).decode()
