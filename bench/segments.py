@@ -21,7 +21,7 @@ from bench.questions import QUESTIONS, Question
 from bench.service import ENDPOINTS
 from cordwood.app.compose import checked_contents
 from cordwood.catalog.catalog import Sources
-from cordwood.engines.duckdb.query.answers import _rendering
+from cordwood.engines.duckdb.query.answers import _render_cells
 from cordwood.engines.duckdb.storage.manifest import shapes
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import COLUMNS, StreamTables, quoted
@@ -141,7 +141,7 @@ def _compiled(connection: duckdb.DuckDBPyConnection, question: Question) -> Aske
     (parsed,) = connection.extract_statements(f"FROM ({print_segments(variant.segments, values)}) LIMIT 0")
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
     types = tuple(column[1] for column in connection.description or [])
-    sql = print_segments(_rendering(variant.segments, types, ""), values)
+    sql = print_segments(_render_cells(variant.segments, types, ""), values)
     return Asked(question.name, sql, values, is_page=statement.row_limit == _PAGE and "ORDER BY" in sql)
 
 

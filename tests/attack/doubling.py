@@ -257,7 +257,7 @@ def opened(name: str) -> Engine:
 class Nobody:
     """Nobody pulls."""
 
-    def on_pull(self, stop: Callable[[], None]) -> None:
+    def on_cancel(self, stop: Callable[[], None]) -> None:
         pass
 
 

@@ -65,7 +65,7 @@ def _count_by(cursor: duckdb.DuckDBPyConnection) -> None:
 def _each_way(storage: Storage, question: Question, beside: duckdb.DuckDBPyConnection) -> Iterator[object]:
     for told in (_plan, _redacted):
         for is_trusting in (False, True):
-            with storage.shown(question.statement.streams) as shown:
+            with storage.query_view(question.statement.streams) as shown:
                 sql = _way(question.statement, at_rest=shown.at_rest, is_trusting=is_trusting)
                 if sql is not None:
                     before = _calls(beside)

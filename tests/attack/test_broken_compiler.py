@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that were handed to an engine to be run."""
     texts: list[str] = []
-    parsed: Callable[..., Any] = answers._one_statement
+    parsed: Callable[..., Any] = answers._extract_select
     select: Callable[..., AbstractContextManager[Selected]] = Session.select
 
     def one_statement(cursor: Any, sql: str) -> Any:
@@ -56,7 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             texts.append(query.sql)
         return select(self, query)
 
-    monkeypatch.setattr(answers, "_one_statement", one_statement)
+    monkeypatch.setattr(answers, "_extract_select", one_statement)
     monkeypatch.setattr(Session, "select", selected)
     return texts
 

@@ -57,7 +57,7 @@ Ask = Callable[..., object]
 
 
 class _Nobody:
-    def on_pull(self, stop: Callable[[], None]) -> None: ...
+    def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 def events(secret: Mapping[str, str]) -> list[Event]:

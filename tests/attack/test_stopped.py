@@ -66,7 +66,7 @@ EXCESSIVE = (
 class Nobody:
     """Nobody pulls."""
 
-    def on_pull(self, stop: Callable[[], None]) -> None:
+    def on_cancel(self, stop: Callable[[], None]) -> None:
         pass
 
 

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
-from cordwood.engines.hosted.keeper import Plan
+from cordwood.engines.hosted.supervisor import LaunchOptions
 from cordwood.observe.observer import Note, note_nothing
 from cordwood.processes.fork_server import ForkServer
 from tests.chdb_databases import fresh_database
@@ -49,8 +49,10 @@ def fork_server() -> Iterator[ForkServer]:
 
 def open_hosted(folder: Path, fork_server: ForkServer, note: Note = note_nothing, ceiling: int = 10**9) -> HostedEngine:
     """The embedded engine in a process of its own."""
-    plan = Plan(str(folder), ceiling, lambda _: None)
-    engine = HostedEngine(fork_server, plan, Dialect(DuckDBTarget(), lambda one: StreamTables(one).stored()), note)
+    plan = LaunchOptions(str(folder), ceiling, lambda _: None)
+    engine = HostedEngine(
+        fork_server, plan, Dialect(DuckDBTarget(), lambda one: StreamTables(one).select_events()), note
+    )
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine
 

@@ -15,11 +15,11 @@ NOW_US = 1_700_000_000_000_000
 LIMITS = AnswerLimits(max_rows=10_000, seconds=20.0)
 
 
-class NobodyPulls:
-    def on_pull(self, stop: Callable[[], None]) -> None: ...
+class NeverCancelled:
+    def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
-NOBODY = NobodyPulls()
+NOBODY = NeverCancelled()
 
 
 def stream(name: str = "s", **settings: float) -> Stream:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from cordwood.engines.engine import STORED, AnswerLimits, Appended, Engine
+from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Appended, Engine
 from cordwood.errors import Cancelled, Fault, IsolationBroken, OutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event
@@ -159,12 +159,12 @@ def test_a_question_is_stopped_when_its_time_is_up(engine: Engine) -> None:
 
 
 def test_a_question_is_stopped_when_nobody_waits(engine: Engine) -> None:
-    class PulledSoon:
-        def on_pull(self, stop: Callable[[], None]) -> None:
+    class CancelledSoon:
+        def on_cancel(self, stop: Callable[[], None]) -> None:
             threading.Timer(0.2, stop).start()
 
     with pytest.raises(Cancelled):
-        rows(engine, SLOW, cancel=PulledSoon())
+        rows(engine, SLOW, cancel=CancelledSoon())
 
 
 def test_a_bad_value_is_the_questions_fault_and_hides_the_engine(engine: Engine) -> None:
@@ -227,8 +227,10 @@ def test_readers_never_see_an_event_twice_or_miss_one_while_others_append(engine
 
 
 def test_a_statement_that_reads_another_stream_than_it_says_is_refused(engine: Engine) -> None:
-    sql, values = engine.stored("other.stream-2"), {"since": 0, "until": NOW_US, "project": None}
-    own = Statement(fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED))
+    sql, values = engine.stored_events_sql("other.stream-2"), {"since": 0, "until": NOW_US, "project": None}
+    own = Statement(
+        fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED_COLUMNS)
+    )
     assert [row for part in engine.answer(Question(own, values), LIMITS, NOBODY).batches for row in part] == []
     with pytest.raises(IsolationBroken) as raised:
         engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NOBODY)

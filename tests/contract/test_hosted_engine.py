@@ -42,8 +42,8 @@ class FragileEngine(DuckDBEngine):
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         return self._told(super().append(batches), batches)
 
-    def append_again(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
-        return self._told(super().append_again(batches, acknowledged), batches)
+    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+        return self._told(super().retry_append(batches, acknowledged), batches)
 
     def _told(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
         marker = self._file.parent / "ended"
@@ -54,7 +54,7 @@ class FragileEngine(DuckDBEngine):
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         stop = threading.Event()
-        cancel.on_pull(stop.set)
+        cancel.on_cancel(stop.set)
         if "deadly" in question.statement.sql:
             end_process(signal.SIGSEGV)
         if "large" in question.statement.sql:

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from cordwood.engines.engine import STORED, Engine
+from cordwood.engines.engine import STORED_COLUMNS, Engine
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Event
 from cordwood.model.key import Caller
@@ -18,7 +18,7 @@ ASK = Ask(Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), FORM
 def stored(engine: Engine, wanted: Range) -> list[Row]:
     job = export_job(ASK, wanted, engine, NOW_US)
     rows = engine.answer(job.question, job.limits, NOBODY)
-    assert rows.columns == STORED
+    assert rows.columns == STORED_COLUMNS
     return sorted((row for part in rows.batches for row in part), key=lambda row: str(row[0]))
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_here
+from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, Fault
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -20,7 +20,7 @@ from cordwood.sql.target import Target
 COLUMNS = (Column("n", Datatype(Kind.INT64)),)
 
 
-class ToldEngine:
+class ScriptedEngine:
     """Each answer is one row that counts the questions; `hold` makes questions wait until released or stopped."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class ToldEngine:
             self.questions.append(question)
             number = len(self.questions)
         pulled = threading.Event()
-        cancel.on_pull(pulled.set)
+        cancel.on_cancel(pulled.set)
         while not self._released.wait(0.001):
             if pulled.is_set():
                 self.stopped += 1
@@ -64,10 +64,10 @@ class ToldEngine:
             raise self.fails_with
         return Rows(COLUMNS, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
 
-    def run(self, asked: Asked, cancel: Cancel) -> Run:
-        return run_here(self, asked, cancel)
+    def run(self, asked: RunRequest, cancel: Cancel) -> Run:
+        return run_locally(self, asked, cancel)
 
-    def stored(self, stream: str) -> str:
+    def stored_events_sql(self, stream: str) -> str:
         return f"FROM {stream}"
 
     def shapes(self) -> Mapping[str, Shape]:
@@ -86,7 +86,7 @@ class ToldEngine:
         return 0
 
     @contextmanager
-    def held(self) -> Iterator[Sequence[HeldFile]]:
+    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
         yield []
 
     def is_regex(self, pattern: str) -> str | None:

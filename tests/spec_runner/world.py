@@ -77,7 +77,7 @@ class World:
 class Unstoppable:
     """Nobody cancels a case."""
 
-    def on_pull(self, stop: Callable[[], None]) -> None: ...
+    def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 class Worlds:

@@ -248,9 +248,9 @@ def _engine(
         tell=tell,
         note=observer.note,
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
-        store_bytes=settings.limits.store_size,
-        held_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 10),
-        parsed_bytes=_texts_bytes(settings.limits),
+        max_store_bytes=settings.limits.store_size,
+        max_unflushed_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 10),
+        parsed_cache_bytes=_texts_bytes(settings.limits),
     )
     if host is not None:
         return host.open(folder.engine_folder, options, observer.note)

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
-from cordwood.engines.hosted.keeper import OnState, Plan
+from cordwood.engines.hosted.supervisor import LaunchOptions, OnState
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Note, note_nothing, tell_nobody
 from cordwood.processes.fork_server import ForkServer
@@ -41,7 +41,7 @@ class EngineHost(msgspec.Struct, frozen=True):
 
     def open(self, folder: Path, options: Options, note: Note) -> HostedEngine:
         untold = msgspec.structs.replace(options, tell=tell_nobody, note=note_nothing)
-        plan = Plan(EngineSettings(str(folder), untold), self.ceiling + _BASE_BYTES, self.on_state)
+        plan = LaunchOptions(EngineSettings(str(folder), untold), self.ceiling + _BASE_BYTES, self.on_state)
         return HostedEngine(self.fork_server, plan, Dialect(DuckDBTarget(), _stored), note)
 
 
@@ -70,4 +70,4 @@ def _opened(settings: EngineSettings, note: Note) -> DuckDBEngine:
 
 
 def _stored(stream: str) -> str:
-    return StreamTables(stream).stored()
+    return StreamTables(stream).select_events()

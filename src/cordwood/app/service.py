@@ -193,7 +193,7 @@ class _Life(msgspec.Struct):
         self.lifecycle.drain()
         if components.hosted is not None:
             # Whatever is running then, such as a query or a flush: acknowledged events are durable.
-            components.hosted.end_within(self.settings.web.drain_time)
+            components.hosted.kill_after(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:
             await self.listeners.stop(self.settings.web.drain_time)

@@ -15,7 +15,7 @@ from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.redaction import RedactMode
 
 # Capacity of the cache of clean texts, for all modes together: some thousand events.
-_MOST_BYTES: Final = 16 * 2**20
+_MAX_BYTES: Final = 16 * 2**20
 
 # A JSON value that contains a text has one of these characters first.
 _WITH_TEXTS: Final = ('"', "{", "[")
@@ -28,57 +28,62 @@ Redact = Callable[[Sequence[str]], Sequence[str]]
 class AnswerTexts:
     """Redact fetched texts and cache those that need no redaction; safe from several threads."""
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._clean = _CleanTexts(most_bytes)
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._clean = _CleanTexts(max_bytes)
 
     def json(self, mode: RedactMode, texts: Texts, redact: Redact) -> list[str | None]:
         """Redact JSON texts; numbers and booleans are returned unchanged."""
-        answered = list(texts)
-        placed = [(at, text) for at, text in enumerate(texts) if text and text.startswith(_WITH_TEXTS)]
-        places = self._clean.without(mode, placed)
-        if places:
+        redacted = list(texts)
+        positioned_texts = [
+            (position, text) for position, text in enumerate(texts) if text and text.startswith(_WITH_TEXTS)
+        ]
+        unknown_texts = self._clean.exclude_clean(mode, positioned_texts)
+        if unknown_texts:
             # Duplicates are not removed: the time taken must not reveal whether two texts are equal.
-            looked_at = [text for _, text in places]
-            left = redact(looked_at)
-            for (at, _), shown in zip(places, left, strict=True):
-                answered[at] = shown
-            self._clean.keep(mode, (text for text, shown in zip(looked_at, left, strict=True) if text == shown))
-        return answered
+            originals = [text for _, text in unknown_texts]
+            redacted_texts = redact(originals)
+            for (position, _), redacted_text in zip(unknown_texts, redacted_texts, strict=True):
+                redacted[position] = redacted_text
+            self._clean.add(
+                mode,
+                (text for text, redacted_text in zip(originals, redacted_texts, strict=True) if text == redacted_text),
+            )
+        return redacted
 
     def rows(
-        self, mode: RedactMode, rows: Sequence[Sequence[Any]], places: Mapping[int, bool], redact: Redact
+        self, mode: RedactMode, rows: Sequence[Sequence[Any]], positions: Mapping[int, bool], redact: Redact
     ) -> list[tuple[Any, ...]]:
         """Return the rows with the columns at these places redacted; a place's flag is true for text, false for JSON.
 
         All columns are redacted in one call, because compiling the patterns costs as much as redacting a hundred texts.
         """
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        written = [_written(columns[place], is_text=is_text) for place, is_text in places.items()]
-        left = iter(self.json(mode, list(chain.from_iterable(written)), redact))
-        for place, is_text in places.items():
-            columns[place] = _read(list(islice(left, len(rows))), is_text=is_text)
+        json_columns = [_to_json(columns[position], is_text=is_text) for position, is_text in positions.items()]
+        redacted = iter(self.json(mode, list(chain.from_iterable(json_columns)), redact))
+        for position, is_text in positions.items():
+            columns[position] = _from_json(list(islice(redacted, len(rows))), is_text=is_text)
         return list(zip(*columns, strict=True))
 
 
-def _written(column: Texts, *, is_text: bool) -> Texts:
+def _to_json(column: Texts, *, is_text: bool) -> Texts:
     return [None if text is None else msgspec.json.encode(text).decode() for text in column] if is_text else column
 
 
-def _read(column: Texts, *, is_text: bool) -> Texts:
+def _from_json(column: Texts, *, is_text: bool) -> Texts:
     return [None if text is None else msgspec.json.decode(text, type=str) for text in column] if is_text else column
 
 
 class _CleanTexts:
     """A bounded cache of texts that redaction leaves unchanged, which evicts the least recently used first."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(most_bytes, _text_bytes)
+    def __init__(self, max_bytes: int) -> None:
+        self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(max_bytes, _text_bytes)
 
-    def without(self, mode: RedactMode, placed: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    def exclude_clean(self, mode: RedactMode, positioned_texts: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         """Return the texts that are not known to be clean."""
-        return [(at, text) for at, text in placed if not self._texts.get((mode, text))]
+        return [(position, text) for position, text in positioned_texts if not self._texts.get((mode, text))]
 
-    def keep(self, mode: RedactMode, texts: Iterable[str]) -> None:
+    def add(self, mode: RedactMode, texts: Iterable[str]) -> None:
         for text in texts:
             self._texts.put((mode, text), value=True)
 

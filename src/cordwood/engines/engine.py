@@ -16,7 +16,7 @@ from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
 # The columns of a stored event, in the order of `Engine.stored`.
-STORED = (
+STORED_COLUMNS = (
     Column("id", Datatype(Kind.STRING)),
     Column("timestamp", Datatype(Kind.TIMESTAMP)),
     Column("event_message", Datatype(Kind.STRING)),
@@ -52,27 +52,27 @@ class StreamFacts(msgspec.Struct, frozen=True):
     oldest_us: int | None
 
 
-class HeldFile(msgspec.Struct, frozen=True):
+class BackupFile(msgspec.Struct, frozen=True):
     """A file of the engine as it is at one moment: its name relative to the engine's folder, its size, its bytes."""
 
     name: str
     size: int
-    pieces: Callable[[], Iterator[bytes]]
+    chunks: Callable[[], Iterator[bytes]]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A question and how to encode its answer: `encode` is a module-level function that yields pieces as rows arrive.
+class RunRequest(msgspec.Struct, frozen=True):
+    """A question and how to encode its answer: `encode` is a module-level function that yields chunks as rows arrive.
 
-    An answer that is delivered only as a whole has at most `most_bytes`; None lets pieces be sent as they are made.
+    An answer that is delivered only as a whole has at most `max_bytes`; None lets chunks be sent as they are made.
     """
 
     question: Question
     limits: AnswerLimits
     encode: Callable[[Rows], Iterator[bytes]]
-    most_bytes: int | None = None
+    max_bytes: int | None = None
 
 
-class Made(msgspec.Struct, frozen=True):
+class RunStats(msgspec.Struct, frozen=True):
     """The receipt of a finished answer."""
 
     rows: int
@@ -83,17 +83,17 @@ class Made(msgspec.Struct, frozen=True):
 class Run(Protocol):
     """A running query whose answer is being encoded."""
 
-    def pieces(self) -> Generator[bytes, None, None]:
+    def chunks(self) -> Generator[bytes, None, None]:
         """Yield the encoded answer; closing the iterator early stops the engine's work."""
 
-    def made(self) -> Made:
-        """Return the receipt; call it after the last piece."""
+    def stats(self) -> RunStats:
+        """Return the receipt; call it after the last chunk."""
 
 
 class Cancel(Protocol):
     """A cancellation token for `answer`: the engine registers how to stop its work, and the caller triggers it."""
 
-    def on_pull(self, stop: Callable[[], None]) -> None: ...
+    def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 class Engine(Protocol):
@@ -114,11 +114,11 @@ class Engine(Protocol):
         over its streams.
         """
 
-    def run(self, asked: Asked, cancel: Cancel) -> Run:
+    def run(self, request: RunRequest, cancel: Cancel) -> Run:
         """Run the question and yield its answer encoded where the rows are; in-process engines use `run_here`."""
 
-    def stored(self, stream: str) -> str:
-        """Return the statement that reads a stream's stored events: the columns of `STORED`, with objects as JSON text.
+    def stored_events_sql(self, stream: str) -> str:
+        """Return the statement that reads a stream's stored events: `STORED_COLUMNS`, with objects as JSON text.
 
         It binds `since` and `until` (microseconds, the latter exclusive) and `project`, which is null for all projects.
         """
@@ -138,7 +138,7 @@ class Engine(Protocol):
     def sweep(self, now_us: int) -> int:
         """Delete events older than their stream's retention; return how many were deleted."""
 
-    def held(self) -> AbstractContextManager[Sequence[HeldFile]]:
+    def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
         """Return everything that is stored at this moment, as files that do not change during the block.
 
         Appends continue. Raises NothingToBackUp where the events are stored by another system.

@@ -13,11 +13,11 @@ from cordwood.observe.observation import IsolationRefused
 from cordwood.observe.observer import Note, note_nothing
 
 # Capacity of the set of texts that passed, which holds a digest of each: some 100 bytes.
-_REMEMBERED: Final = 20_000
+_MAX_PASSED: Final = 20_000
 _DIGEST_BYTES: Final = 16
 # How many different refused texts are logged, each up to this length. Every refusal is counted.
-_LOGGED: Final = 1000
-_LOGGED_CHARACTERS: Final = 100_000
+_MAX_LOGGED: Final = 1000
+_MAX_LOGGED_CHARACTERS: Final = 100_000
 
 
 class BreachError(Exception):
@@ -44,14 +44,14 @@ class Isolation:
         except BreachError as breach:
             self._refuse(text, digest, str(breach))
         with self._lock:
-            if len(self._passed) >= _REMEMBERED:
+            if len(self._passed) >= _MAX_PASSED:
                 self._passed.clear()
             self._passed.add(digest)
 
     def _refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
         incident = f"isolation-{digest.hex()[:12]}"
         with self._lock:
-            is_new = digest not in self._logged and len(self._logged) < _LOGGED
+            is_new = digest not in self._logged and len(self._logged) < _MAX_LOGGED
             if is_new:
                 self._logged.add(digest)
         self._note(
@@ -59,7 +59,7 @@ class Isolation:
                 incident=incident,
                 engine=self._engine,
                 breach=breach if is_new else "",
-                sql=text[:_LOGGED_CHARACTERS] if is_new else "",
+                sql=text[:_MAX_LOGGED_CHARACTERS] if is_new else "",
                 level="error" if is_new else "debug",
             )
         )

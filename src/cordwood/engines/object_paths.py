@@ -10,16 +10,16 @@ def object_paths(event: Event) -> str:
     if event.object_paths is not None:
         return event.object_paths
     paths: list[Path] = []
-    for place, text in ((("metadata",), event.metadata), ((), event.extras)):
+    for parent_path, text in ((("metadata",), event.metadata), ((), event.extras)):
         try:
-            _find(json.loads(text) if text else None, place, paths)
+            _collect_object_paths(json.loads(text) if text else None, parent_path, paths)
         except (ValueError, RecursionError):
             continue
     return written_paths(path for path in paths if path)
 
 
-def _find(value: object, path: Path, paths: list[Path]) -> None:
+def _collect_object_paths(value: object, path: Path, paths: list[Path]) -> None:
     if isinstance(value, dict):
         paths.append(path)
-        for key, one in value.items():
-            _find(one, (*path, key), paths)
+        for key, child in value.items():
+            _collect_object_paths(child, (*path, key), paths)

@@ -10,8 +10,8 @@ from cordwood.sql.redaction.masking import MAY_NEED_REDACTION
 from cordwood.sql.stages import Statement
 
 # Whether anything had to be redacted is known only when all rows are there, so they are buffered up to this number.
-_MOST_ROWS: Final = 1000
-_REMEMBERED: Final = 2000
+_MAX_BUFFERED_ROWS: Final = 1000
+_MAX_REMEMBERED: Final = 2000
 
 # Runs the optimistic variant for True, the one that redacts for False.
 Run = Callable[[bool], Rows]
@@ -21,24 +21,27 @@ class OptimisticRedaction:
     """The set of statements whose optimistic run found something to redact; safe from several threads."""
 
     def __init__(self) -> None:
-        self._found: set[bytes] = set()
+        self._digests_with_findings: set[bytes] = set()
 
     def rows(self, statement: Statement, run: Run) -> Rows:
         """Return the rows of the optimistic variant if it found nothing to redact, else those of the redacting one."""
-        if statement.plan.choose(Reads.ALL, optimistic=True) is not None and statement.digest not in self._found:
-            rows = _tried(run)
+        if (
+            statement.plan.choose(Reads.ALL, optimistic=True) is not None
+            and statement.digest not in self._digests_with_findings
+        ):
+            rows = _try_optimistic(run)
             if rows is not None:
                 return rows
-            if len(self._found) >= _REMEMBERED:
-                self._found.clear()
-            self._found.add(statement.digest)
+            if len(self._digests_with_findings) >= _MAX_REMEMBERED:
+                self._digests_with_findings.clear()
+            self._digests_with_findings.add(statement.digest)
         return run(False)  # noqa: FBT003 - what the callback takes
 
 
-def _tried(run: Run) -> Rows | None:
+def _try_optimistic(run: Run) -> Rows | None:
     """Return the optimistic rows; None if a text may have to be redacted, or if there are too many rows to buffer."""
     try:
-        return _whole(run(True))  # noqa: FBT003 - what the callback takes
+        return _fetch_all(run(True))  # noqa: FBT003 - what the callback takes
     except QueryValue as fault:
         # ClickHouse omits the full stop, or appends its own message.
         if not fault.message.startswith(MAY_NEED_REDACTION.rstrip(".")):
@@ -46,15 +49,15 @@ def _tried(run: Run) -> Rows | None:
     return None
 
 
-def _whole(rows: Rows) -> Rows | None:
+def _fetch_all(rows: Rows) -> Rows | None:
     """Fetch all rows; stop the query and return None if there are too many."""
-    kept, count, batches = [], 0, rows.batches
+    fetched, row_count, batches = [], 0, rows.batches
     for batch in batches:
-        kept.append(batch)
-        count += len(batch)
-        if count >= _MOST_ROWS:
+        fetched.append(batch)
+        row_count += len(batch)
+        if row_count >= _MAX_BUFFERED_ROWS:
             if isinstance(batches, Generator):
                 batches.close()
             return None
-    rows.batches = kept
+    rows.batches = fetched
     return rows

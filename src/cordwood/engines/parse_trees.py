@@ -13,12 +13,12 @@ from cordwood.errors import QueryRefused, QueryUnsupported
 
 # The names of the CTEs that are visible at a node.
 Scope = frozenset[str]
-Below = Iterable[tuple[msgspec.Struct, Scope]]
-Visit = Callable[[msgspec.Struct, Scope], Below]
+Children = Iterable[tuple[msgspec.Struct, Scope]]
+Visit = Callable[[msgspec.Struct, Scope], Children]
 
 T = TypeVar("T")
 
-_PLAIN: Final = (bool, float, int, str, NoneType, msgspec.Raw)
+_SCALAR_TYPES: Final = (bool, float, int, str, NoneType, msgspec.Raw)
 
 
 class UnlistedFunctionError(Exception):
@@ -39,10 +39,10 @@ def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]
         raise QueryUnsupported("This query takes a form that is not supported.") from unlisted
 
 
-def decoded(decoder: msgspec.json.Decoder[T], told: bytes | str) -> T:
+def decode_tree(decoder: msgspec.json.Decoder[T], serialized: bytes | str) -> T:
     """Decode the parser's output as known structs; raise BreachError for an unknown node or field."""
     try:
-        return decoder.decode(told)
+        return decoder.decode(serialized)
     except msgspec.ValidationError as unknown:
         raise BreachError(f"an unknown node or field: {unknown}") from unknown
     except RecursionError as deep:
@@ -51,32 +51,32 @@ def decoded(decoder: msgspec.json.Decoder[T], told: bytes | str) -> T:
 
 def walk(root: msgspec.Struct, visit: Visit) -> None:
     """Visit each node with its scope; `visit` returns the nodes below it. Iterative, because trees may be deep."""
-    waiting: list[tuple[msgspec.Struct, Scope]] = [(root, frozenset())]
-    while waiting:
-        waiting += visit(*waiting.pop())
+    pending: list[tuple[msgspec.Struct, Scope]] = [(root, frozenset())]
+    while pending:
+        pending += visit(*pending.pop())
 
 
-def parts(node: msgspec.Struct, scope: Scope, *without: str) -> list[tuple[msgspec.Struct, Scope]]:
+def children(node: msgspec.Struct, scope: Scope, *excluded: str) -> list[tuple[msgspec.Struct, Scope]]:
     """Return the child structs of a node, those in lists included, each with the scope."""
-    found: list[tuple[msgspec.Struct, Scope]] = []
+    nested: list[tuple[msgspec.Struct, Scope]] = []
     for name in _fields(type(node)):
         value = getattr(node, name)
-        if not value or name in without:
+        if not value or name in excluded:
             continue
         if type(value) is list:
-            found.extend([(part, scope) for part in value])
+            nested.extend([(item, scope) for item in value])
         else:
-            found.append((value, scope))
-    return found
+            nested.append((value, scope))
+    return nested
 
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the names of the fields that hold structs or lists of structs."""
-    return tuple(field.name for field in fields(kind) if not _is_plain(field.type))
+    return tuple(field.name for field in fields(kind) if not _is_scalar(field.type))
 
 
-def _is_plain(kind: object) -> bool:
+def _is_scalar(kind: object) -> bool:
     if get_origin(kind) in (list, Union, UnionType):
-        return all(map(_is_plain, get_args(kind)))
-    return kind in _PLAIN or get_origin(kind) is Literal
+        return all(map(_is_scalar, get_args(kind)))
+    return kind in _SCALAR_TYPES or get_origin(kind) is Literal

@@ -13,12 +13,12 @@ from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 # others, and a key that is pinned to such a project sees only the declared columns.
 MAX_PROJECTS: Final = 10_000
 # The most pairs in the set of one project.
-MAX_OF_ONE_PROJECT: Final = 1_000
+MAX_PAIRS_OF_PROJECT: Final = 1_000
 # The most pairs in the list that the sets of a stream share.
 MAX_PAIRS: Final = 30_000
 # The name of the set that further projects share, which has the size limit of one project and is shown to no key.
-OTHERS: Final = ""
-_READY: Final = 256
+OTHER_PROJECTS: Final = ""
+_MAX_CACHED_PARTS: Final = 256
 
 Pair = tuple[Path, ValueKind]
 ByProject = Mapping[str, Kinds]
@@ -34,11 +34,11 @@ class ProjectShapes:
 
     def __init__(self) -> None:
         self.pairs: list[Pair] = []
-        self._places: dict[Pair, int] = {}
+        self._positions: dict[Pair, int] = {}
         self._sets: dict[str, int] = {}
         # Interns equal sets as one object.
-        self._equal: dict[int, int] = {}
-        self._numbers: dict[int, int] = {}
+        self._interned_sets: dict[int, int] = {}
+        self._version_numbers: dict[int, int] = {}
         self._next_number = 1
         self._parts: OrderedDict[int, _Part] = OrderedDict()
         self._lock = threading.Lock()
@@ -54,35 +54,35 @@ class ProjectShapes:
         return self._sets.get(project, 0)
 
     def has_room_for(self, project: str) -> bool:
-        return project in self._sets or project == OTHERS or len(self._sets) < MAX_PROJECTS
+        return project in self._sets or project == OTHER_PROJECTS or len(self._sets) < MAX_PROJECTS
 
-    def listed(self, pair: Pair) -> int:
+    def known_bit(self, pair: Pair) -> int:
         """Return the bit of the pair; 0 if it is not in the list."""
-        place = self._places.get(pair)
-        return 0 if place is None else 1 << place
+        position = self._positions.get(pair)
+        return 0 if position is None else 1 << position
 
     def bit(self, pair: Pair) -> int:
         """Return the bit of the pair, added to the list if necessary; 0 if the list is full."""
         with self._lock:
-            if pair not in self._places and len(self.pairs) < MAX_PAIRS:
+            if pair not in self._positions and len(self.pairs) < MAX_PAIRS:
                 self.pairs.append(pair)
-                self._places[pair] = len(self.pairs) - 1
-        return self.listed(pair)
+                self._positions[pair] = len(self.pairs) - 1
+        return self.known_bit(pair)
 
     def bits(self, kinds: Kinds) -> int:
         """Return the bit set of these pairs, without pairs for which the list is full."""
-        found = 0
-        for path, of_path in kinds.items():
-            for kind in of_path:
-                found |= self.listed((path, kind)) or self.bit((path, kind))
-        return found
+        bit_set = 0
+        for path, path_kinds in kinds.items():
+            for kind in path_kinds:
+                bit_set |= self.known_bit((path, kind)) or self.bit((path, kind))
+        return bit_set
 
     def kinds(self, bits: int) -> Kinds:
         """Return the pairs of a bit set."""
-        found: dict[Path, frozenset[ValueKind]] = {}
+        kinds_by_path: dict[Path, frozenset[ValueKind]] = {}
         for path, kind in self._pairs_in(bits):
-            found[path] = found.get(path, frozenset()) | {kind}
-        return found
+            kinds_by_path[path] = kinds_by_path.get(path, frozenset()) | {kind}
+        return kinds_by_path
 
     def learn(self, project: str, kinds: Kinds) -> None:
         """Add these pairs to the project's set."""
@@ -93,20 +93,20 @@ class ProjectShapes:
             if not self.has_room_for(project):
                 return
             merged = self._sets.get(project, 0) | bits
-            self._sets[project] = self._equal.setdefault(merged, merged)
-            if len(self._equal) > 2 * MAX_PROJECTS:
-                self._equal = {one: one for one in self._sets.values()}
+            self._sets[project] = self._interned_sets.setdefault(merged, merged)
+            if len(self._interned_sets) > 2 * MAX_PROJECTS:
+                self._interned_sets = {bit_set: bit_set for bit_set in self._sets.values()}
 
     def version(self, project: str | None) -> int:
         """Return a number that identifies the content of the project's set: equal sets have equal numbers."""
         bits = self._bits(project)
-        number = self._numbers.get(bits)
+        number = self._version_numbers.get(bits)
         if number is None:
             with self._lock:
-                if len(self._numbers) > 2 * MAX_PROJECTS:
-                    self._numbers.clear()
+                if len(self._version_numbers) > 2 * MAX_PROJECTS:
+                    self._version_numbers.clear()
                 self._next_number += 1
-                number = self._numbers[bits] = self._next_number
+                number = self._version_numbers[bits] = self._next_number
         return number
 
     def shape(self, project: str | None, whole: Shape) -> Shape:
@@ -118,22 +118,22 @@ class ProjectShapes:
         return Shape(part.kinds, self.version(project), part.unlisted, whole=whole)
 
     def _bits(self, project: str | None) -> int:
-        return self._sets.get(project, 0) if project and project != OTHERS else 0
+        return self._sets.get(project, 0) if project and project != OTHER_PROJECTS else 0
 
     def _part(self, bits: int) -> _Part:
         values = Shape().with_learnt(self.kinds(bits))
         part = _Part(values.kinds, values.unlisted)
         with self._lock:
             self._parts[bits] = part
-            while len(self._parts) > _READY:
+            while len(self._parts) > _MAX_CACHED_PARTS:
                 self._parts.popitem(last=False)
         return part
 
     def _pairs_in(self, bits: int) -> Iterator[Pair]:
-        return (self.pairs[place] for place in places_in(bits))
+        return (self.pairs[position] for position in set_bit_positions(bits))
 
 
-def places_in(bits: int) -> Iterator[int]:
+def set_bit_positions(bits: int) -> Iterator[int]:
     """Yield the positions of the bits that are set."""
     while bits:
         lowest = bits & -bits

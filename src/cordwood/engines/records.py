@@ -15,57 +15,58 @@ def as_records(text: str) -> msgspec.Raw:
     """Wrap the objects of a JSON text as the engine prints it, which may contain infinite numbers and NaN."""
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
-    fast = _wrapped_at_once(text)
+    wrapped = _wrap_by_replacement(text)
     try:
-        return _checker.decode(fast) if fast else msgspec.Raw(_encoder.encode(_wrapped(_decoder.decode(text))))
+        return _checker.decode(wrapped) if wrapped else msgspec.Raw(_encoder.encode(_wrap(_decoder.decode(text))))
     except (msgspec.DecodeError, RecursionError):
-        return msgspec.Raw(_wrapped_text(text).encode())
+        return msgspec.Raw(_wrap_by_tokens(text).encode())
 
 
 def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
     """Render a STRUCT or an ARRAY: keep its own objects, and wrap those of events' values inside it."""
     try:
-        return msgspec.Raw(_encoder.encode(_structured(_decoder.decode(text), datatype)))
+        return msgspec.Raw(_encoder.encode(_wrap_structured(_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
         return as_records(text)
 
 
-def _structured(value: object, datatype: Datatype | None) -> object:
+def _wrap_structured(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
-        return _wrapped(value)
+        return _wrap(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
         # By position, because an engine may spell a field's name differently.
         return {
-            name: _structured(one, field) for (name, field), one in zip(datatype.fields, value.values(), strict=True)
+            name: _wrap_structured(item, field)
+            for (name, field), item in zip(datatype.fields, value.values(), strict=True)
         }
     if datatype.kind is Kind.ARRAY and isinstance(value, list):
-        return _structured_elements(value, datatype.element)
+        return _wrap_elements(value, datatype.element)
     return value
 
 
-def _structured_elements(values: list[object], element: Datatype | None) -> object:
+def _wrap_elements(values: list[object], element: Datatype | None) -> object:
     if element is not None and element.kind is Kind.VARIANT:
-        return _wrapped(values)
-    return [_structured(one, element) for one in values]
+        return _wrap(values)
+    return [_wrap_structured(item, element) for item in values]
 
 
-def _wrapped(value: object) -> object:
+def _wrap(value: object) -> object:
     if isinstance(value, dict):
-        return [_opened(value)]
+        return [_wrap_members(value)]
     if isinstance(value, list):
-        return [_opened(one) if isinstance(one, dict) else _wrapped(one) for one in value]
+        return [_wrap_members(element) if isinstance(element, dict) else _wrap(element) for element in value]
     return value
 
 
-def _opened(record: dict[str, object]) -> dict[str, object]:
-    return {key: _wrapped(one) if isinstance(one, dict | list) else one for key, one in record.items()}
+def _wrap_members(record: dict[str, object]) -> dict[str, object]:
+    return {key: _wrap(member) if isinstance(member, dict | list) else member for key, member in record.items()}
 
 
 # What can precede a quote that begins a text; the empty string stands for a brace right before the quote.
 _BEFORE_TEXT = frozenset((":", ",", "{", "[", ""))
 
 
-def _wrapped_at_once(text: str) -> str | None:
+def _wrap_by_replacement(text: str) -> str | None:
     """Wrap by text replacement if every `{` opens the whole value or the object of a key; else return None.
 
     The object of a key begins after the key's closing quote and a colon. If each `{` does, none is inside a text and
@@ -84,21 +85,21 @@ def _wrapped_at_once(text: str) -> str | None:
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
 
 
-def _wrapped_text(text: str) -> str:
+def _wrap_by_tokens(text: str) -> str:
     """Wrap by tokens, without decoding: for a text that is nested too deeply, or that contains Infinity or NaN."""
     closers: list[str] = []
 
-    def told(token: re.Match[str]) -> str:
-        mark = token[0]
-        if mark == "{":
+    def render_token(token: re.Match[str]) -> str:
+        symbol = token[0]
+        if symbol == "{":
             is_element = bool(closers) and closers[-1] == "]"
             closers.append("}" if is_element else "}]")
-            return mark if is_element else "[{"
-        if mark == "[":
+            return symbol if is_element else "[{"
+        if symbol == "[":
             closers.append("]")
-            return mark
-        if mark in "}]":
+            return symbol
+        if symbol in "}]":
             return closers.pop()
-        return mark if mark.startswith('"') else f'"{mark}"'
+        return symbol if symbol.startswith('"') else f'"{symbol}"'
 
-    return _TOKEN.sub(told, text)
+    return _TOKEN.sub(render_token, text)

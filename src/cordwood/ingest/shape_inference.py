@@ -10,7 +10,14 @@ from typing import Final
 
 import msgspec
 
-from cordwood.engines.project_shapes import MAX_OF_ONE_PROJECT, OTHERS, ByProject, Pair, ProjectShapes, places_in
+from cordwood.engines.project_shapes import (
+    MAX_PAIRS_OF_PROJECT,
+    OTHER_PROJECTS,
+    ByProject,
+    Pair,
+    ProjectShapes,
+    set_bit_positions,
+)
 from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields
 from cordwood.ingest.event_paths import Found, collect_paths, texts_at
 from cordwood.ingest.json_scan import with_numbers_kept
@@ -83,7 +90,7 @@ class ProjectAdditions:
         if self._is_full(known):
             return
         if new.bit_count() > self._limit(known):
-            new = self._first([self.shapes.pairs[place] for place in places_in(new)], known)
+            new = self._first([self.shapes.pairs[place] for place in set_bit_positions(new)], known)
         self._put(key, known, new)
 
     def _take_pairs(self, project: str, own: Found) -> int:
@@ -91,19 +98,19 @@ class ProjectAdditions:
         if self._is_full(known):
             return known
         pairs = [(path, kind) for path, kinds in own.items() for kind in kinds]
-        new = [pair for pair in pairs if not known & self.shapes.listed(pair)]
+        new = [pair for pair in pairs if not known & self.shapes.known_bit(pair)]
         return self._put(key, known, self._first(new, known))
 
     def _known(self, project: str) -> tuple[str, int]:
-        key = project if self.shapes.has_room_for(project) else OTHERS
+        key = project if self.shapes.has_room_for(project) else OTHER_PROJECTS
         known = self._sets.get(key)
         return key, self.shapes.set_of(key) if known is None else known
 
     def _is_full(self, known: int) -> bool:
-        return known.bit_count() >= MAX_OF_ONE_PROJECT and bool(known & self.shapes.listed(_SOMETHING_UNLISTED))
+        return known.bit_count() >= MAX_PAIRS_OF_PROJECT and bool(known & self.shapes.known_bit(_SOMETHING_UNLISTED))
 
     def _limit(self, known: int) -> int:
-        return max(0, min(MAX_OF_ONE_PROJECT - known.bit_count(), self._most_of_an_event))
+        return max(0, min(MAX_PAIRS_OF_PROJECT - known.bit_count(), self._most_of_an_event))
 
     def _first(self, new: Sequence[Pair], known: int) -> int:
         """Return the shortest pairs within the limit, and the mark for unlisted paths if some are left out."""
@@ -121,7 +128,7 @@ class ProjectAdditions:
         return known | bits
 
     def _has_room(self, sets: int, path: Path, kinds: Collection[ValueKind]) -> bool:
-        return not kinds or any(self.shapes.listed((path, kind)) & sets for kind in kinds)
+        return not kinds or any(self.shapes.known_bit((path, kind)) & sets for kind in kinds)
 
 
 def _outermost(pair: Pair) -> tuple[int, Pair]:

@@ -13,8 +13,8 @@ import msgspec
 from cordwood.bounded_cache import remember_short
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
-from cordwood.engines.halt import Halt
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import NOT_COMPILED, CompilerBroke
 from cordwood.model.datatype import Datatype
@@ -217,7 +217,7 @@ class Answers:
         if found is not None:
             return found
         if ask.format.streams and not ask.endpoint.cache_seconds:
-            return Answer(await self._executor.streamed(job, Halt()), Outcome.UNCACHED)
+            return Answer(await self._executor.streamed(job, CancelToken()), Outcome.UNCACHED)
         return await self._joined(ask, key, job)
 
     async def _joined(self, ask: Ask, key: bytes, job: Job) -> Answer:
@@ -229,7 +229,7 @@ class Answers:
     async def export(self, ask: Ask, wanted: Range) -> Answer:
         """Stream the stored events of a range. The answer is not cached."""
         job = export_job(ask, wanted, self._engine, self._clock_us())
-        return Answer(await self._executor.streamed(job, Halt()), Outcome.UNCACHED)
+        return Answer(await self._executor.streamed(job, CancelToken()), Outcome.UNCACHED)
 
     async def warm(self) -> None:
         """Refresh cached answers before they expire; runs until it is cancelled."""
@@ -297,7 +297,7 @@ class Answers:
             raise
 
     async def _run(
-        self, key: bytes, job: Job, halt: Halt, waiting: WaitingAccounts, *, refresh: bool = False
+        self, key: bytes, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> Finished:
         finished = await self._executor.whole(job, halt, waiting, refresh=refresh)
         if job.ask.endpoint.cache_seconds:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.engines.engine import Engine, HeldFile
+from cordwood.engines.engine import BackupFile, Engine
 from cordwood.errors import BadBackup
 from cordwood.folder import DataFolder
 
@@ -30,13 +30,13 @@ class Listed(msgspec.Struct, frozen=True):
 Keep = Callable[[Listed], None]
 
 
-def packed(file: HeldFile, at: float, keep: Keep) -> Iterator[bytes]:
+def packed(file: BackupFile, at: float, keep: Keep) -> Iterator[bytes]:
     """Yield the tar member of the file; call `keep` after its last byte."""
     member = tarfile.TarInfo(file.name)
     member.size, member.mtime, member.mode = file.size, int(at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)
     digest = hashlib.sha256()
-    for piece in file.pieces():
+    for piece in file.chunks():
         digest.update(piece)
         yield piece
     if file.size % _BLOCK_BYTES:
@@ -123,14 +123,14 @@ class Backups(msgspec.Struct, frozen=True):
         """Yield a tar archive in chunks: the files of one snapshot, then the manifest."""
         listed: list[Listed] = []
         at = time.time()
-        with self.engine.held() as files:
+        with self.engine.snapshot() as files:
             for file in (*files, *self._beside()):
                 yield from packed(file, at, listed.append)
         manifest = msgspec.json.encode(Manifest(FORMAT, self.version, at, tuple(listed)))
         yield from packed(_whole(MANIFEST, manifest), at, listed.append)
         yield END
 
-    def _beside(self) -> Iterator[HeldFile]:
+    def _beside(self) -> Iterator[BackupFile]:
         yield _whole(self.folder.keys_file.name, self.copy_of_keys())
         for secret in self.folder.secrets():
             yield _whole(secret.name, secret.read_bytes())
@@ -157,5 +157,5 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _whole(name: str, data: bytes) -> HeldFile:
-    return HeldFile(name, len(data), lambda: iter((data,)))
+def _whole(name: str, data: bytes) -> BackupFile:
+    return BackupFile(name, len(data), lambda: iter((data,)))

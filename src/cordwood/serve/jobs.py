@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import bytes_of
-from cordwood.engines.engine import STORED, AnswerLimits, Asked, Cancel, Engine, Made, Run
+from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Cancel, Engine, Run, RunRequest, RunStats
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
 from cordwood.serve.ask import Ask
@@ -80,17 +80,17 @@ class Job(msgspec.Struct, frozen=True):
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
     """Start a run whose pieces are delivered as they are made, so that it buffers few bytes."""
-    return engine.run(Asked(job.question, job.limits, job.ask.format.encode), cancel)
+    return engine.run(RunRequest(job.question, job.limits, job.ask.format.encode), cancel)
 
 
 def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
     """Run the job and return the whole answer."""
-    run = engine.run(Asked(job.question, job.limits, job.ask.format.encode, job.answer_bytes), cancel)
-    body = b"".join(run.pieces())
-    return Finished(body, receipt(job, run.made()))
+    run = engine.run(RunRequest(job.question, job.limits, job.ask.format.encode, job.answer_bytes), cancel)
+    body = b"".join(run.chunks())
+    return Finished(body, receipt(job, run.stats()))
 
 
-def receipt(job: Job, made: Made) -> Receipt:
+def receipt(job: Job, made: RunStats) -> Receipt:
     """Return the receipt of a job's answer."""
     return Receipt(
         rows=made.rows,
@@ -130,12 +130,12 @@ class Range(msgspec.Struct, frozen=True):
 def export_job(ask: Ask, wanted: Range, engine: Engine, asked_us: int) -> Job:
     began = time.monotonic()
     statement = Statement(
-        plan=fixed_plan(engine.stored(wanted.stream)),
+        plan=fixed_plan(engine.stored_events_sql(wanted.stream)),
         slots=_SLOTS,
         sub_queries=(),
         streams=(wanted.stream,),
-        column_names=tuple(column.name for column in STORED),
-        column_types=tuple(column.datatype for column in STORED),
+        column_names=tuple(column.name for column in STORED_COLUMNS),
+        column_types=tuple(column.datatype for column in STORED_COLUMNS),
     )
     values = {"since": str(wanted.since_us), "until": str(wanted.until_us)}
     if wanted.project is not None:

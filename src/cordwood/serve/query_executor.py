@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import Engine
-from cordwood.engines.halt import Halt
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QueryKilled
 from cordwood.observe.observation import EngineAsked
@@ -22,7 +22,7 @@ from cordwood.serve.query_quarantine import QueryQuarantine
 from cordwood.serve.response_stream import ResponseStream, StreamedAnswer, begin
 
 T = TypeVar("T")
-Work = Callable[[Halt], T]
+Work = Callable[[CancelToken], T]
 
 # A run that takes longer is slow: it yields its slot if others wait, and restarts in the slow lane.
 QUICK_SECONDS = 1.0
@@ -50,10 +50,10 @@ class QueryExecutor:
         self.active = ActiveQueries()
         self.quarantine = QueryQuarantine(observer)
 
-    async def whole(self, job: Job, halt: Halt, waiting: WaitingAccounts, *, refresh: bool = False) -> Finished:
+    async def whole(self, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False) -> Finished:
         return await self._run(job, halt, waiting, lambda stop: finish(job, self._engine, stop), refresh=refresh)
 
-    async def streamed(self, job: Job, halt: Halt) -> Finished | StreamedAnswer:
+    async def streamed(self, job: Job, halt: CancelToken) -> Finished | StreamedAnswer:
         """Start a job; return a complete answer if it ends within a moment, otherwise one that streams."""
         stream = ResponseStream(asyncio.get_running_loop())
         waiting = WaitingAccounts(job.ask.account)
@@ -68,7 +68,7 @@ class QueryExecutor:
     async def _run(
         self,
         job: Job,
-        halt: Halt,
+        halt: CancelToken,
         waiting: WaitingAccounts,
         work: Work[T],
         *,
@@ -84,7 +84,13 @@ class QueryExecutor:
                 return await self._in_turn(job, halt, waiting, work, slow, begun)
 
     async def _in_turn(
-        self, job: Job, halt: Halt, waiting: WaitingAccounts, work: Work[T], lane: Lane, begun: Callable[[], bool]
+        self,
+        job: Job,
+        halt: CancelToken,
+        waiting: WaitingAccounts,
+        work: Work[T],
+        lane: Lane,
+        begun: Callable[[], bool],
     ) -> T:
         async with self._admission.slot(lane, waiting, joined=self._lane(job)) as slot:
             started = time.monotonic()
@@ -108,9 +114,11 @@ class QueryExecutor:
             finally:
                 self._note(job, outcome, time.monotonic() - started)
 
-    async def _watched(self, job: Job, halt: Halt, work: Work[T], slot: AdmissionSlot, begun: Callable[[], bool]) -> T:
-        stop = Halt()
-        halt.on_pull(stop.pull)
+    async def _watched(
+        self, job: Job, halt: CancelToken, work: Work[T], slot: AdmissionSlot, begun: Callable[[], bool]
+    ) -> T:
+        stop = CancelToken()
+        halt.on_cancel(stop.cancel)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, stop)
         try:
             await self._until_done(job, running, slot, begun)
@@ -183,12 +191,12 @@ class Durations:
             self._seconds.popitem(last=False)
 
 
-async def _stopped(running: "asyncio.Future[T]", stop: Halt, slot: AdmissionSlot) -> None:
+async def _stopped(running: "asyncio.Future[T]", stop: CancelToken, slot: AdmissionSlot) -> None:
     """Cancel a run and wait until it has stopped; release its slot if that takes long."""
     if running.done():
         return
     running.add_done_callback(_forget)
-    stop.pull()
+    stop.cancel()
     if not (await asyncio.wait({running}, timeout=STOP_SECONDS))[0]:
         slot.give_up()
         await asyncio.wait({running})

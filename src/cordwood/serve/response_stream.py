@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Awaitable
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
 
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import Engine
-from cordwood.engines.halt import Halt
 from cordwood.serve.jobs import Finished, Job, Receipt, receipt, start
 
 # An answer that is complete within these limits is sent with its full receipt; a longer one is streamed.
@@ -32,20 +32,20 @@ class ResponseStream:
     def has_begun(self) -> bool:
         return self._begun
 
-    def fill(self, job: Job, engine: Engine, cancel: Halt) -> Receipt:
+    def fill(self, job: Job, engine: Engine, cancel: CancelToken) -> Receipt:
         """Run the job in the engine's thread. Cancelling it also ends the wait for a client that does not read."""
-        cancel.on_pull(self._stop_waiting)
+        cancel.on_cancel(self._stop_waiting)
         run = start(job, engine, cancel)
-        with closing(run.pieces()) as pieces:
+        with closing(run.chunks()) as pieces:
             for piece in pieces:
                 self._putting = asyncio.run_coroutine_threadsafe(self._put(piece, cancel), self._loop)
-                if cancel.pulled:
+                if cancel.is_cancelled:
                     self._putting.cancel()
                 try:
                     self._putting.result()
                 except CancelledError:
                     raise ReaderLeftError from None
-        return receipt(job, run.made())
+        return receipt(job, run.stats())
 
     def _stop_waiting(self) -> None:
         if self._putting is not None:
@@ -91,9 +91,9 @@ class ResponseStream:
         while not self._pieces.empty():
             self._pieces.get_nowait()
 
-    async def _put(self, piece: bytes, cancel: Halt) -> None:
+    async def _put(self, piece: bytes, cancel: CancelToken) -> None:
         """Put a chunk into the queue. Output of a cancelled run is dropped, because the run may be restarted."""
-        if self._closed or cancel.pulled:
+        if self._closed or cancel.is_cancelled:
             raise ReaderLeftError
         self._begun = True
         await self._pieces.put(piece)
@@ -104,7 +104,9 @@ class ResponseStream:
 class StreamedAnswer:
     """An answer that is still running; `receipt` is set when all chunks have been read."""
 
-    def __init__(self, head: list[bytes], stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
+    def __init__(
+        self, head: list[bytes], stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: CancelToken
+    ) -> None:
         self._head = head
         self._flow = stream
         self._filling = filling
@@ -124,7 +126,9 @@ class StreamedAnswer:
                 _abandon(self._flow, self._filling, self._halt)
 
 
-async def begin(stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: Halt) -> "Finished | StreamedAnswer":
+async def begin(
+    stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: CancelToken
+) -> "Finished | StreamedAnswer":
     """Return a complete answer if all of it arrives within a moment, otherwise one that streams."""
     try:
         pieces, whole = await stream.head()
@@ -136,7 +140,7 @@ async def begin(stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: 
     return StreamedAnswer(pieces, stream, filling, halt)
 
 
-def _abandon(stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: Halt) -> None:
+def _abandon(stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: CancelToken) -> None:
     stream.close()
-    halt.pull()
+    halt.cancel()
     filling.cancel()

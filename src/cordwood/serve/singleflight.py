@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from cordwood.engines.halt import Halt
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.serve.fair_queue import WaitingAccounts
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 class _SharedRun(msgspec.Struct, Generic[T]):
     task: asyncio.Task[T]
-    halt: Halt
+    halt: CancelToken
     accounts: WaitingAccounts
     callers: int = 0
 
@@ -28,7 +28,9 @@ class SingleFlight(Generic[T]):
     def under_way(self, key: Hashable) -> bool:
         return key in self._under_way
 
-    async def join(self, key: Hashable, account: str, start: Callable[[Halt, WaitingAccounts], Awaitable[T]]) -> T:
+    async def join(
+        self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
+    ) -> T:
         """Start a run or join the running one; return its result. The account is SERVICE for a refresh."""
         shared = self._under_way.get(key)
         if shared is None:
@@ -45,9 +47,9 @@ class SingleFlight(Generic[T]):
                 self._abandon(key, shared)
 
     def _start(
-        self, key: Hashable, account: str, start: Callable[[Halt, WaitingAccounts], Awaitable[T]]
+        self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> _SharedRun[T]:
-        halt, accounts = Halt(), WaitingAccounts(account)
+        halt, accounts = CancelToken(), WaitingAccounts(account)
         shared = _SharedRun(asyncio.ensure_future(start(halt, accounts)), halt, accounts)
         self._under_way[key] = shared
         shared.task.add_done_callback(lambda _: self._finish(key, shared))
@@ -62,5 +64,5 @@ class SingleFlight(Generic[T]):
 
     def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:
         del self._under_way[key]
-        shared.halt.pull()
+        shared.halt.cancel()
         shared.task.cancel()

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.wording import reworded
+from cordwood.engines.duckdb.error_messages import reword
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_faults_are_of_the_kind_and_in_the_words_that_are_reworded(
     with pytest.raises(kind) as caught:
         cursor.execute(sql).fetchall()
     sentence = str(caught.value).split(": ", 1)[1].split("\n")[0].strip()
-    assert said in (reworded(sentence) or "words that are not known")
+    assert said in (reword(sentence) or "words that are not known")
 
 
 def test_a_type_has_a_name_and_children(cursor: duckdb.DuckDBPyConnection) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from cordwood.engines import project_shapes
-from cordwood.engines.project_shapes import MAX_OF_ONE_PROJECT, ProjectShapes
+from cordwood.engines.project_shapes import MAX_PAIRS_OF_PROJECT, ProjectShapes
 from cordwood.ingest import event_paths, shape_inference
 from cordwood.ingest.event_paths import Found
 from cordwood.ingest.shape_inference import MAX_PATHS, Learnt, ShapeReader
@@ -101,8 +101,8 @@ def test_the_project_in_the_metadata_counts_too(store: Store) -> None:
 def test_one_project_lists_no_more_than_its_part_and_others_list_theirs(store: Store) -> None:
     for number in range(40):
         store.take(event("greedy", {f"k{number}_{one}": {"x": one} for one in range(200)}))
-    assert len(store.names("greedy")) <= MAX_OF_ONE_PROJECT
-    assert len(store.shape.kinds) <= MAX_OF_ONE_PROJECT
+    assert len(store.names("greedy")) <= MAX_PAIRS_OF_PROJECT
+    assert len(store.shape.kinds) <= MAX_PAIRS_OF_PROJECT
     learnt = store.take(event("modest", {"path": "/", "list": [1]}))
     assert {("metadata", "path"), ("metadata", "list")} <= learnt.kinds.keys()
     assert {("metadata", "path"), ("metadata", "list")} <= store.names("modest")
@@ -150,7 +150,7 @@ def test_projects_beyond_the_most_share_a_set_that_no_key_is_shown(
     assert store.names("") == set()
     for number in range(40):
         store.take(event(f"q{number}", {f"many{number}_{one}": 1 for one in range(100)}))
-    assert len(store.shape.kinds) <= MAX_OF_ONE_PROJECT + 20
+    assert len(store.shape.kinds) <= MAX_PAIRS_OF_PROJECT + 20
 
 
 def test_equal_sets_have_one_version_and_another_set_another() -> None:

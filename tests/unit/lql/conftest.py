@@ -46,7 +46,7 @@ select * from edge_logs
 class Unstoppable:
     """Nobody cancels a test."""
 
-    def on_pull(self, stop: Callable[[], None]) -> None: ...
+    def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 @dataclass(frozen=True)

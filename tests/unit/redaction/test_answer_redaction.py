@@ -34,7 +34,7 @@ def counted() -> Iterator[_Counted]:
 
 def hiding(counted: _Counted, most_bytes: int = 100_000) -> AnswerRedaction:
     made = AnswerRedaction(counted.cursor, Redacting(key="key"), AnswerTexts(most_bytes))
-    made.make(MODE)
+    made.create_macros(MODE)
     counted.count = 0
     return made
 
@@ -42,7 +42,7 @@ def hiding(counted: _Counted, most_bytes: int = 100_000) -> AnswerRedaction:
 def texts(hidden: AnswerRedaction, *given: str | None) -> list[object]:
     """One column of texts, redacted."""
     types = [duckdb.sqltypes.VARCHAR]
-    rows = RedactedColumns(hidden, MODE, (0,)).redacted([(text,) for text in given], types, nobody)
+    rows = RedactedColumns(hidden, MODE, (0,)).redact([(text,) for text in given], types, nobody)
     return [row[0] for row in rows]
 
 
@@ -59,7 +59,7 @@ def test_all_columns_are_redacted_at_once(counted: _Counted) -> None:
     columns = RedactedColumns(hiding(counted), MODE, (0, 2))
     types = [duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARIANT]
     rows = [("10.0.0.1", "10.0.0.1", '"10.0.0.1"'), ("a", None, None), (None, "x", "7")]
-    assert columns.redacted(rows, types, nobody) == [
+    assert columns.redact(rows, types, nobody) == [
         ("REDACTED", "10.0.0.1", '"REDACTED"'),
         ("a", None, None),
         (None, "x", "7"),

@@ -35,7 +35,7 @@ Ask = Callable[[str], list[Row]]
 
 
 class _Nobody:
-    def on_pull(self, stop: Callable[[], None]) -> None: ...
+    def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 class Store:

@@ -54,7 +54,7 @@ Ask = Callable[[str], list[object]]
 
 
 class _Nobody:
-    def on_pull(self, stop: Callable[[], None]) -> None: ...
+    def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 @pytest.fixture(scope="module")

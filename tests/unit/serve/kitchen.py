@@ -20,7 +20,7 @@ from cordwood.serve.ask import Ask, Format
 from cordwood.serve.jobs import Finished
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
-from tests.fakes.engines import ToldEngine
+from tests.fakes.engines import ScriptedEngine
 
 WARMED = Endpoint(
     name="warmed",
@@ -59,7 +59,7 @@ class Kitchen:
     """The journey over an engine that is told what to answer, at a time that is told too."""
 
     limits: ServeLimits = field(default_factory=ServeLimits)
-    engine: ToldEngine = field(default_factory=ToldEngine)
+    engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     catalog: HeldCatalog = field(default_factory=lambda: HeldCatalog(WARMED, UNCACHED))
     notes: Notes = field(default_factory=Notes)
     now_us: int = 1_700_000_000_000_000

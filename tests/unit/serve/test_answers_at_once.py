@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 import msgspec
 import pytest
 
-from cordwood.engines.halt import Halt
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
@@ -37,7 +37,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         flights: SingleFlight[Finished],
         key: Hashable,
         account: str,
-        start: Callable[[Halt, WaitingAccounts], Awaitable[Finished]],
+        start: Callable[[CancelToken, WaitingAccounts], Awaitable[Finished]],
     ) -> Finished:
         if isinstance(key, bytes):
             came.append(key)

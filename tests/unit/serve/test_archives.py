@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.engine import HeldFile
+from cordwood.engines.engine import BackupFile
 from cordwood.errors import BadBackup
 from cordwood.serve.backup_archive import END, Listed, packed, unpacking
 
@@ -17,7 +17,7 @@ FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "lar
 
 def archive(files: dict[str, bytes]) -> tuple[bytes, list[Listed]]:
     listed: list[Listed] = []
-    held = [HeldFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
+    held = [BackupFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
     return b"".join(piece for file in held for piece in packed(file, 0.0, listed.append)) + END, listed
 
 

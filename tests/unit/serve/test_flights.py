@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cordwood.engines.halt import Halt
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.errors import QueryValue
 from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.singleflight import SingleFlight
@@ -15,10 +15,10 @@ class Runs:
     """Runs that end when told, and are counted."""
 
     def __init__(self) -> None:
-        self.halts: list[Halt] = []
+        self.halts: list[CancelToken] = []
         self.end = asyncio.Event()
 
-    async def start(self, halt: Halt, _: WaitingAccounts) -> str:
+    async def start(self, halt: CancelToken, _: WaitingAccounts) -> str:
         self.halts.append(halt)
         await self.end.wait()
         return f"answer {len(self.halts)}"
@@ -61,7 +61,7 @@ def test_the_others_get_their_answer_when_the_first_caller_goes_away() -> None:
         await asyncio.sleep(0)
         asking[0].cancel()
         await asyncio.sleep(0)
-        assert not runs.halts[0].pulled
+        assert not runs.halts[0].is_cancelled
         runs.end.set()
         assert await asyncio.gather(*asking[1:]) == ["answer 1", "answer 1"]
 
@@ -76,7 +76,7 @@ def test_the_run_is_stopped_in_the_engine_when_all_have_gone() -> None:
         for one in asking:
             one.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        assert runs.halts[0].pulled
+        assert runs.halts[0].is_cancelled
         assert not flights.under_way(b"q")
 
     run(test)
@@ -96,7 +96,7 @@ def test_who_asks_after_all_have_gone_starts_a_run_of_its_own() -> None:
 
 
 def test_a_failure_reaches_everybody_and_is_not_kept() -> None:
-    async def fails(_: Halt, __: WaitingAccounts) -> str:
+    async def fails(_: CancelToken, __: WaitingAccounts) -> str:
         await asyncio.sleep(0)
         raise QueryValue("division by zero")
 
@@ -110,16 +110,16 @@ def test_a_failure_reaches_everybody_and_is_not_kept() -> None:
 
 
 def test_a_halt_pulled_early_stops_what_registers_late() -> None:
-    halt, stopped = Halt(), []
-    halt.pull()
-    halt.on_pull(lambda: stopped.append("late"))
+    halt, stopped = CancelToken(), []
+    halt.cancel()
+    halt.on_cancel(lambda: stopped.append("late"))
     assert stopped == ["late"]
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_halt_stops_each_only_once(times: int) -> None:
-    halt, stopped = Halt(), []
-    halt.on_pull(lambda: stopped.append("once"))
+    halt, stopped = CancelToken(), []
+    halt.on_cancel(lambda: stopped.append("once"))
     for _ in range(times):
-        halt.pull()
+        halt.cancel()
     assert stopped == ["once"]

@@ -8,7 +8,7 @@ from cordwood.errors import CompilerBroke, QueryUnsupported
 from cordwood.observe.observation import Broke
 from cordwood.serve.ask import Language, SandboxText
 from cordwood.sql.stages import Lowered, Resolved
-from tests.fakes.engines import ToldEngine
+from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.kitchen import Kitchen, ask, run
 
 
@@ -20,7 +20,7 @@ class OddTarget(DuckDBTarget):
 
 
 def stumbling() -> Kitchen:
-    engine = ToldEngine()
+    engine = ScriptedEngine()
     engine.target = OddTarget()
     return Kitchen(engine=engine)
 

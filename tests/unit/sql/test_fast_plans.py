@@ -46,7 +46,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPy
     made = DuckDBEngine(tmp_path_factory.mktemp("engine"), DuckDBTarget())
     made.prepare([Stream(STREAM, UUID(int=1))])
     made.append([Batch(STREAM, [event(number) for number in range(20_000)], START_US)])
-    with made._storage.shown((STREAM,)) as (cursor, _):
+    with made._storage.query_view((STREAM,)) as (cursor, _):
         yield cursor
     made.close()
 

@@ -19,7 +19,7 @@ from cordwood.serve.backup_archive import Backups
 from cordwood.web.asgi import Response
 from cordwood.web.lifecycle import Lifecycle, Services
 from cordwood.web.status import health, live, ready
-from tests.fakes.engines import ToldEngine
+from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until
 
 STREAM = Stream("postgres.logs", UUID(int=1))
@@ -83,7 +83,7 @@ def test_a_part_that_is_away_says_why_until_it_is_back() -> None:
     run(test)
 
 
-class FullDisk(ToldEngine):
+class FullDisk(ScriptedEngine):
     """Stores nothing while it is full."""
 
     is_full = True

@@ -15,6 +15,7 @@ import msgspec
 from cordwood.bounded_cache import compiled_pattern
 from cordwood.engines.clickhouse.answer_redaction import AnswerRedaction
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
+from cordwood.engines.clickhouse.error_messages import NO_REGEX
 from cordwood.engines.clickhouse.faults import is_silent
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction_functions import KEY
@@ -24,12 +25,11 @@ from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, literal, stored
 from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_run
-from cordwood.engines.clickhouse.wording import NO_REGEX
-from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
 from cordwood.engines.optimistic_redaction import OptimisticRedaction
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_here
+from cordwood.engines.run import run_locally
 from cordwood.errors import NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -121,7 +121,7 @@ class ClickHouse:
         sql = print_segments(variant.segments)
         self._check.check(sql, question.statement.streams)
         mark, over = uuid.uuid4().hex, threading.Event()
-        cancel.on_pull(lambda: self._session.stop(mark, over))
+        cancel.on_cancel(lambda: self._session.stop(mark, over))
         started = time.monotonic()
         query = self._query(sql, question, limits, mark)
         stack = ExitStack()
@@ -134,10 +134,10 @@ class ClickHouse:
             rows.batches = _batches(opened.pop_all(), selected, _Cut(shown, renders, limits.max_rows, started), rows)
         return rows
 
-    def run(self, asked: Asked, cancel: Cancel) -> Run:
-        return run_here(self, asked, cancel)
+    def run(self, asked: RunRequest, cancel: Cancel) -> Run:
+        return run_locally(self, asked, cancel)
 
-    def stored(self, stream: str) -> str:
+    def stored_events_sql(self, stream: str) -> str:
         return as_it_must_be_run(stored(stream))
 
     def shapes(self) -> Mapping[str, Shape]:
@@ -161,7 +161,7 @@ class ClickHouse:
         self._standby.reached()
         return self._storage.sweep(now_us)
 
-    def held(self) -> AbstractContextManager[Sequence[HeldFile]]:
+    def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
         raise NothingToBackUp(
             "The events lie in ClickHouse, which makes its own backups.",
             hint="Use its BACKUP DATABASE … TO …, or `cordwood export` stream by stream; copy keys.db beside them.",

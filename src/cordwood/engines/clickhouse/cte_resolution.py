@@ -12,7 +12,7 @@ import msgspec
 
 from cordwood.engines.clickhouse import parse_tree as tree
 from cordwood.engines.isolation import BreachError
-from cordwood.engines.parse_trees import parts
+from cordwood.engines.parse_trees import children
 
 _MOST_STEPS: Final = 50_000
 
@@ -55,7 +55,7 @@ class CteResolution:
             self._follow_parts(node, frame, under_way)
 
     def _follow_parts(self, node: Any, frame: _Frame | None, under_way: frozenset[int], *without: str) -> None:
-        for part, _ in parts(node, frozenset(), *without):
+        for part, _ in children(node, frozenset(), *without):
             self.follow(part, frame, under_way)
 
     def _follow_union(self, union: tree.SelectWithUnionQuery, frame: _Frame | None, under_way: frozenset[int]) -> None:
@@ -100,5 +100,5 @@ def has_names_twice(query: tree.SelectWithUnionQuery) -> bool:
         node = waiting.pop()
         if isinstance(node, tree.WithElement):
             names[node.name] += 1
-        waiting += [part for part, _ in parts(node, frozenset())]
+        waiting += [part for part, _ in children(node, frozenset())]
     return any(count > 1 for count in names.values())

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from cordwood.engines.clickhouse.wording import reworded
+from cordwood.engines.clickhouse.error_messages import reworded
 from cordwood.errors import (
     Busy,
     Cancelled,

@@ -17,7 +17,15 @@ from cordwood.engines.clickhouse.session import Query, Session
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.engines.clickhouse.target import SETTINGS
 from cordwood.engines.isolation import BreachError, Isolation
-from cordwood.engines.parse_trees import Below, Scope, UnlistedFunctionError, check_functions, decoded, parts, walk
+from cordwood.engines.parse_trees import (
+    Children,
+    Scope,
+    UnlistedFunctionError,
+    check_functions,
+    children,
+    decode_tree,
+    walk,
+)
 from cordwood.errors import EngineFailed, Fault, QueryFault, QueryRefused, QueryUnsupported
 
 _DECODER: Final = msgspec.json.Decoder(tree.SelectWithUnionQuery)
@@ -49,7 +57,7 @@ class StatementCheck:
         self._isolation.check(text, streams, lambda: self._inspect(text, streams))
 
     def _inspect(self, text: str, streams: Collection[str]) -> None:
-        query = decoded(_DECODER, self._parsed(text))
+        query = decode_tree(_DECODER, self._parsed(text))
         inspection = _Inspection(frozenset(streams), _settings_of(query))
         check_functions(lambda: walk(query, inspection.visit), self._has_function)
         if has_names_twice(query):
@@ -108,7 +116,7 @@ class _Inspection:
         self._tables = tables
         self._settings = settings
 
-    def visit(self, node: msgspec.Struct, scope: Scope) -> Below:
+    def visit(self, node: msgspec.Struct, scope: Scope) -> Children:
         match node:
             case tree.SelectWithUnionQuery():
                 return _of_union(node, scope)
@@ -122,21 +130,21 @@ class _Inspection:
                 raise BreachError(f"a name in the parameter {node.name}")
             case tree.SetQuery() if node is not self._settings:
                 raise BreachError("settings of a sub-query")
-        return parts(node, scope)
+        return children(node, scope)
 
     def _check_table(self, table: tree.TableIdentifier, scope: Scope) -> None:
         if table.name_parts or table.name not in scope | self._tables:
             raise BreachError(f"the table {table.name_parts or table.name}")
 
 
-def _of_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Below:
+def _of_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Children:
     """Visit a union. The others see the CTEs of its first SELECT; only the others see the recursive CTE itself."""
     first, *others = union.list_of_selects.children
     yield first, scope
     if isinstance(first, tree.SelectQuery):
         scope = scope | _ctes(first)
     yield from ((other, scope | recurring) for other in others)
-    yield from parts(union, scope, "list_of_selects")
+    yield from children(union, scope, "list_of_selects")
 
 
 def _of_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
@@ -149,7 +157,7 @@ def _of_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgspec
         for query in element.subquery.children:
             yield from _of_union(query, scope, itself)
         scope = scope | {element.name}
-    yield from parts(select, scope, "with_")
+    yield from children(select, scope, "with_")
 
 
 def _ctes(select: tree.SelectQuery) -> Scope:

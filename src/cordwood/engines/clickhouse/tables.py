@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.engines.engine import STORED
+from cordwood.engines.engine import STORED_COLUMNS
 from cordwood.model.stream import Stream
 
 # The columns that are inserted; `metadata` and `extras` are the JSON text that was sent.
@@ -148,7 +148,7 @@ def literal(text: str) -> str:
 def stored(stream: str) -> str:
     """Return the statement that reads a stream's stored events."""
     return (
-        f"SELECT {', '.join(column.name for column in STORED)} FROM {quoted(stream)}"  # noqa: S608 - our own names
+        f"SELECT {', '.join(column.name for column in STORED_COLUMNS)} FROM {quoted(stream)}"  # noqa: S608 - our own names
         " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"
         " AND timestamp < fromUnixTimestamp64Micro({until:Int64}, 'UTC')"
         " AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})"

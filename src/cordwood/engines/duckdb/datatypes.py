@@ -47,29 +47,31 @@ _KINDS = {
 }
 
 
-def datatype_of(found: DuckDBPyType) -> Datatype:
+def datatype_of(duckdb_type: DuckDBPyType) -> Datatype:
     """Return the BigQuery type of a DuckDB type; STRING for types that BigQuery lacks."""
-    kind = _KINDS.get(_name(found), Kind.STRING)
+    kind = _KINDS.get(_name(duckdb_type), Kind.STRING)
     if kind is Kind.ARRAY:
-        return Datatype(kind, element=datatype_of(_children(found)[0][1]))
+        return Datatype(kind, element=datatype_of(_children(duckdb_type)[0][1]))
     if kind is Kind.STRUCT:
-        return Datatype(kind, fields=tuple((author_name(name), datatype_of(child)) for name, child in _children(found)))
+        return Datatype(
+            kind, fields=tuple((author_name(name), datatype_of(child)) for name, child in _children(duckdb_type))
+        )
     return Datatype(kind)
 
 
-def rendered(value: str, found: DuckDBPyType) -> str:
+def render_value(value: str, duckdb_type: DuckDBPyType) -> str:
     """Return SQL that converts a value of this type for `cell_reader`."""
-    name = _name(found)
+    name = _name(duckdb_type)
     if name in {"list", "array", "struct"}:
-        return f"to_json({_inside(value, found)})::VARCHAR"
-    return _RENDERED.get(name, "{0}").format(value)
+        return f"to_json({_render_nested(value, duckdb_type)})::VARCHAR"
+    return _TEMPLATES.get(name, "{0}").format(value)
 
 
-def cell_reader(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
+def cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
     """Return the function that converts a fetched column to cells; None where the values are cells already."""
-    if _name(found) in {"list", "array", "struct"}:
-        return _structured(found)
-    return _READERS.get(_name(found))
+    if _name(duckdb_type) in {"list", "array", "struct"}:
+        return _structured_reader(duckdb_type)
+    return _READERS.get(_name(duckdb_type))
 
 
 _DATETIME = (
@@ -78,7 +80,7 @@ _DATETIME = (
 )
 _TIME = "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad({0}::VARCHAR, 15, '0') ELSE {0}::VARCHAR END"
 
-_RENDERED = {
+_TEMPLATES = {
     "timestamp with time zone": "epoch_us({0})",
     "timestamp": _DATETIME,
     "timestamp_s": _DATETIME,
@@ -99,7 +101,7 @@ _RENDERED = {
 }
 
 _FINITE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
-_INSIDE = _RENDERED | {
+_NESTED_TEMPLATES = _TEMPLATES | {
     "json": "{0}::JSON",
     "map": "to_json({0})",
     "variant": "{0}::JSON",
@@ -109,30 +111,31 @@ _INSIDE = _RENDERED | {
 }
 
 
-def _inside(value: str, found: DuckDBPyType, depth: int = 0) -> str:
+def _render_nested(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
     """Render a value inside an array or a struct, which is converted to JSON as a whole."""
-    name = _name(found)
+    name = _name(duckdb_type)
     if name in {"list", "array"}:
-        item = f"x{depth}"
-        element = _inside(item, _children(found)[0][1], depth + 1)
-        return value if element == item else f"list_transform({value}, lambda {item}: {element})"
+        variable = f"x{depth}"
+        element = _render_nested(variable, _children(duckdb_type)[0][1], depth + 1)
+        return value if element == variable else f"list_transform({value}, lambda {variable}: {element})"
     if name == "struct":
         fields = [
-            f"{quoted(key)} := {_inside(f'{value}.{quoted(key)}', child, depth)}" for key, child in _children(found)
+            f"{quoted(key)} := {_render_nested(f'{value}.{quoted(key)}', child, depth)}"
+            for key, child in _children(duckdb_type)
         ]
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
-    return _INSIDE.get(name, "{0}").format(value)
+    return _NESTED_TEMPLATES.get(name, "{0}").format(value)
 
 
-def _name(found: DuckDBPyType) -> str:
-    return "json" if str(found) == "JSON" else str(found.id)
+def _name(duckdb_type: DuckDBPyType) -> str:
+    return "json" if str(duckdb_type) == "JSON" else str(duckdb_type.id)
 
 
-def _children(found: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    return [(name, child) for name, child in found.children if isinstance(child, DuckDBPyType)]
+def _children(duckdb_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    return [(name, child) for name, child in duckdb_type.children if isinstance(child, DuckDBPyType)]
 
 
-def _floats(values: Sequence[object]) -> list[Cell]:
+def _read_floats(values: Sequence[object]) -> list[Cell]:
     """Render infinity and NaN as BigQuery's texts, because JSON has no such numbers."""
     return [_finite(value) if isinstance(value, float) else None for value in values]
 
@@ -141,34 +144,34 @@ def _finite(value: float) -> float | str:
     return value if isfinite(value) else {inf: "Infinity", -inf: "-Infinity"}.get(value, "NaN")
 
 
-def _decimals(values: Sequence[object]) -> list[Cell]:
-    return [None if value is None else msgspec.Raw(_plain(str(value)).encode()) for value in values]
+def _read_decimals(values: Sequence[object]) -> list[Cell]:
+    return [None if value is None else msgspec.Raw(_strip_zeros(str(value)).encode()) for value in values]
 
 
-def _plain(number: str) -> str:
+def _strip_zeros(number: str) -> str:
     return number.rstrip("0").rstrip(".") if "." in number else number
 
 
-def _json(values: Sequence[object]) -> list[Cell]:
+def _read_json(values: Sequence[object]) -> list[Cell]:
     return [None if value is None else msgspec.Raw(str(value).encode()) for value in values]
 
 
-def _structured(found: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
+def _structured_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
     """Render STRUCT and ARRAY values; only events' values inside them become records."""
-    datatype = datatype_of(found)
+    datatype = datatype_of(duckdb_type)
     return lambda values: [None if value is None else as_structured(str(value), datatype) for value in values]
 
 
-def _records(values: Sequence[object]) -> list[Cell]:
+def _read_records(values: Sequence[object]) -> list[Cell]:
     return [None if value is None or value == "null" else as_records(str(value)) for value in values]
 
 
 _READERS: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
-    "double": _floats,
-    "float": _floats,
-    "decimal": _decimals,
-    "bignum": _decimals,
-    "json": _json,
-    "map": _records,
-    "variant": _records,
+    "double": _read_floats,
+    "float": _read_floats,
+    "decimal": _read_decimals,
+    "bignum": _read_decimals,
+    "json": _read_json,
+    "map": _read_records,
+    "variant": _read_records,
 }

@@ -7,19 +7,19 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.faults import duckdb_faults, opening
+from cordwood.engines.duckdb.faults import duckdb_faults, open_faults
 from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.answers import PARSED_BYTES, QueryRunner
 from cordwood.engines.duckdb.statement_check import StatementCheck
-from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.retention import Retention
 from cordwood.engines.duckdb.storage.session import FILE, ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.engines.engine import AnswerLimits, Appended, Asked, Cancel, HeldFile, Run, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_here
+from cordwood.engines.run import run_locally
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED, Redacting
 from cordwood.model.rows import Rows
@@ -30,12 +30,12 @@ from cordwood.observe.observer import Note, Tell, note_nothing, tell_nobody
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
-_ENOUGH_FOR_TWO = 192 * 10**6
-_ENOUGH_TO_KEEP = 600 * 10**6
+_TWO_WORKERS_BYTES = 192 * 10**6
+_KEEP_MEMORY_BYTES = 600 * 10**6
 # The bytes of pending events where row groups are flushed in parts, so that a whole one need not be buffered.
-_PARTS_HELD_BYTES = 16 * 10**6
+_PARTIAL_FLUSH_BYTES = 16 * 10**6
 # The capacity of a stream's cache of its newest events: some ten thousand events of a gateway.
-_MOST_NEWEST_BYTES = 16 * 10**6
+_MAX_RECENT_BYTES = 16 * 10**6
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -43,25 +43,29 @@ class Options(msgspec.Struct, frozen=True):
 
     memory_bytes: int = 256 * 1024 * 1024
     # The most bytes of events that are not flushed; above it `append` blocks.
-    held_bytes: int = 96 * 1024 * 1024
+    max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     tell: Tell = tell_nobody
     note: Note = note_nothing
     redacting: Redacting = UNKEYED
-    store_bytes: int | None = None
+    max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
-    parsed_bytes: int = PARSED_BYTES
+    parsed_cache_bytes: int = PARSED_BYTES
 
 
-_ORDINARY = Options()
+_DEFAULT_OPTIONS = Options()
 
 
-def _means(options: Options) -> Means:
+def _flush_limits(options: Options) -> FlushLimits:
     """Choose the flush limits: writing a row group takes 50 to 100 MB, and freed memory is some 200 MB."""
-    if options.memory_bytes < _ENOUGH_FOR_TWO:
-        return Means(1, min(_PARTS_HELD_BYTES, options.held_bytes), ROW_GROUP_ROWS // 5)
+    if options.memory_bytes < _TWO_WORKERS_BYTES:
+        return FlushLimits(1, min(_PARTIAL_FLUSH_BYTES, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
-    return Means(workers, options.held_bytes, kept_seconds=10.0 if options.memory_bytes > _ENOUGH_TO_KEEP else 1.0)
+    return FlushLimits(
+        workers,
+        options.max_unflushed_bytes,
+        keep_memory_seconds=10.0 if options.memory_bytes > _KEEP_MEMORY_BYTES else 1.0,
+    )
 
 
 class DuckDBEngine:
@@ -74,7 +78,7 @@ class DuckDBEngine:
         self,
         folder: Path,
         target: Target,
-        options: Options = _ORDINARY,
+        options: Options = _DEFAULT_OPTIONS,
         *,
         clock_us: Callable[[], int] = now_us,
     ) -> None:
@@ -82,27 +86,27 @@ class DuckDBEngine:
         folder.mkdir(parents=True, exist_ok=True)
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
         self._file = folder / FILE
-        with opening(self._file), ExitStack() as undone:
-            undone.callback(self._session.close)
+        with open_faults(self._file), ExitStack() as cleanup:
+            cleanup.callback(self._session.close)
             self._storage = Storage(self._session, folder, clock_us, options.tell)
-            undone.pop_all()
-        self._storage.retention = Retention(self._session, options.store_bytes)
-        self._storage.keeping.most_bytes = min(_MOST_NEWEST_BYTES, options.memory_bytes // 16)
-        self._storage.start(_means(options))
+            cleanup.pop_all()
+        self._storage.retention = Retention(self._session, options.max_store_bytes)
+        self._storage.recent_cache.max_bytes = min(_MAX_RECENT_BYTES, options.memory_bytes // 16)
+        self._storage.start(_flush_limits(options))
         check = StatementCheck(Isolation(target.name, options.note))
-        self._answering = QueryRunner(
-            self._storage, AnswerRedaction(self._session.cursor, options.redacting), check, options.parsed_bytes
+        self._query_runner = QueryRunner(
+            self._storage, AnswerRedaction(self._session.cursor, options.redacting), check, options.parsed_cache_bytes
         )
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        with opening(self._file):
+        with open_faults(self._file):
             self._storage.prepare(streams)
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         with duckdb_faults():
             return self._storage.append(batches)
 
-    def append_again(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
         """Append batches that an unacknowledged append may have stored already.
 
         Their stored events with numbers from `acknowledged` on count as accepted.
@@ -115,13 +119,13 @@ class DuckDBEngine:
         return self._storage.tails()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        return self._answering.answer(question, limits, cancel)
+        return self._query_runner.answer(question, limits, cancel)
 
-    def run(self, asked: Asked, cancel: Cancel) -> Run:
-        return run_here(self, asked, cancel)
+    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+        return run_locally(self, request, cancel)
 
-    def stored(self, stream: str) -> str:
-        return StreamTables(stream).stored()
+    def stored_events_sql(self, stream: str) -> str:
+        return StreamTables(stream).select_events()
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()
@@ -142,8 +146,8 @@ class DuckDBEngine:
             return self._storage.sweep(now_us)
 
     @contextmanager
-    def held(self) -> Iterator[Sequence[HeldFile]]:
-        with duckdb_faults(), self._storage.held() as files:
+    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
+        with duckdb_faults(), self._storage.snapshot() as files:
             yield files
 
     def is_regex(self, pattern: str) -> str | None:
@@ -157,6 +161,6 @@ class DuckDBEngine:
         return None
 
     def close(self) -> None:
-        self._answering.close()
+        self._query_runner.close()
         self._storage.close()
         self._session.close()

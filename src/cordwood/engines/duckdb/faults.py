@@ -10,7 +10,7 @@ from typing import Final
 
 import duckdb
 
-from cordwood.engines.duckdb.wording import reworded
+from cordwood.engines.duckdb.error_messages import reword
 from cordwood.errors import (
     Cancelled,
     DataFolderUnusable,
@@ -51,12 +51,12 @@ def duckdb_faults() -> Iterator[None]:
         if problem.errno in _FULL:
             raise out_of_disk() from problem
         if problem.errno in _UNWRITABLE:
-            raise _not_written(problem) from problem
+            raise _unwritable_fault(problem) from problem
         raise EngineFailed(f"The data folder cannot be written: {problem.strerror}.") from problem
 
 
 @contextmanager
-def opening(file: Path) -> Iterator[None]:
+def open_faults(file: Path) -> Iterator[None]:
     """Translate any failure to open a store: it is damaged, or the disk is full."""
     try:
         yield
@@ -65,7 +65,7 @@ def opening(file: Path) -> Iterator[None]:
         if isinstance(fault, OutOfDisk):
             raise fault from problem
         raise DataFolderUnusable(
-            f"The events in {file} cannot be read: {_first_line(problem)}", hint=MEND_EVENTS
+            f"The events in {file} cannot be read: {_first_line(problem)}", hint=RESTORE_HINT
         ) from problem
     except OSError as problem:
         if problem.errno in _FULL:
@@ -75,44 +75,44 @@ def opening(file: Path) -> Iterator[None]:
 
 def fault_of(problem: duckdb.Error) -> Fault:
     if isinstance(problem, duckdb.OutOfMemoryException):
-        return _out_of_memory()
-    said = _first_line(problem)
-    if _TOO_DEEP in said:
-        return PlanTooLarge("The engine plans no expression that is so deep.", hint=_SPLIT)
-    if said.startswith(_NOT_COPIED):
-        return QueryUnsupported("A sub-query is not supported in this place", hint=_COMPUTED_BEFORE)
+        return _out_of_memory_fault()
+    message = _first_line(problem)
+    if _TOO_DEEP in message:
+        return PlanTooLarge("The engine plans no expression that is so deep.", hint=_SPLIT_HINT)
+    if message.startswith(_SUBQUERY_COPIED):
+        return QueryUnsupported("A sub-query is not supported in this place", hint=_SUBQUERY_HINT)
     for kind, fault, sentence in _KINDS:
         if isinstance(problem, kind):
-            return _of_query(said, fault, sentence)
-    return _of_the_file(said)
+            return _query_fault(message, fault, sentence)
+    return _file_fault(message)
 
 
-def _of_query(said: str, fault: type[Fault], sentence: str) -> Fault:
+def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
     # Only at the beginning: elsewhere the marker may be part of SQL that the engine quotes.
-    raised = _RAISED.match(said)
+    raised = _RAISED.match(message)
     if raised:
-        return QueryValue(said[raised.end() :])
-    told = reworded(said)
+        return QueryValue(message[raised.end() :])
+    reworded_message = reword(message)
     # An unimplemented feature with a known rewording is a wrong value: for example, a time zone that does not exist.
-    return (QueryValue if told and fault is QueryUnsupported else fault)(told or sentence)
+    return (QueryValue if reworded_message and fault is QueryUnsupported else fault)(reworded_message or sentence)
 
 
-def _of_the_file(said: str) -> Fault:
+def _file_fault(message: str) -> Fault:
     """Translate errors of reading, writing and committing; DuckDB's message goes to the log."""
-    if _TO_BE_REOPENED in said:
+    if _TO_BE_REOPENED in message:
         return Cancelled("The query was stopped: the engine opens its file anew.", hint="Ask again.", retry_after=1)
-    if _SPILLING.search(said):
-        return _not_spilled()
-    if has_no_room(said):
+    if _SPILLING.search(message):
+        return _spill_fault()
+    if is_disk_full(message):
         return out_of_disk()
-    if _DAMAGED in said:
-        return EngineFailed(f"A part of events.duckdb is damaged: {said}.", hint=MEND_EVENTS)
+    if _DAMAGED in message:
+        return EngineFailed(f"A part of events.duckdb is damaged: {message}.", hint=RESTORE_HINT)
     return EngineFailed("The engine failed.")
 
 
-def has_no_room(said: str) -> bool:
+def is_disk_full(message: str) -> bool:
     """Return whether DuckDB's message says that a disk, a quota or a file size limit is exhausted."""
-    return _NO_ROOM.search(said) is not None
+    return _NO_ROOM.search(message) is not None
 
 
 def out_of_disk() -> OutOfDisk:
@@ -123,7 +123,7 @@ def out_of_disk() -> OutOfDisk:
     )
 
 
-def _not_written(problem: OSError) -> OutOfDisk:
+def _unwritable_fault(problem: OSError) -> OutOfDisk:
     return OutOfDisk(
         f"The data folder cannot be written: {problem.strerror}.",
         hint="Make it writable again; what was stored is safe and can be queried.",
@@ -131,7 +131,7 @@ def _not_written(problem: OSError) -> OutOfDisk:
     )
 
 
-def _not_spilled() -> OutOfDisk:
+def _spill_fault() -> OutOfDisk:
     return OutOfDisk(
         "The query needs more memory than it may have, and the disk does not take what it would put there.",
         hint="Read a shorter time range, or fewer columns; or free some space.",
@@ -139,7 +139,7 @@ def _not_spilled() -> OutOfDisk:
     )
 
 
-def _out_of_memory() -> Fault:
+def _out_of_memory_fault() -> Fault:
     return OutOfMemory(
         "The query needs more memory than it may have.",
         hint="Read a shorter time range, or fewer columns.",
@@ -153,16 +153,16 @@ _NO_ROOM = re.compile("|".join(re.escape(os.strerror(number)) for number in sort
 _SPILLING = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
 # DuckDB's message when a block's checksum does not match.
 _DAMAGED = "Corrupt database file"
-MEND_EVENTS = "Look after the disk, and restore a backup: cordwood restore."
+RESTORE_HINT = "Look after the disk, and restore a backup: cordwood restore."
 
 # Redaction raises an error by a failing cast, everything else by DuckDB's function `error`.
 _RAISED = re.compile(f"(?:Could not convert string ')?{RAISED}")
 # DuckDB's message when functions and operators are nested a thousand deep; `a || b || c` counts as nested.
 _TOO_DEEP = "Max expression depth limit"
-_SPLIT = "Nest fewer functions in each other, and put together fewer texts at once."
+_SPLIT_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
 # The planner copies some expressions: those of grouping sets, and of a list whose elements are compared.
-_NOT_COPIED = "Cannot copy BoundSubqueryExpression"
-_COMPUTED_BEFORE = "Compute it in a sub-query of WITH, and use its column."
+_SUBQUERY_COPIED = "Cannot copy BoundSubqueryExpression"
+_SUBQUERY_HINT = "Compute it in a sub-query of WITH, and use its column."
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 

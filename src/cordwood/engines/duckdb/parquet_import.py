@@ -7,21 +7,21 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from cordwood.engines.engine import STORED
+from cordwood.engines.engine import STORED_COLUMNS
 from cordwood.errors import BadBody
 from cordwood.model.datatype import Kind
 
-AGAIN = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
+RETRY_HINT = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
 _BATCH_ROWS = 2048
 
-_STORED = {column.name for column in STORED}
+_STORED_NAMES = {column.name for column in STORED_COLUMNS}
 _STORED_FIELDS = ", ".join(
     f"{column.name}: epoch_us({column.name})"
     if column.datatype.kind is Kind.TIMESTAMP
     else f"{column.name}: {column.name}"
-    for column in STORED
+    for column in STORED_COLUMNS
 )
-_POSTED = ("id", "timestamp", "event_message", "project")
+_POSTED_FIELDS = ("id", "timestamp", "event_message", "project")
 
 _Fields = dict[str, msgspec.Raw]
 
@@ -32,7 +32,11 @@ def read_parquet(file: Path) -> Iterator[bytes]:
     with _reading(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
         for (row,) in _rows(reader):
             fields = decode(row)
-            yield encode(_as_posted(fields) if fields.keys() == _STORED else fields | _as_json(fields.get("metadata")))
+            yield encode(
+                _restore_posted_event(fields)
+                if fields.keys() == _STORED_NAMES
+                else fields | _decode_metadata(fields.get("metadata"))
+            )
 
 
 def read_stored(file: Path) -> Iterator[bytes]:
@@ -45,7 +49,7 @@ def read_stored(file: Path) -> Iterator[bytes]:
 def is_export(file: Path) -> bool:
     """Return whether the columns are those of an export."""
     with _reading(file, "DESCRIBE FROM read_parquet($file)") as reader:
-        return {row[0] for row in reader.fetchall()} == _STORED
+        return {row[0] for row in reader.fetchall()} == _STORED_NAMES
 
 
 def count_parquet(file: Path) -> int:
@@ -62,9 +66,9 @@ def _reading(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
             reader.execute("SET TimeZone = 'UTC'")
             yield reader.execute(query, {"file": str(file)})
     except duckdb.Error as problem:
-        said = str(problem).partition("\n")[0]
-        cause = (said.partition("Error: ")[2] or said).rstrip(".:!")
-        raise BadBody(f"{file} cannot be read as Parquet: {cause}.", hint=AGAIN) from problem
+        message = str(problem).partition("\n")[0]
+        cause = (message.partition("Error: ")[2] or message).rstrip(".:!")
+        raise BadBody(f"{file} cannot be read as Parquet: {cause}.", hint=RETRY_HINT) from problem
 
 
 def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
@@ -72,9 +76,9 @@ def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
         yield from rows
 
 
-def _as_posted(stored: _Fields) -> _Fields:
+def _restore_posted_event(stored: _Fields) -> _Fields:
     """Return the fields of an event to be ingested again; its time of receipt is set anew."""
-    posted = {name: stored[name] for name in _POSTED}
+    posted = {name: stored[name] for name in _POSTED_FIELDS}
     metadata, extras = _text(stored["metadata"]), _text(stored["extras"])
     if metadata is not None:
         posted["metadata"] = msgspec.Raw(metadata.encode())
@@ -85,7 +89,7 @@ def _text(raw: msgspec.Raw) -> str | None:
     return msgspec.json.decode(raw, type=str | None)
 
 
-def _as_json(metadata: msgspec.Raw | None) -> _Fields:
+def _decode_metadata(metadata: msgspec.Raw | None) -> _Fields:
     if metadata is None or not bytes(metadata).startswith(b'"{'):
         return {}
     return {"metadata": msgspec.Raw(msgspec.json.decode(metadata, type=str).encode())}

@@ -13,7 +13,15 @@ from cordwood.engines.duckdb import parse_tree as tree
 from cordwood.engines.duckdb.callable_functions import FUNCTIONS, TABLE_FUNCTIONS, TYPES
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.isolation import BreachError, Isolation
-from cordwood.engines.parse_trees import Below, Scope, UnlistedFunctionError, check_functions, decoded, parts, walk
+from cordwood.engines.parse_trees import (
+    Children,
+    Scope,
+    UnlistedFunctionError,
+    check_functions,
+    children,
+    decode_tree,
+    walk,
+)
 
 Path = tuple[str, ...]
 
@@ -28,7 +36,7 @@ _FOLDED: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1
 _QUERIES: Final = frozenset({tree.SelectNode, tree.SetOperation, tree.RecursiveCte})
 
 # DuckDB resolves a bare name that is not a column as one of these.
-_VALUES_OF_THE_SESSION: Final = frozenset(
+_SESSION_VALUES: Final = frozenset(
     """
     current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
     localtime localtimestamp session_user user
@@ -41,7 +49,7 @@ class StatementCheck:
 
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
-        self._asking: duckdb.Statement | None = None
+        self._serialize_statement: duckdb.Statement | None = None
 
     def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
         """Raise IsolationBroken for a text that is not one SELECT over these streams alone."""
@@ -50,23 +58,23 @@ class StatementCheck:
     def _inspect(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
         if "\0" in text:
             raise BreachError("a NUL character")
-        if self._asking is None:
-            (self._asking,) = cursor.extract_statements(_SERIALIZE)
-        ((told,),) = cursor.execute(self._asking, {"sql": text}).fetchall()
-        found = decoded(_DECODER, told)
-        if found.error:
+        if self._serialize_statement is None:
+            (self._serialize_statement,) = cursor.extract_statements(_SERIALIZE)
+        ((serialized,),) = cursor.execute(self._serialize_statement, {"sql": text}).fetchall()
+        parsed = decode_tree(_DECODER, serialized)
+        if parsed.error:
             # A text that is not SQL fails here with the engine's own message, as it would when it is run.
             cursor.extract_statements(text)
-            if found.error_type == _OUT_OF_MEMORY:
-                raise duckdb.OutOfMemoryException(found.error_message)
-            raise BreachError(f"no SELECT: {found.error_message}")
-        if len(found.statements) != 1:
-            raise BreachError(f"{len(found.statements)} statements")
-        (statement,) = found.statements
-        inspection = _Inspection(_tables(streams))
+            if parsed.error_type == _OUT_OF_MEMORY:
+                raise duckdb.OutOfMemoryException(parsed.error_message)
+            raise BreachError(f"no SELECT: {parsed.error_message}")
+        if len(parsed.statements) != 1:
+            raise BreachError(f"{len(parsed.statements)} statements")
+        (statement,) = parsed.statements
+        inspection = _Inspection(_permitted_tables(streams))
         check_functions(lambda: walk(statement, inspection.visit), lambda name: _has_function(cursor, name))
         if inspection.session_values:
-            _check_named(inspection.session_values, statement)
+            _require_defined(inspection.session_values, statement)
 
 
 def _has_function(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
@@ -75,7 +83,7 @@ def _has_function(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
     return bool(count)
 
 
-def _tables(streams: Collection[str]) -> frozenset[Path]:
+def _permitted_tables(streams: Collection[str]) -> frozenset[Path]:
     return frozenset(path for stream in streams for path in StreamTables(stream).paths)
 
 
@@ -87,7 +95,7 @@ class _Inspection:
         # Bare names that are session values unless the statement defines them.
         self.session_values: set[str] = set()
 
-    def visit(self, node: Any, scope: Scope) -> Below:
+    def visit(self, node: Any, scope: Scope) -> Children:
         kind = type(node)
         if kind is tree.ColumnRef:
             self._note_column(node)
@@ -100,54 +108,54 @@ class _Inspection:
         elif kind is tree.TableFunction:
             _check_name("table function", node.function.qualified_name, TABLE_FUNCTIONS)
         elif kind in _QUERIES:
-            return _of_query(node, scope)
-        return parts(node, scope)
+            return _visit_query(node, scope)
+        return children(node, scope)
 
     def _check_table(self, table: tree.TableReference, scope: Scope) -> None:
         path = tuple(table.qualified_name.path)
-        is_cte = len(path) == 1 and folded(path[0]) in scope
+        is_cte = len(path) == 1 and fold_case(path[0]) in scope
         if not is_cte and path not in self._tables:
             raise BreachError(f"the table {path}")
 
     def _note_column(self, column: tree.ColumnRef) -> None:
-        if len(column.column_names) == 1 and folded(column.column_names[0]) in _VALUES_OF_THE_SESSION:
-            self.session_values.add(folded(column.column_names[0]))
+        if len(column.column_names) == 1 and fold_case(column.column_names[0]) in _SESSION_VALUES:
+            self.session_values.add(fold_case(column.column_names[0]))
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """Return the name with ASCII letters in lower case, as DuckDB compares names."""
     return name.translate(_FOLDED)
 
 
-def _of_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+def _visit_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
     """Visit a query. A CTE sees the ones before it; a recursive CTE sees itself, except in its first part."""
     for cte in node.cte_map.map:
         query = cte.value.query_node
-        if isinstance(query, tree.RecursiveCte) and folded(query.cte_name) != folded(cte.key):
+        if isinstance(query, tree.RecursiveCte) and fold_case(query.cte_name) != fold_case(cte.key):
             raise BreachError(f"a recursive CTE of two names: {cte.key}, {query.cte_name}")
         yield query, scope
-        scope = scope | {folded(cte.key)}
+        scope = scope | {fold_case(cte.key)}
     if isinstance(node, tree.RecursiveCte):
         yield node.left, scope
-        yield node.right, scope | {folded(node.cte_name)}
-    yield from parts(node, scope, "cte_map", "left", "right")
+        yield node.right, scope | {fold_case(node.cte_name)}
+    yield from children(node, scope, "cte_map", "left", "right")
 
 
-def _check_named(names: set[str], statement: tree.Query) -> None:
+def _require_defined(names: set[str], statement: tree.Query) -> None:
     """Require that each of the names is defined in the statement."""
-    given: set[str] = set()
+    defined: set[str] = set()
 
-    def visit(node: msgspec.Struct, scope: Scope) -> Below:
+    def visit(node: msgspec.Struct, scope: Scope) -> Children:
         if isinstance(node, tree.Expression):
-            given.add(folded(node.alias))
+            defined.add(fold_case(node.alias))
         elif isinstance(node, tree.Relation):
-            given.update(map(folded, node.column_name_alias))
+            defined.update(map(fold_case, node.column_name_alias))
         elif isinstance(node, tree.CteInfo):
-            given.update(map(folded, node.aliases))
-        return parts(node, scope)
+            defined.update(map(fold_case, node.aliases))
+        return children(node, scope)
 
     walk(statement, visit)
-    for name in names - given:
+    for name in names - defined:
         raise BreachError(f"the value {name} of the session")
 
 

@@ -4,11 +4,11 @@ import msgspec
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.duckdb.query.cte_materialization import share
+from cordwood.engines.duckdb.query.cte_materialization import materialize_shared_ctes
 from cordwood.engines.duckdb.query.index_pruning import prune
-from cordwood.engines.duckdb.query.path_pushdown import reach
+from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
 from cordwood.engines.duckdb.query.scan_planning import plan_recent_scan, plan_scans
-from cordwood.engines.duckdb.query.scan_source import tables_of
+from cordwood.engines.duckdb.query.scan_source import find_stream_tables
 from cordwood.engines.duckdb.query.subquery_flattening import flatten
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.sql_values import DuckDBValues
@@ -29,7 +29,7 @@ class DuckDBTarget:
 
     def __init__(self) -> None:
         self._printer = Dialect.get_or_raise("duckdb").generator
-        self._script = DuckDBValues()
+        self._values = DuckDBValues()
 
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
@@ -39,28 +39,28 @@ class DuckDBTarget:
         annotate(tree)
         check_types(tree, resolved.text)
         lowered = RULES.lower(tree)
-        share(lowered)
+        materialize_shared_ctes(lowered)
         if resolved.redaction is not None:
             skip_text_conversions(lowered)
         streams = frozenset(resolved.streams)
-        sources = prune(lowered, reach(lowered, streams))
+        sources = prune(lowered, push_down_paths(lowered, streams))
         if len(sources) == 1:
             flatten(lowered, sources[0].table)
         flushed = copied(lowered)
-        twins = [
-            msgspec.structs.replace(one, table=table)
-            for table, one in zip(tables_of(flushed, streams), sources, strict=True)
+        flushed_sources = [
+            msgspec.structs.replace(source, table=table)
+            for table, source in zip(find_stream_tables(flushed, streams), sources, strict=True)
         ]
         recent = plan_recent_scan(lowered, sources)
-        every = plan_scans(lowered, sources)
-        flushed = plan_scans(flushed, twins, at_rest=True)
-        others = [Alternative(flushed, Reads.FLUSHED)]
-        for tree, reads in ((every, Reads.ALL), (flushed, Reads.FLUSHED)):
+        all_events = plan_scans(lowered, sources)
+        flushed = plan_scans(flushed, flushed_sources, at_rest=True)
+        alternatives = [Alternative(flushed, Reads.FLUSHED)]
+        for tree, reads in ((all_events, Reads.ALL), (flushed, Reads.FLUSHED)):
             unredacted = optimistic_variant(tree)
-            others += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
-        others += [Alternative(recent, Reads.RECENT)] if recent is not None else []
-        return Lowered(every, resolved, tuple(others))
+            alternatives += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
+        alternatives += [Alternative(recent, Reads.RECENT)] if recent is not None else []
+        return Lowered(all_events, resolved, tuple(alternatives))
 
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(comments=False)
-        return print_tree(tree, lambda node: generator.generate(node, copy=False), self._script)
+        return print_tree(tree, lambda node: generator.generate(node, copy=False), self._values)

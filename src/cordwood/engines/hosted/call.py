@@ -6,46 +6,51 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from cordwood.engines.hosted.messages import Kind, numbered, unpacked, unpacked_problem
+from cordwood.engines.hosted.messages import Kind, unpack, unpack_exception, with_number
 from cordwood.errors import Fault
 
 _numbers = itertools.count(1)
-_MOST_NUMBER = 2**32
+_NUMBER_LIMIT = 2**32
 
 
 class Call:
-    """A request to the engine's process: the connection's reader adds pieces and the end, the caller takes them.
+    """A request to the engine's process: the connection's reader adds chunks and the end, the caller takes them.
 
-    `make` writes the request and is told whether it was sent before. `seconds` is the time limit of a query. A query is
-    repeatable until a piece was `delivered`. The pieces of a `whole` answer are delivered at its end.
+    `build_payload` writes the request and is told whether it was sent before. `seconds` is the time limit of a query. A
+    query is repeatable until a chunk was `delivered`. The chunks of a buffered answer are delivered at its end.
     """
 
     def __init__(
-        self, kind: Kind, make: Callable[[bool], bytes], *, seconds: float | None = None, is_whole: bool = True
+        self,
+        kind: Kind,
+        build_payload: Callable[[bool], bytes],
+        *,
+        seconds: float | None = None,
+        is_buffered: bool = True,
     ) -> None:
-        self.number = next(_numbers) % _MOST_NUMBER
+        self.number = next(_numbers) % _NUMBER_LIMIT
         self.kind = kind
         self.seconds = seconds
-        self.is_whole = is_whole
+        self.is_buffered = is_buffered
         self.delivered = False
         self.times_sent = 0
         self.sent_at: float | None = None
-        self.waits_since = time.monotonic()
+        self.waiting_since = time.monotonic()
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
         # Whether the call runs again while no other suspect does, because it may have ended the process.
-        self.is_alone = False
-        # The caller's fault and the time, if the keeper interrupted the call.
-        self.stopped_as: Fault | None = None
+        self.runs_alone = False
+        # The caller's fault and the time, if the supervisor interrupted the call.
+        self.stop_fault: Fault | None = None
         self.stopped_at = 0.0
         # The memory of the engine's process when the call began.
         self.bytes_before: int | None = None
-        self._make = make
+        self._build_payload = build_payload
         self._changed = threading.Condition()
-        self._pieces: deque[bytes] = deque()
+        self._chunks: deque[bytes] = deque()
         self._ended = False
         self._answer: memoryview | None = None
-        self._problem: Exception | None = None
+        self._exception: Exception | None = None
 
     @property
     def is_query(self) -> bool:
@@ -54,56 +59,56 @@ class Call:
     def frame(self) -> bytes:
         """Return the frame to send now."""
         self.times_sent += 1
-        return numbered(self.number, self._make(self.times_sent > 1))
+        return with_number(self.number, self._build_payload(self.times_sent > 1))
 
-    def put(self, piece: bytes) -> None:
+    def put(self, chunk: bytes) -> None:
         with self._changed:
-            self._pieces.append(piece)
+            self._chunks.append(chunk)
             self._changed.notify()
 
     def succeed(self, answer: memoryview) -> None:
         self._end(answer=answer)
 
-    def fail(self, problem: Exception) -> None:
-        self._end(problem=problem)
+    def fail(self, exception: Exception) -> None:
+        self._end(exception=exception)
 
-    def fail_as_told(self, payload: memoryview) -> None:
-        self._end(problem=self.stopped_as or unpacked_problem(payload))
+    def fail_with_payload(self, payload: memoryview) -> None:
+        self._end(exception=self.stop_fault or unpack_exception(payload))
 
-    def begin_again(self) -> None:
-        """Drop the pieces that have arrived, none of which was delivered."""
+    def reset(self) -> None:
+        """Drop the chunks that have arrived, none of which was delivered."""
         with self._changed:
-            self._pieces.clear()
-        self.sent_at, self.waits_since, self.cancel_is_sent = None, time.monotonic(), False
-        self.stopped_as, self.bytes_before = None, None
+            self._chunks.clear()
+        self.sent_at, self.waiting_since, self.cancel_is_sent = None, time.monotonic(), False
+        self.stop_fault, self.bytes_before = None, None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the call has ended or has a piece; return False if the time is over."""
+        """Wait until the call has ended or has a chunk; return False if the time is over."""
         with self._changed:
-            return self._changed.wait_for(self._has_news, seconds)
+            return self._changed.wait_for(self._is_ready, seconds)
 
-    def next_piece(self) -> bytes | None:
-        """Return the next piece, or None at the end of the answer; raise the fault that ended it."""
+    def next_chunk(self) -> bytes | None:
+        """Return the next chunk, or None at the end of the answer; raise the fault that ended it."""
         with self._changed:
-            if self._problem is not None:
-                raise self._problem
+            if self._exception is not None:
+                raise self._exception
             self.delivered = True
-            return self._pieces.popleft() if self._pieces else None
+            return self._chunks.popleft() if self._chunks else None
 
     def answer(self) -> object:
-        if self._problem is not None:
-            raise self._problem
-        return None if self._answer is None else unpacked(self._answer)
+        if self._exception is not None:
+            raise self._exception
+        return None if self._answer is None else unpack(self._answer)
 
     @property
     def has_ended(self) -> bool:
         return self._ended
 
-    def _has_news(self) -> bool:
-        return self._ended or (bool(self._pieces) and not self.is_whole)
+    def _is_ready(self) -> bool:
+        return self._ended or (bool(self._chunks) and not self.is_buffered)
 
-    def _end(self, answer: memoryview | None = None, problem: Exception | None = None) -> None:
+    def _end(self, answer: memoryview | None = None, exception: Exception | None = None) -> None:
         with self._changed:
             if not self._ended:
-                self._ended, self._answer, self._problem = True, answer, problem
+                self._ended, self._answer, self._exception = True, answer, exception
             self._changed.notify_all()

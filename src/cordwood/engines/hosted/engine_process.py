@@ -11,25 +11,25 @@ from contextlib import closing
 from itertools import chain
 from typing import Any, Protocol, cast
 
-from cordwood.engines.engine import Appended, Asked, Engine
-from cordwood.engines.halt import Halt
+from cordwood.engines.cancel_token import CancelToken
+from cordwood.engines.engine import Appended, Engine, RunRequest
 from cordwood.engines.hosted.messages import (
-    PIECE_BYTES,
+    CHUNK_BYTES,
     WINDOW_BYTES,
-    Acknowledged,
+    AppendResult,
     Kind,
-    StreamNews,
+    StreamCounts,
     StreamState,
-    numbered,
-    packed,
-    packed_problem,
-    read_credit,
-    split,
-    unpacked,
-    unpacked_append,
+    pack,
+    pack_exception,
+    split_number,
+    unpack,
+    unpack_append,
+    unpack_credit,
+    with_number,
 )
-from cordwood.engines.hosted.mirror import learnt_of
-from cordwood.engines.run import run_here
+from cordwood.engines.hosted.mirror import learnt_kinds
+from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled
 from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
@@ -46,7 +46,7 @@ class Restartable(Engine, Protocol):
     def tails(self) -> Mapping[str, int]:
         """Return the sequence number of each stream's next event, which survives a reopening."""
 
-    def append_again(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
+    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
         """Append batches that an unacknowledged append may have stored already.
 
         Their stored events with numbers from `acknowledged` on count as accepted.
@@ -54,86 +54,88 @@ class Restartable(Engine, Protocol):
 
 
 # Opens the engine from the settings; the second argument receives its log notes.
-Open = Callable[[Any, Note], Restartable]
+OpenEngine = Callable[[Any, Note], Restartable]
 
 
-def run_engine(link: socket.socket, open_engine: Open) -> None:
+def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
     """Open the engine as the first frame says and serve until the connection closes; then end the process at once.
 
     The engine is crash-only: what it acknowledged is durable, whatever it does at that moment.
     """
     frames = Frames(link)
-    first = frames.receive()
-    if first is None or first[0] != Kind.OPEN:
+    open_frame = frames.receive()
+    if open_frame is None or open_frame[0] != Kind.OPEN:
         return
 
     def note(observation: object) -> None:
-        frames.send(Kind.NOTE, packed(observation))
+        frames.send(Kind.NOTE, pack(observation))
 
     try:
-        engine = open_engine(unpacked(first[1]), note)
+        engine = open_engine(unpack(open_frame[1]), note)
     except Exception as problem:  # noqa: BLE001 - the other process raises it
-        frames.send(Kind.OPENED, packed_problem(problem))
+        frames.send(Kind.OPENED, pack_exception(problem))
         return
     # Exempt the objects made so far from garbage collection.
     gc.freeze()
     frames.send(Kind.OPENED)
-    _Serving(engine, frames).run()
+    _RequestLoop(engine, frames).run()
     os._exit(0)
 
 
 class _Outgoing:
-    """The flow control of one answer: pieces wait while its reader is behind."""
+    """The flow control of one answer: chunks wait while its reader is behind."""
 
     def __init__(self, number: int, frames: Frames) -> None:
-        self.halt = Halt()
+        self.cancel_token = CancelToken()
         self._number = number
         self._frames = frames
-        self._moved = threading.Condition()
-        self._ahead_bytes = 0
-        self.halt.on_pull(self._wake)
+        self._window_changed = threading.Condition()
+        self._unacknowledged_bytes = 0
+        self.cancel_token.on_cancel(self._wake)
 
-    def send(self, pieces: Iterable[bytes]) -> None:
-        for piece in pieces:
-            for part in _parts(piece):
+    def send(self, chunks: Iterable[bytes]) -> None:
+        for chunk in chunks:
+            for part in _split_chunk(chunk):
                 self._send(part)
 
-    def send_whole(self, pieces: Iterable[bytes]) -> bytes:
-        """Send an answer that is bounded as a whole, without flow control; return its last piece."""
-        held = b""
-        for piece in pieces:
-            if len(held) + len(piece) <= PIECE_BYTES:
-                held += piece
+    def send_buffered(self, chunks: Iterable[bytes]) -> bytes:
+        """Send an answer that is bounded as a whole, without flow control; return its last chunk."""
+        buffer = b""
+        for chunk in chunks:
+            if len(buffer) + len(chunk) <= CHUNK_BYTES:
+                buffer += chunk
                 continue
-            # Send large pieces in parts, without copying them as a whole.
-            for part in chain([held], _parts(piece)):
-                self._frames.send(Kind.PIECE, numbered(self._number, part))
-            held = b""
-        return held
+            # Send large chunks in parts, without copying them as a whole.
+            for part in chain([buffer], _split_chunk(chunk)):
+                self._frames.send(Kind.CHUNK, with_number(self._number, part))
+            buffer = b""
+        return buffer
 
-    def taken(self, taken_bytes: int) -> None:
-        with self._moved:
-            self._ahead_bytes -= taken_bytes
-            self._moved.notify_all()
+    def add_credit(self, consumed_bytes: int) -> None:
+        with self._window_changed:
+            self._unacknowledged_bytes -= consumed_bytes
+            self._window_changed.notify_all()
 
-    def _send(self, piece: bytes) -> None:
-        with self._moved:
-            self._moved.wait_for(lambda: self._ahead_bytes < WINDOW_BYTES or self.halt.pulled)
-            if self.halt.pulled:
+    def _send(self, chunk: bytes) -> None:
+        with self._window_changed:
+            self._window_changed.wait_for(
+                lambda: self._unacknowledged_bytes < WINDOW_BYTES or self.cancel_token.is_cancelled
+            )
+            if self.cancel_token.is_cancelled:
                 raise Cancelled("The query was stopped: nobody waits for its answer.")
-            self._ahead_bytes += len(piece)
-        self._frames.send(Kind.PIECE, numbered(self._number, piece))
+            self._unacknowledged_bytes += len(chunk)
+        self._frames.send(Kind.CHUNK, with_number(self._number, chunk))
 
     def _wake(self) -> None:
-        with self._moved:
-            self._moved.notify_all()
+        with self._window_changed:
+            self._window_changed.notify_all()
 
 
-def _parts(piece: bytes) -> Iterator[bytes]:
-    return (piece[start : start + PIECE_BYTES] for start in range(0, len(piece), PIECE_BYTES))
+def _split_chunk(chunk: bytes) -> Iterator[bytes]:
+    return (chunk[start : start + CHUNK_BYTES] for start in range(0, len(chunk), CHUNK_BYTES))
 
 
-class _Serving:
+class _RequestLoop:
     """Read requests one after the other and process each in a thread."""
 
     def __init__(self, engine: Restartable, frames: Frames) -> None:
@@ -141,8 +143,8 @@ class _Serving:
         self._frames = frames
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine")
         self._outgoing: dict[int, _Outgoing] = {}
-        self._telling = threading.Lock()
-        self._news_numbers = itertools.count(1)
+        self._counts_lock = threading.Lock()
+        self._count_numbers = itertools.count(1)
 
     def run(self) -> None:
         while (frame := self._frames.receive()) is not None:
@@ -150,31 +152,34 @@ class _Serving:
             if kind == Kind.PING:
                 self._frames.send(Kind.PONG)
             elif kind == Kind.CREDIT:
-                number, taken_bytes = read_credit(payload)
+                number, consumed_bytes = unpack_credit(payload)
                 if outgoing := self._outgoing.get(number):
-                    outgoing.taken(taken_bytes)
+                    outgoing.add_credit(consumed_bytes)
             else:
-                self._begin(kind, *split(payload))
+                self._dispatch(kind, *split_number(payload))
 
-    def _begin(self, kind: int, number: int, payload: memoryview) -> None:
+    def _dispatch(self, kind: int, number: int, payload: memoryview) -> None:
         if kind == Kind.CANCEL:
             # An interrupt may block until the query reacts.
             if outgoing := self._outgoing.get(number):
-                self._threads.submit(outgoing.halt.pull)
+                self._threads.submit(outgoing.cancel_token.cancel)
             return
-        if kind in (Kind.RUN, Kind.HOLD):
+        if kind in (Kind.RUN, Kind.SNAPSHOT):
             self._outgoing[number] = _Outgoing(number, self._frames)
-        work = {Kind.CALL: self._call, Kind.APPEND: self._append, Kind.RUN: self._run, Kind.HOLD: self._hold}[
-            Kind(kind)
-        ]
-        self._threads.submit(self._done, number, work, payload)
+        handle = {
+            Kind.CALL: self._call,
+            Kind.APPEND: self._append,
+            Kind.RUN: self._run,
+            Kind.SNAPSHOT: self._send_snapshot,
+        }[Kind(kind)]
+        self._threads.submit(self._process, number, handle, payload)
 
-    def _done(self, number: int, work: Callable[[int, memoryview], object], payload: memoryview) -> None:
+    def _process(self, number: int, handle: Callable[[int, memoryview], object], payload: memoryview) -> None:
         try:
-            answer = numbered(number, packed(work(number, payload)))
+            answer = with_number(number, pack(handle(number, payload)))
             kind = Kind.DONE
-        except BaseException as problem:  # noqa: BLE001 - the other process raises it
-            answer = numbered(number, packed_problem(problem))
+        except BaseException as exception:  # noqa: BLE001 - the other process raises it
+            answer = with_number(number, pack_exception(exception))
             kind = Kind.FAILED
         finally:
             self._outgoing.pop(number, None)
@@ -184,12 +189,12 @@ class _Serving:
             os._exit(0)
 
     def _call(self, _: int, payload: memoryview) -> object:
-        name, arguments = cast(tuple[str, tuple[Any, ...]], unpacked(payload))
+        name, arguments = cast(tuple[str, tuple[Any, ...]], unpack(payload))
         if name == "prepare":
             return self._prepare(*arguments)
         if name == "sweep":
-            gone = self._engine.sweep(*arguments)
-            return gone, self._news(self._engine.facts())
+            deleted = self._engine.sweep(*arguments)
+            return deleted, self._counts(self._engine.facts())
         return getattr(self._engine, name)(*arguments)
 
     def _prepare(self, streams: Sequence[Stream]) -> Mapping[str, StreamState]:
@@ -198,43 +203,43 @@ class _Serving:
         shapes, projects = self._engine.shapes(), self._engine.projects()
         return {
             name: StreamState(
-                learnt_of(shapes[name]),
+                learnt_kinds(shapes[name]),
                 [(path, str(kind)) for path, kind in projects[name].pairs],
                 projects[name].sets(),
-                news,
+                counts,
             )
-            for name, news in self._news(names).items()
+            for name, counts in self._counts(names).items()
         }
 
-    def _append(self, _: int, payload: memoryview) -> Acknowledged:
-        batches, acknowledged = unpacked_append(payload)
+    def _append(self, _: int, payload: memoryview) -> AppendResult:
+        batches, acknowledged = unpack_append(payload)
         if acknowledged is None:
             appended = self._engine.append(batches)
         else:
-            appended = self._engine.append_again(batches, acknowledged)
-        return Acknowledged(appended, self._news({batch.stream for batch in batches}))
+            appended = self._engine.retry_append(batches, acknowledged)
+        return AppendResult(appended, self._counts({batch.stream for batch in batches}))
 
     def _run(self, number: int, payload: memoryview) -> object:
         outgoing = self._outgoing[number]
-        asked = cast(Asked, unpacked(payload))
-        run = run_here(self._engine, asked, outgoing.halt)
-        last = b""
-        with closing(run.pieces()) as pieces:
-            if asked.most_bytes is None:
-                outgoing.send(pieces)
+        request = cast(RunRequest, unpack(payload))
+        run = run_locally(self._engine, request, outgoing.cancel_token)
+        last_chunk = b""
+        with closing(run.chunks()) as chunks:
+            if request.max_bytes is None:
+                outgoing.send(chunks)
             else:
-                last = outgoing.send_whole(pieces)
-        return run.made(), last
+                last_chunk = outgoing.send_buffered(chunks)
+        return run.stats(), last_chunk
 
-    def _hold(self, number: int, _: memoryview) -> None:
+    def _send_snapshot(self, number: int, _: memoryview) -> None:
         """Send the names and sizes of the files, then their bytes one after the other."""
         outgoing = self._outgoing[number]
-        with self._engine.held() as files:
-            outgoing.send([packed([(file.name, file.size) for file in files])])
+        with self._engine.snapshot() as files:
+            outgoing.send([pack([(file.name, file.size) for file in files])])
             for file in files:
-                outgoing.send(file.pieces())
+                outgoing.send(file.chunks())
 
-    def _news(self, names: Iterable[str]) -> Mapping[str, StreamNews]:
-        with self._telling:
-            number, facts, tails = next(self._news_numbers), self._engine.facts(), self._engine.tails()
-            return {name: StreamNews(number, facts[name], tails[name]) for name in names if name in facts}
+    def _counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
+        with self._counts_lock:
+            number, facts, tails = next(self._count_numbers), self._engine.facts(), self._engine.tails()
+            return {name: StreamCounts(number, facts[name], tails[name]) for name in names if name in facts}

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from cordwood.engines.hosted.call import Call
-from cordwood.engines.hosted.link import Killed, Link
-from cordwood.engines.hosted.messages import Kind, StreamState, credit, split, unpacked
+from cordwood.engines.hosted.link import KillReason, Link
+from cordwood.engines.hosted.messages import Kind, StreamState, pack_credit, split_number, unpack
 from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import EngineEnded
@@ -15,13 +15,13 @@ from cordwood.observe.observer import Note
 
 # How long a request waits for a process that can answer it.
 PATIENCE_SECONDS = 20.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 # A query is sent twice at most; other requests, which cannot have ended the process, three times.
-_MOST_SENT_QUERY, _MOST_SENT = 2, 3
+_MAX_QUERY_SENDS, _MAX_SENDS = 2, 3
 
 
 class Host:
-    """The requests under way and waiting; safe from any thread. The keeper attaches links and is woken by `wake`."""
+    """The requests under way and waiting; safe from any thread. The supervisor attaches links and is woken by `wake`."""
 
     def __init__(self, note: Note) -> None:
         self.note = note
@@ -29,7 +29,7 @@ class Host:
         self.streams: dict[str, Stream] = {}
         self._lock = threading.Lock()
         self._link: Link | None = None
-        self._waiting: list[Call] = []
+        self._queued_calls: list[Call] = []
         # Queries that were under way when a process ended unexpectedly: they run again one at a time.
         self._suspects: deque[Call] = deque()
         self._closed = False
@@ -44,8 +44,8 @@ class Host:
 
     # Requests
 
-    def ask(self, call: Call) -> object:
-        """Return the result of a call that has no pieces."""
+    def run_call(self, call: Call) -> object:
+        """Return the result of a call that has no chunks."""
         self.start(call)
         self.wait_for(call)
         return call.answer()
@@ -56,24 +56,24 @@ class Host:
                 raise Draining("The service is stopping.")
             link = self._link
             if link is None:
-                self._waiting.append(call)
+                self._queued_calls.append(call)
             else:
                 _register(link, call)
         if link is not None:
             _send(link, call)
 
     def wait_for(self, call: Call) -> None:
-        """Wait until the call has ended or has a piece."""
-        while not call.wait(_LOOK_SECONDS):
-            if call.sent_at is None and time.monotonic() > call.waits_since + PATIENCE_SECONDS:
-                self._give_up(call, _away())
+        """Wait until the call has ended or has a chunk."""
+        while not call.wait(_POLL_SECONDS):
+            if call.sent_at is None and time.monotonic() > call.waiting_since + PATIENCE_SECONDS:
+                self._give_up(call, _unreachable_fault())
 
-    def taken(self, call: Call, piece: bytes) -> None:
-        """Grant the engine's process credit for a piece that was taken, so that it sends more."""
+    def grant_credit(self, call: Call, chunk: bytes) -> None:
+        """Grant the engine's process credit for a chunk that was taken, so that it sends more."""
         link = self._link
         if link is not None and call.number in link.calls:
             try:
-                link.frames.send(Kind.CREDIT, credit(call.number, len(piece)))
+                link.frames.send(Kind.CREDIT, pack_credit(call.number, len(chunk)))
             except OSError:
                 link.kill()
 
@@ -81,13 +81,13 @@ class Host:
         """Stop a call without waiting, so that it can be called on the event loop."""
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
-            self._give_up(call, _stopped(call))
+            self._give_up(call, _cancelled_fault(call))
         self.wake.set()
 
     def _give_up(self, call: Call, fault: Fault) -> None:
         with self._lock:
-            if call in self._waiting:
-                self._waiting.remove(call)
+            if call in self._queued_calls:
+                self._queued_calls.remove(call)
             elif call in self._suspects:
                 self._suspects.remove(call)
             else:
@@ -102,14 +102,14 @@ class Host:
             if self._closed:
                 link.kill()
             self._link = link
-            waiting, self._waiting = self._waiting, []
-            for call in waiting:
+            queued_calls, self._queued_calls = self._queued_calls, []
+            for call in queued_calls:
                 _register(link, call)
-        link.read(self._take, self._lost)
-        for call in waiting:
+        link.read(self._handle_frame, self._handle_disconnect)
+        for call in queued_calls:
             _send(link, call)
 
-    def under_way(self) -> Sequence[Call]:
+    def calls_in_progress(self) -> Sequence[Call]:
         with self._lock:
             return [] if self._link is None else list(self._link.calls.values())
 
@@ -117,10 +117,10 @@ class Host:
         """Send the next query that may have ended a process, if no other such query is under way."""
         with self._lock:
             link = self._link
-            if link is None or not self._suspects or any(call.is_alone for call in link.calls.values()):
+            if link is None or not self._suspects or any(call.runs_alone for call in link.calls.values()):
                 return
             call = self._suspects.popleft()
-            call.is_alone = True
+            call.runs_alone = True
             _register(link, call)
         _send(link, call)
 
@@ -128,63 +128,63 @@ class Host:
         """Refuse new calls; those that wait or are under way fail when the returned link is closed."""
         with self._lock:
             self._closed = True
-            link, waiting = self._link, [*self._waiting, *self._suspects]
-            self._waiting.clear()
+            link, queued_calls = self._link, [*self._queued_calls, *self._suspects]
+            self._queued_calls.clear()
             self._suspects.clear()
-        for call in waiting:
+        for call in queued_calls:
             call.fail(Draining("The service is stopping."))
         self.wake.set()
         return link
 
-    def _take(self, link: Link, kind: int, payload: bytes) -> None:
+    def _handle_frame(self, link: Link, kind: int, payload: bytes) -> None:
         if kind == Kind.NOTE:
-            self.note(unpacked(payload))
+            self.note(unpack(payload))
             return
         if kind == Kind.PONG:
             return
-        number, rest = split(payload)
-        if kind == Kind.PIECE:
+        number, body = split_number(payload)
+        if kind == Kind.CHUNK:
             call = link.calls.get(number)
             if call is not None:
-                call.put(bytes(rest))
+                call.put(bytes(body))
             return
         with self._lock:
             call = link.calls.pop(number, None)
         if call is None:
             return
         if kind == Kind.DONE:
-            call.succeed(rest)
+            call.succeed(body)
         elif call.cancelled_at is not None and call.times_sent > 1:
-            call.fail(_stopped(call))
+            call.fail(_cancelled_fault(call))
         else:
-            call.fail_as_told(rest)
-        if call.is_alone:
+            call.fail_with_payload(body)
+        if call.runs_alone:
             self.wake.set()
 
-    def _lost(self, link: Link) -> None:
+    def _handle_disconnect(self, link: Link) -> None:
         with self._lock:
             if self._link is link:
                 self._link = None
             calls = list(link.calls.values())
             link.calls.clear()
             is_closed = self._closed
-        killed = link.killed or _died(calls)
+        kill_reason = link.kill_reason or _unexpected_end(calls)
         if not is_closed:
-            self.note(EngineEnded(cause=killed.cause, reason=killed.reason, queries=len(killed.calls)))
+            self.note(EngineEnded(cause=kill_reason.cause, reason=kill_reason.reason, queries=len(kill_reason.calls)))
         for call in calls:
-            fault = _draining() if is_closed else _fate(call, killed)
+            fault = _draining_fault() if is_closed else _fault_of_lost_call(call, kill_reason)
             if fault is not None:
                 call.fail(fault)
             else:
-                self._ask_again(call, is_suspect=link.killed is None or call in killed.suspects)
+                self._repeat(call, is_suspect=link.kill_reason is None or call in kill_reason.suspects)
         self.wake.set()
 
-    def _ask_again(self, call: Call, *, is_suspect: bool) -> None:
-        call.begin_again()
+    def _repeat(self, call: Call, *, is_suspect: bool) -> None:
+        call.reset()
         with self._lock:
-            (self._suspects if is_suspect and call.is_query else self._waiting).append(call)
+            (self._suspects if is_suspect and call.is_query else self._queued_calls).append(call)
 
-    def states_taken(self, streams: Sequence[Stream]) -> None:
+    def add_streams(self, streams: Sequence[Stream]) -> None:
         """Record the streams that every further process has to prepare."""
         self.streams |= {stream.name: stream for stream in streams}
 
@@ -205,37 +205,41 @@ def _send(link: Link, call: Call) -> None:
         link.kill()
 
 
-def _died(calls: Sequence[Call]) -> Killed:
+def _unexpected_end(calls: Sequence[Call]) -> KillReason:
     """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
-    alone = [call for call in calls if call.is_alone]
-    return Killed("died", "the process ended both times that it ran" if alone else "it ended by itself", alone)
+    alone = [call for call in calls if call.runs_alone]
+    return KillReason("died", "the process ended both times that it ran" if alone else "it ended by itself", alone)
 
 
-def _fate(call: Call, killed: Killed) -> Fault | None:
+def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
     """Return the fault of a call that was under way, or None if it is repeated."""
-    if call in killed.calls:
+    if call in kill_reason.calls:
         return QueryKilled(
-            f"The query was ended together with the engine's process, because {killed.reason}.",
+            f"The query was ended together with the engine's process, because {kill_reason.reason}.",
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
         )
-    if call.stopped_as is not None and call not in killed.suspects:
-        return call.stopped_as
+    if call.stop_fault is not None and call not in kill_reason.suspects:
+        return call.stop_fault
     if call.cancelled_at is not None:
-        return _stopped(call)
-    most = _MOST_SENT_QUERY if call.is_query else _MOST_SENT
-    if call.kind == Kind.HOLD or (call.is_query and call.delivered) or call.times_sent >= most:
-        return _away()
+        return _cancelled_fault(call)
+    max_sends = _MAX_QUERY_SENDS if call.is_query else _MAX_SENDS
+    if call.kind == Kind.SNAPSHOT or (call.is_query and call.delivered) or call.times_sent >= max_sends:
+        return _unreachable_fault()
     return None
 
 
-def _stopped(call: Call) -> Fault:
+def _cancelled_fault(call: Call) -> Fault:
     """Return the fault of a cancelled call: a query that began more than once had no full time to run."""
-    return _away() if call.times_sent > 1 else Cancelled("The query was stopped: nobody waits for its answer.")
+    return (
+        _unreachable_fault()
+        if call.times_sent > 1
+        else Cancelled("The query was stopped: nobody waits for its answer.")
+    )
 
 
-def _away() -> EngineUnreachable:
+def _unreachable_fault() -> EngineUnreachable:
     return EngineUnreachable("The engine's process ended and is being replaced.", hint="Ask again.", retry_after=1)
 
 
-def _draining() -> Draining:
+def _draining_fault() -> Draining:
     return Draining("The service is stopping.")

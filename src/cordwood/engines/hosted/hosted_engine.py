@@ -10,27 +10,27 @@ import msgspec
 from cordwood.engines.engine import (
     AnswerLimits,
     Appended,
-    Asked,
+    BackupFile,
     Cancel,
-    HeldFile,
-    Made,
     Run,
+    RunRequest,
+    RunStats,
     StreamFacts,
 )
-from cordwood.engines.hosted import plain_rows
+from cordwood.engines.hosted import row_transfer
 from cordwood.engines.hosted.call import Call
 from cordwood.engines.hosted.host import Host
-from cordwood.engines.hosted.keeper import Keeper, Plan
 from cordwood.engines.hosted.messages import (
-    Acknowledged,
+    AppendResult,
     Kind,
-    StreamNews,
+    StreamCounts,
     StreamState,
-    packed,
-    packed_append,
-    unpacked,
+    pack,
+    pack_append,
+    unpack,
 )
 from cordwood.engines.hosted.mirror import Mirror
+from cordwood.engines.hosted.supervisor import LaunchOptions, Supervisor
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import EngineFailed
 from cordwood.model.event import Batch
@@ -49,7 +49,7 @@ class Dialect(msgspec.Struct, frozen=True):
     """The parts of an engine that are known without a request to its process."""
 
     target: Target
-    stored: Callable[[str], str]
+    stored_events_sql: Callable[[str], str]
 
 
 class HostedEngine:
@@ -58,51 +58,53 @@ class HostedEngine:
     A failure to open the first process is raised; calls wait for later ones.
     """
 
-    def __init__(self, fork_server: ForkServer, plan: Plan, dialect: Dialect, note: Note) -> None:
+    def __init__(self, fork_server: ForkServer, plan: LaunchOptions, dialect: Dialect, note: Note) -> None:
         self.target = dialect.target
-        self._stored = dialect.stored
+        self._stored_events_sql = dialect.stored_events_sql
         self._mirror = Mirror()
         self._host = Host(note)
-        self._keeper = Keeper(self._host, fork_server, plan, self._mirror.take_states)
-        self._end: threading.Timer | None = None
+        self._supervisor = Supervisor(self._host, fork_server, plan, self._mirror.update_states)
+        self._kill_timer: threading.Timer | None = None
         try:
-            self._keeper.start()
+            self._supervisor.start()
         except BaseException:
             self.close()
             raise
 
     def pids(self) -> list[int]:
         """Return the ids of the child processes, for measuring memory."""
-        return self._keeper.pids()
+        return self._supervisor.pids()
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        states = self._ask("prepare", list(streams))
-        self._host.states_taken(streams)
-        self._mirror.take_states(cast(Mapping[str, StreamState], states))
+        states = self._call_engine("prepare", list(streams))
+        self._host.add_streams(streams)
+        self._mirror.update_states(cast(Mapping[str, StreamState], states))
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Append; repeat an unacknowledged request, whose events count as accepted if they had been stored."""
-        before = self._mirror.tails()
-        call = Call(Kind.APPEND, lambda again: packed_append(batches, before if again else None))
-        done = cast(Acknowledged, self._host.ask(call))
-        self._mirror.take_append(batches, done.appended, done.news)
-        return done.appended
+        acknowledged = self._mirror.tails()
+        call = Call(Kind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None))
+        result = cast(AppendResult, self._host.run_call(call))
+        self._mirror.apply_append(batches, result.appended, result.counts)
+        return result.appended
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        return plain_rows.rows_of(self.run(Asked(question, limits, plain_rows.encode), cancel))
+        return row_transfer.decode_rows(self.run(RunRequest(question, limits, row_transfer.encode), cancel))
 
-    def run(self, asked: Asked, cancel: Cancel) -> Run:
+    def run(self, request: RunRequest, cancel: Cancel) -> Run:
         # The facts that the statement was compiled from are not needed to run it.
-        statement = msgspec.structs.replace(asked.question.statement, facts={})
-        question = msgspec.structs.replace(asked.question, statement=statement)
-        payload = packed(msgspec.structs.replace(asked, question=question))
-        call = Call(Kind.RUN, lambda _: payload, seconds=asked.limits.seconds, is_whole=asked.most_bytes is not None)
-        cancel.on_pull(lambda: self._host.cancel(call))
+        statement = msgspec.structs.replace(request.question.statement, facts={})
+        question = msgspec.structs.replace(request.question, statement=statement)
+        payload = pack(msgspec.structs.replace(request, question=question))
+        call = Call(
+            Kind.RUN, lambda _: payload, seconds=request.limits.seconds, is_buffered=request.max_bytes is not None
+        )
+        cancel.on_cancel(lambda: self._host.cancel(call))
         self._host.start(call)
         return _HostedRun(self._host, call)
 
-    def stored(self, stream: str) -> str:
-        return self._stored(stream)
+    def stored_events_sql(self, stream: str) -> str:
+        return self._stored_events_sql(stream)
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._mirror.shapes()
@@ -114,47 +116,47 @@ class HostedEngine:
         return self._mirror.facts()
 
     def sizes(self) -> Mapping[str, int]:
-        return cast(Mapping[str, int], self._ask("sizes"))
+        return cast(Mapping[str, int], self._call_engine("sizes"))
 
     def sweep(self, now_us: int) -> int:
-        gone, news = cast(tuple[int, Mapping[str, StreamNews]], self._ask("sweep", now_us))
-        self._mirror.take_news(news)
-        return gone
+        deleted, counts = cast(tuple[int, Mapping[str, StreamCounts]], self._call_engine("sweep", now_us))
+        self._mirror.update_counts(counts)
+        return deleted
 
     @contextmanager
-    def held(self) -> Iterator[Sequence[HeldFile]]:
-        call = Call(Kind.HOLD, lambda _: b"", is_whole=False)
+    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
+        call = Call(Kind.SNAPSHOT, lambda _: b"", is_buffered=False)
         self._host.start(call)
-        with closing(_HostedRun(self._host, call).pieces()) as pieces:
-            yield _Files(pieces).files
+        with closing(_HostedRun(self._host, call).chunks()) as chunks:
+            yield _SnapshotFiles(chunks).files
 
     def is_regex(self, pattern: str) -> str | None:
-        return cast("str | None", self._ask("is_regex", pattern))
+        return cast("str | None", self._call_engine("is_regex", pattern))
 
-    def end_within(self, seconds: float) -> None:
+    def kill_after(self, seconds: float) -> None:
         """Kill the process when the time is over; calls under way fail then."""
-        self._end = threading.Timer(seconds, self._halt)
-        self._end.daemon = True
-        self._end.start()
+        self._kill_timer = threading.Timer(seconds, self._kill)
+        self._kill_timer.daemon = True
+        self._kill_timer.start()
 
     def close(self) -> None:
         link = self._host.link
         if link is not None and not self._host.is_closed:
-            call = Call(Kind.CALL, lambda _: packed(("close", ())))
+            call = Call(Kind.CALL, lambda _: pack(("close", ())))
             self._host.start(call)
             call.wait(_CLOSE_SECONDS)
-        self._halt()
-        self._keeper.stop()
-        if self._end is not None:
-            self._end.cancel()
+        self._kill()
+        self._supervisor.stop()
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
 
-    def _halt(self) -> None:
+    def _kill(self) -> None:
         link = self._host.close()
         if link is not None:
             link.kill()
 
-    def _ask(self, name: str, *arguments: object) -> object:
-        return self._host.ask(Call(Kind.CALL, lambda _: packed((name, arguments))))
+    def _call_engine(self, name: str, *arguments: object) -> object:
+        return self._host.run_call(Call(Kind.CALL, lambda _: pack((name, arguments))))
 
 
 class _HostedRun:
@@ -163,63 +165,66 @@ class _HostedRun:
     def __init__(self, host: Host, call: Call) -> None:
         self._host = host
         self._call = call
-        self._made: Made | None = None
+        self._stats: RunStats | None = None
 
-    def pieces(self) -> Generator[bytes, None, None]:
-        """Yield the pieces; if closed early, wait until the engine stopped or was replaced, which frees the slot."""
+    def chunks(self) -> Generator[bytes, None, None]:
+        """Yield the chunks; if closed early, wait until the engine stopped or was replaced, which frees the slot."""
         call = self._call
         try:
             self._host.wait_for(call)
-            while (piece := call.next_piece()) is not None:
-                if not call.is_whole:
-                    self._host.taken(call, piece)
-                yield piece
+            while (chunk := call.next_chunk()) is not None:
+                if not call.is_buffered:
+                    self._host.grant_credit(call, chunk)
+                yield chunk
                 self._host.wait_for(call)
             if call.is_query:
-                self._made, last = cast(tuple[Made, bytes], call.answer())
-                if last:
-                    yield last
+                self._stats, last_chunk = cast(tuple[RunStats, bytes], call.answer())
+                if last_chunk:
+                    yield last_chunk
         finally:
             if not call.has_ended:
                 self._host.cancel(call)
                 while not call.has_ended:
                     self._host.wait_for(call)
-                    _drop(call)
+                    _discard_chunk(call)
 
-    def made(self) -> Made:
-        if self._made is None:
+    def stats(self) -> RunStats:
+        if self._stats is None:
             raise EngineFailed("The answer is not at its end.")
-        return self._made
+        return self._stats
 
 
-def _drop(call: Call) -> None:
-    """Discard a piece, so that the process sends what follows."""
+def _discard_chunk(call: Call) -> None:
+    """Discard a chunk, so that the process sends what follows."""
     if not call.has_ended:
-        call.next_piece()
+        call.next_chunk()
 
 
-class _Files:
+class _SnapshotFiles:
     """The files of a backup, whose bytes arrive one file after the other."""
 
-    def __init__(self, pieces: Generator[bytes, None, None]) -> None:
-        self._pieces = pieces
-        self._rest = memoryview(b"")
-        self._next = 0
-        listed = cast(list[tuple[str, int]], unpacked(next(pieces)))
-        self.files = [HeldFile(name, size, self._reader(place, size)) for place, (name, size) in enumerate(listed)]
+    def __init__(self, chunks: Generator[bytes, None, None]) -> None:
+        self._chunks = chunks
+        self._buffer = memoryview(b"")
+        self._next_position = 0
+        names_and_sizes = cast(list[tuple[str, int]], unpack(next(chunks)))
+        self.files = [
+            BackupFile(name, size, self._reader(position, size))
+            for position, (name, size) in enumerate(names_and_sizes)
+        ]
 
-    def _reader(self, place: int, size: int) -> Callable[[], Iterator[bytes]]:
+    def _reader(self, position: int, size: int) -> Callable[[], Iterator[bytes]]:
         def read() -> Iterator[bytes]:
-            if place != self._next:
+            if position != self._next_position:
                 raise EngineFailed("Files that are held are read once, in their order.")
-            self._next += 1
-            left = size
-            while left:
-                if not self._rest:
-                    self._rest = memoryview(next(self._pieces))
-                piece = self._rest[:left]
-                self._rest = self._rest[len(piece) :]
-                left -= len(piece)
-                yield bytes(piece)
+            self._next_position += 1
+            remaining = size
+            while remaining:
+                if not self._buffer:
+                    self._buffer = memoryview(next(self._chunks))
+                part = self._buffer[:remaining]
+                self._buffer = self._buffer[len(part) :]
+                remaining -= len(part)
+                yield bytes(part)
 
         return read

@@ -5,7 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from cordwood.engines.hosted.call import Call
-from cordwood.engines.hosted.messages import Kind, StreamState, numbered, packed, split, unpacked, unpacked_problem
+from cordwood.engines.hosted.messages import (
+    Kind,
+    StreamState,
+    pack,
+    split_number,
+    unpack,
+    unpack_exception,
+    with_number,
+)
 from cordwood.errors import EngineFailed
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Note
@@ -15,7 +23,7 @@ from cordwood.processes.frames import Frames
 _OPENING_CALL = 0
 
 
-class Killed:
+class KillReason:
     """The reason why a process was killed, and the queries that caused it.
 
     If the cause is one of several queries, these are `suspects`, which run again one at a time.
@@ -35,38 +43,40 @@ class Link:
         self.child = child
         self.frames = Frames(child.link)
         self.calls: dict[int, Call] = {}
-        self.killed: Killed | None = None
+        self.kill_reason: KillReason | None = None
         self.opened_at = self.heard_at = time.monotonic()
         self._note = note
         self._reader: threading.Thread | None = None
 
     def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
         """Have the process open the engine and prepare its streams; raise any failure."""
-        self.frames.send(Kind.OPEN, packed(settings))
-        opened = self._await(Kind.OPENED)
-        if opened:
-            raise unpacked_problem(memoryview(opened))
+        self.frames.send(Kind.OPEN, pack(settings))
+        problem = self._wait_for_frame(Kind.OPENED)
+        if problem:
+            raise unpack_exception(memoryview(problem))
         if not streams:
             return {}
-        self.frames.send(Kind.CALL, numbered(_OPENING_CALL, packed(("prepare", (list(streams),)))))
-        _, states = split(self._await(Kind.DONE))
+        self.frames.send(Kind.CALL, with_number(_OPENING_CALL, pack(("prepare", (list(streams),)))))
+        _, states = split_number(self._wait_for_frame(Kind.DONE))
         self.opened_at = self.heard_at = time.monotonic()
-        return unpacked(states)  # type: ignore[return-value] # what `prepare` returns
+        return unpack(states)  # type: ignore[return-value] # what `prepare` returns
 
-    def read(self, take: Callable[["Link", int, bytes], None], lost: Callable[["Link"], None]) -> None:
+    def read(
+        self, handle_frame: Callable[["Link", int, bytes], None], handle_disconnect: Callable[["Link"], None]
+    ) -> None:
         """Dispatch arriving frames, in a thread, until the connection ends."""
 
         def work() -> None:
             while (frame := self.frames.receive()) is not None:
                 self.heard_at = time.monotonic()
-                take(self, *frame)
-            lost(self)
+                handle_frame(self, *frame)
+            handle_disconnect(self)
 
         self._reader = threading.Thread(target=work, name="engine-reader", daemon=True)
         self._reader.start()
 
-    def kill(self, killed: Killed | None = None) -> None:
-        self.killed = self.killed or killed
+    def kill(self, reason: KillReason | None = None) -> None:
+        self.kill_reason = self.kill_reason or reason
         self.child.kill()
 
     def close(self) -> None:
@@ -77,13 +87,13 @@ class Link:
             self._reader.join()
         self.frames.close()
 
-    def _await(self, wanted: Kind) -> bytes:
+    def _wait_for_frame(self, expected: Kind) -> bytes:
         while (frame := self.frames.receive()) is not None:
             kind, payload = frame
-            if kind == wanted:
+            if kind == expected:
                 return payload
             if kind == Kind.NOTE:
-                self._note(unpacked(payload))
+                self._note(unpack(payload))
             elif kind == Kind.FAILED:
-                raise unpacked_problem(split(payload)[1])
+                raise unpack_exception(split_number(payload)[1])
         raise EngineFailed("The engine's process ended while it opened the events.")

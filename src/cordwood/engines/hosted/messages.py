@@ -21,9 +21,9 @@ from cordwood.model.shape import Kinds
 NUMBER = struct.Struct("<I")
 _CREDIT = struct.Struct("<II")
 _LENGTH = struct.Struct("<I")
-# The flow-control window of an answer, and the largest piece in one frame.
+# The flow-control window of an answer, and the largest chunk in one frame.
 WINDOW_BYTES = 1024 * 1024
-PIECE_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 
 
 class Kind(IntEnum):
@@ -33,19 +33,19 @@ class Kind(IntEnum):
     CALL = 2
     APPEND = 3
     RUN = 4
-    HOLD = 5
+    SNAPSHOT = 5
     CANCEL = 6
     CREDIT = 7
     PING = 8
     OPENED = 16
     DONE = 17
     FAILED = 18
-    PIECE = 19
+    CHUNK = 19
     NOTE = 20
     PONG = 21
 
 
-class StreamNews(msgspec.Struct, frozen=True):
+class StreamCounts(msgspec.Struct, frozen=True):
     """The counts of a stream; `tail` is the number of its next event. A higher `number` is newer."""
 
     number: int
@@ -59,17 +59,17 @@ class StreamState(msgspec.Struct, frozen=True):
     learnt: Kinds
     pairs: Sequence[tuple[tuple[str, ...], str]]
     sets: Mapping[str, int]
-    news: StreamNews
+    counts: StreamCounts
 
 
-class Acknowledged(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True):
     """The result of an append."""
 
     appended: list[Appended]
-    news: Mapping[str, StreamNews]
+    counts: Mapping[str, StreamCounts]
 
 
-class Told(msgspec.Struct, frozen=True):
+class SerializedFault(msgspec.Struct, frozen=True):
     """A serialized fault; `trace` is the traceback of its cause for the log."""
 
     kind: type[Fault]
@@ -80,70 +80,74 @@ class Told(msgspec.Struct, frozen=True):
     trace: str
 
 
-class ElsewhereError(Exception):
+class EngineProcessError(Exception):
     """An unexpected exception of the engine's process, with its traceback."""
 
 
-def packed(value: object) -> bytes:
+def pack(value: object) -> bytes:
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
-def unpacked(payload: bytes | memoryview) -> object:
+def unpack(payload: bytes | memoryview) -> object:
     return pickle.loads(payload)  # noqa: S301 - see above
 
 
-def numbered(number: int, payload: bytes = b"") -> bytes:
+def with_number(number: int, payload: bytes = b"") -> bytes:
     return NUMBER.pack(number) + payload
 
 
-def split(payload: bytes) -> tuple[int, memoryview]:
+def split_number(payload: bytes) -> tuple[int, memoryview]:
     """Split a frame into the number of its request and the rest."""
     return NUMBER.unpack_from(payload)[0], memoryview(payload)[NUMBER.size :]
 
 
-def credit(number: int, taken_bytes: int) -> bytes:
-    return _CREDIT.pack(number, taken_bytes)
+def pack_credit(number: int, consumed_bytes: int) -> bytes:
+    return _CREDIT.pack(number, consumed_bytes)
 
 
-def read_credit(payload: bytes) -> tuple[int, int]:
-    number, taken_bytes = _CREDIT.unpack(payload)
-    return number, taken_bytes
+def unpack_credit(payload: bytes) -> tuple[int, int]:
+    number, consumed_bytes = _CREDIT.unpack(payload)
+    return number, consumed_bytes
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
-def packed_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
+def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
     """Pack an append; when it is repeated, `acknowledged` holds the numbers at which the acknowledged events end."""
-    head = packed(acknowledged)
+    head = pack(acknowledged)
     return _LENGTH.pack(len(head)) + head + _encode(list(batches))
 
 
-def unpacked_append(payload: memoryview) -> tuple[list[Batch], Mapping[str, int] | None]:
+def unpack_append(payload: memoryview) -> tuple[list[Batch], Mapping[str, int] | None]:
     start = _LENGTH.size + _LENGTH.unpack_from(payload)[0]
-    acknowledged = unpacked(payload[_LENGTH.size : start])
+    acknowledged = unpack(payload[_LENGTH.size : start])
     return _decode(payload[start:]), acknowledged  # type: ignore[return-value] # as it was packed
 
 
-def packed_problem(problem: BaseException) -> bytes:
-    if isinstance(problem, Fault):
-        trace = "".join(traceback.format_exception(problem.__cause__)) if problem.__cause__ else ""
-        return packed(Told(type(problem), problem.message, problem.hint, problem.span, problem.retry_after, trace))
-    if isinstance(problem, OutdatedError):
-        return packed(None)
-    return packed("".join(traceback.format_exception(problem)))
+def pack_exception(exception: BaseException) -> bytes:
+    if isinstance(exception, Fault):
+        trace = "".join(traceback.format_exception(exception.__cause__)) if exception.__cause__ else ""
+        return pack(
+            SerializedFault(
+                type(exception), exception.message, exception.hint, exception.span, exception.retry_after, trace
+            )
+        )
+    if isinstance(exception, OutdatedError):
+        return pack(None)
+    return pack("".join(traceback.format_exception(exception)))
 
 
-def unpacked_problem(payload: memoryview) -> Exception:
-    told = unpacked(payload)
-    if told is None:
+def unpack_exception(payload: memoryview) -> Exception:
+    content = unpack(payload)
+    if content is None:
         return OutdatedError()
-    if not isinstance(told, Told):
-        return ElsewhereError(told)
-    fault = told.kind.__new__(told.kind)
+    if not isinstance(content, SerializedFault):
+        return EngineProcessError(content)
+    fault = content.kind.__new__(content.kind)
     # Fault classes with constructors of their own have their arguments in the message already.
-    Fault.__init__(fault, told.message, hint=told.hint, span=told.span, retry_after=told.retry_after)
-    if told.trace:
-        fault.__cause__ = ElsewhereError(told.trace)
+    Fault.__init__(fault, content.message, hint=content.hint, span=content.span, retry_after=content.retry_after)
+    if content.trace:
+        fault.__cause__ = EngineProcessError(content.trace)
     return fault

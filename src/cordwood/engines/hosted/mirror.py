@@ -4,13 +4,13 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from cordwood.engines.engine import Appended, StreamFacts
-from cordwood.engines.hosted.messages import StreamNews, StreamState
-from cordwood.engines.project_shapes import ProjectShapes, places_in
+from cordwood.engines.hosted.messages import StreamCounts, StreamState
+from cordwood.engines.project_shapes import ProjectShapes, set_bit_positions
 from cordwood.model.event import Batch
 from cordwood.model.shape import Shape, ValueKind
 
 
-def learnt_of(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
+def learnt_kinds(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
     """Return everything that a shape states, as an update of another shape."""
     return {path: shape.known_at(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
 
@@ -22,7 +22,7 @@ class Mirror:
         self._lock = threading.Lock()
         self._shapes: dict[str, Shape] = {}
         self._projects: dict[str, ProjectShapes] = {}
-        self._news: dict[str, StreamNews] = {}
+        self._counts: dict[str, StreamCounts] = {}
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._shapes
@@ -31,44 +31,44 @@ class Mirror:
         return self._projects
 
     def facts(self) -> Mapping[str, StreamFacts]:
-        return {name: news.facts for name, news in dict(self._news).items()}
+        return {name: counts.facts for name, counts in dict(self._counts).items()}
 
     def tails(self) -> Mapping[str, int]:
         """Return the numbers at which the acknowledged events of the streams end."""
-        return {name: news.tail for name, news in dict(self._news).items()}
+        return {name: counts.tail for name, counts in dict(self._counts).items()}
 
-    def take_states(self, states: Mapping[str, StreamState]) -> None:
+    def update_states(self, states: Mapping[str, StreamState]) -> None:
         """Take over the state of a newly opened process or of new streams; keep what was learnt before."""
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
                 shapes[name] = shapes.get(name, Shape(version=1)).with_learnt(state.learnt)
                 _merge(projects.setdefault(name, ProjectShapes()), state)
-                self._news[name] = state.news
+                self._counts[name] = state.counts
             self._shapes, self._projects = shapes, projects
 
-    def take_append(
-        self, batches: Sequence[Batch], appended: Sequence[Appended], news: Mapping[str, StreamNews]
+    def apply_append(
+        self, batches: Sequence[Batch], appended: Sequence[Appended], counts: Mapping[str, StreamCounts]
     ) -> None:
         """Update shapes and projects from the batches as the engine did, where any of their events was stored."""
         with self._lock:
             shapes = dict(self._shapes)
-            for batch, told in zip(batches, appended, strict=True):
-                if told.accepted and batch.stream in shapes:
+            for batch, result in zip(batches, appended, strict=True):
+                if result.accepted and batch.stream in shapes:
                     shapes[batch.stream] = shapes[batch.stream].with_learnt(batch.learnt)
                     for project, kinds in batch.by_project.items():
                         self._projects[batch.stream].learn(project, kinds)
             self._shapes = shapes
-            self._take_news(news)
+            self._update_counts(counts)
 
-    def take_news(self, news: Mapping[str, StreamNews]) -> None:
+    def update_counts(self, counts: Mapping[str, StreamCounts]) -> None:
         with self._lock:
-            self._take_news(news)
+            self._update_counts(counts)
 
-    def _take_news(self, news: Mapping[str, StreamNews]) -> None:
-        for name, told in news.items():
-            if name not in self._news or told.number > self._news[name].number:
-                self._news[name] = told
+    def _update_counts(self, counts: Mapping[str, StreamCounts]) -> None:
+        for name, stream_counts in counts.items():
+            if name not in self._counts or stream_counts.number > self._counts[name].number:
+                self._counts[name] = stream_counts
 
 
 def _merge(projects: ProjectShapes, state: StreamState) -> None:
@@ -76,7 +76,7 @@ def _merge(projects: ProjectShapes, state: StreamState) -> None:
     translated: dict[int, int] = {}
     for project, bits in state.sets.items():
         if bits not in translated:
-            pairs = [state.pairs[place] for place in places_in(bits)]
+            pairs = [state.pairs[position] for position in set_bit_positions(bits)]
             translated[bits] = 0
             for path, kind in pairs:
                 translated[bits] |= projects.bit((path, ValueKind(kind)))

@@ -27,12 +27,12 @@ class Pull:
     def __init__(self) -> None:
         self.stop: Callable[[], None] = lambda: None
 
-    def on_pull(self, stop: Callable[[], None]) -> None:
+    def on_cancel(self, stop: Callable[[], None]) -> None:
         self.stop = stop
 
 
-class PulledAtOnce(Pull):
-    def on_pull(self, stop: Callable[[], None]) -> None:
+class CancelledAtOnce(Pull):
+    def on_cancel(self, stop: Callable[[], None]) -> None:
         stop()
 
 

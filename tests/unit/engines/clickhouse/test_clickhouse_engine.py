@@ -18,8 +18,8 @@ from tests.unit.engines.clickhouse.asking import (
     EDGE,
     LIMITS,
     NOW_US,
+    CancelledAtOnce,
     Pull,
-    PulledAtOnce,
     answered,
     event,
     question,
@@ -45,7 +45,7 @@ def test_an_event_that_was_appended_is_in_the_next_answer(prepared: ClickHouse) 
 
 
 def test_its_files_are_the_servers_own_to_back_up(prepared: ClickHouse) -> None:
-    with pytest.raises(NothingToBackUp, match="its own backups"), prepared.held():
+    with pytest.raises(NothingToBackUp, match="its own backups"), prepared.snapshot():
         pass
 
 
@@ -188,7 +188,7 @@ def test_a_query_stops_when_it_is_pulled(engine: ClickHouse) -> None:
 def test_a_query_that_is_pulled_before_it_begins_stops_too(engine: ClickHouse) -> None:
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
     with pytest.raises(Cancelled):
-        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), PulledAtOnce()).batches)
+        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), CancelledAtOnce()).batches)
 
 
 def test_a_query_has_no_more_memory_than_is_set(address: str) -> None:

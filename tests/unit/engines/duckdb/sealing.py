@@ -4,7 +4,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 
 
 def seal(engine: DuckDBEngine) -> None:
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         while chunk := store.take_chunk(whole_groups_only=False):
             store.flush(chunk, cursor)

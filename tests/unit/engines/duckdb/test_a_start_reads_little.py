@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         engine.append([batch(*(Event(f"e{number}", NOW_US + number * SECOND_US, f"m{number}") for number in numbers))])
         seal(engine)
     with engine._session.cursor() as cursor:
-        assert engine._storage.store_of("s").drop_before(NOW_US + DROPPED * SECOND_US, cursor) == DROPPED
+        assert engine._storage.get_store("s").drop_before(NOW_US + DROPPED * SECOND_US, cursor) == DROPPED
     engine.close()
     return folder
 

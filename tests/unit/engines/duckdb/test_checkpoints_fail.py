@@ -92,7 +92,7 @@ def test_without_memory_nothing_is_lost_and_the_next_look_opens_the_file(tmp_pat
         with pytest.raises(EngineFailed, match="could not be opened again"):
             rows(engine, COUNT)
         set_memory(cursor, "256MB")
-        engine._storage._compactor.resting.look(cursor)
+        engine._storage._compactor.memory_reclaimer.reclaim(cursor)
         count = assert_goes_on(engine, count, cursor)
     with opened(tmp_path / "data") as engine:
         assert_there(engine, count)
@@ -114,7 +114,7 @@ def test_the_file_is_opened_anew_on_a_full_disk_too(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
         count = stored(engine)
         with full(disk, 1_000_000):
-            engine._storage._compactor.resting._forget(cursor)
+            engine._storage._compactor.memory_reclaimer._reopen(cursor)
             assert_there(engine, count)
         assert_goes_on(engine, count, cursor)
 

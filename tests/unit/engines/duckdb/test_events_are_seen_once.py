@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.storage.chunk import Chunk
-from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore
@@ -28,7 +28,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     """Nothing is sealed but by the tests."""
     storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
-    storage.start(Means(0, 2**30))
+    storage.start(FlushLimits(0, 2**30))
     storage.prepare([stream("s")])
     yield storage
     storage.close()
@@ -40,7 +40,7 @@ def events(first: int, count: int) -> list[Event]:
 
 def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
     """Ten events each, one after the other."""
-    store = storage.store_of("s")
+    store = storage.get_store("s")
     storage.append([batch(*events(0, 10))])
     first = store.take_chunk(whole_groups_only=False)
     storage.append([batch(*events(10, 10))])
@@ -51,7 +51,7 @@ def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
 
 
 def seen(storage: Storage) -> list[str]:
-    with storage.shown(["s"]) as shown:
+    with storage.query_view(["s"]) as shown:
         return sorted(str(row[0]) for row in shown.cursor.execute('SELECT id FROM "s"').fetchall())
 
 
@@ -60,7 +60,7 @@ def names(count: int) -> list[str]:
 
 
 def test_what_is_being_sealed_is_seen_before_it_is(storage: Storage, session: Session) -> None:
-    store, cursor = storage.store_of("s"), session.cursor()
+    store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*events(0, 700))])
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
@@ -74,7 +74,7 @@ def test_what_is_being_sealed_is_seen_before_it_is(storage: Storage, session: Se
 
 
 def test_what_is_sealed_takes_no_memory_once_all_around_it_is(storage: Storage, session: Session) -> None:
-    store, cursor = storage.store_of("s"), session.cursor()
+    store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*events(0, 600))])
     assert seen(storage) == names(600)
     assert parts(cursor) == 1
@@ -84,9 +84,9 @@ def test_what_is_sealed_takes_no_memory_once_all_around_it_is(storage: Storage, 
 
 
 def test_a_query_that_has_begun_sees_what_was_there_then(storage: Storage, session: Session) -> None:
-    store, cursor = storage.store_of("s"), session.cursor()
+    store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*events(0, 600))])
-    with storage.shown(["s"]) as shown:
+    with storage.query_view(["s"]) as shown:
         in_another_thread(lambda: storage.append([batch(*events(600, 5))]))
         seal_all(store, cursor)
         assert shown.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
@@ -106,10 +106,10 @@ def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, ses
 
 def test_a_chunk_whose_forerunner_failed_is_given_back_too(storage: Storage, session: Session) -> None:
     store, first, second = two_chunks(storage)
-    store.give_back(first)
+    store.restore_pending(first)
     with pytest.raises(OutOfOrderError):
         store.flush(second, session.cursor())
-    store.give_back(second)
+    store.restore_pending(second)
     seal_all(store, session.cursor())
     assert seen(storage) == names(20)
 
@@ -120,10 +120,10 @@ def test_texts_of_any_letters_and_none_survive_the_way_of_many(storage: Storage,
         Event(f"e{place}", NOW_US + place, texts[place % 6], timestamp_inferred=place % 3 == 0) for place in range(2000)
     ]
     storage.append([batch(*many)])
-    seal_all(storage.store_of("s"), session.cursor())
+    seal_all(storage.get_store("s"), session.cursor())
     found = session.cursor().execute(
         f"SELECT id, epoch_us(timestamp), event_message, timestamp_inferred, extras IS NULL"
-        f" FROM {storage.store_of('s').tables.table} ORDER BY timestamp"
+        f" FROM {storage.get_store('s').tables.table} ORDER BY timestamp"
     )
     expected = [(one.id, one.timestamp_us, one.event_message, one.timestamp_inferred, True) for one in many]
     assert found.fetchall() == expected
@@ -149,7 +149,7 @@ def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
 
     def failing_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         # Another test's engine may be open beside this one.
-        is_mine = store is storage.store_of("s")
+        is_mine = store is storage.get_store("s")
         for failure in failures if is_mine else ():
             raise failure
         seal(store, chunk, cursor)
@@ -159,7 +159,7 @@ def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
     monkeypatch.setattr(StreamStore, "flush", failing_twice)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_SECONDS", 0.0)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_ROWS", 1)
-    storage.start(Means(1, 2**30))
+    storage.start(FlushLimits(1, 2**30))
     storage.prepare([stream("s")])
     storage.append([batch(*events(0, 700))])
 

@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import session
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import HeldFile
+from cordwood.engines.engine import BackupFile
 from cordwood.errors import DataFolderInUse
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
@@ -33,17 +33,17 @@ def events(first: int, count: int) -> list[Event]:
     ]
 
 
-def write(file: HeldFile, folder: Path) -> None:
+def write(file: BackupFile, folder: Path) -> None:
     place = folder / file.name
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(b"".join(file.pieces()))
+    place.write_bytes(b"".join(file.chunks()))
 
 
 def test_what_is_stored_after_the_moment_is_not_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_LOG_BYTES", 1)
     engine = opened(tmp_path / "data")
     engine.append([batch(*events(0, ROW_GROUP_ROWS + 5000))])
-    with engine.held() as files:
+    with engine.snapshot() as files:
         for first in range(100_000, 160_000, 20_000):
             engine.append([batch(*events(first, 20_000))])
         engine.sweep(NOW_US)
@@ -63,7 +63,7 @@ def test_what_is_stored_after_the_moment_is_not_in_the_files(tmp_path: Path, mon
 def test_events_that_wait_and_their_segments_are_in_the_files(tmp_path: Path) -> None:
     engine = opened(tmp_path / "data")
     engine.append([batch(*events(0, 3))])
-    with engine.held() as files:
+    with engine.snapshot() as files:
         for file in files:
             write(file, tmp_path / "copy")
     copy = opened(tmp_path / "copy")
@@ -92,8 +92,8 @@ def test_the_engines_own_log_is_written_into_the_file_when_nobody_holds_it(
 
 def test_the_file_still_has_its_owner_afterwards(tmp_path: Path) -> None:
     engine = opened(tmp_path / "data")
-    with engine.held() as files:
-        assert all(len(b"".join(file.pieces())) == file.size for file in files)
+    with engine.snapshot() as files:
+        assert all(len(b"".join(file.chunks())) == file.size for file in files)
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
         "session._LOCKED_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"

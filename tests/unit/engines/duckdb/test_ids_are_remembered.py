@@ -14,7 +14,7 @@ class Taken:
     """Ids that were taken, and which of them were looked up."""
 
     def __init__(self) -> None:
-        self.ids = RecentIds(self._recall, NOW_US, inherits=False)
+        self.ids = RecentIds(self._recall, NOW_US, has_earlier_events=False)
         self.looked_up: list[str] = []
 
     def _recall(self, ids: Sequence[str], before_us: int) -> set[str]:
@@ -23,7 +23,7 @@ class Taken:
 
     def take(self, first: int, count: int, now_us: int = NOW_US) -> None:
         for start in range(first, first + count, WINDOW_EVENTS):
-            self.ids.take((f"taken{number}" for number in range(start, start + WINDOW_EVENTS)), now_us)
+            self.ids.add((f"taken{number}" for number in range(start, start + WINDOW_EVENTS)), now_us)
 
 
 def test_those_taken_last_are_known_exactly() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.storage.chunk import MOST_LARGE_BYTES, Chunk, pieces
-from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, split_into_chunks
+from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Batch, Event
@@ -37,16 +37,16 @@ def record(*events: Event, first: int = 0) -> WalRecord:
 def test_pieces_end_where_the_large_ones_in_them_are_too_much() -> None:
     large = [event(f"{number}", "p", MEBIBYTE * 3 // 2) for number in range(5)]
     small = [event(f"s{number}", "p", 10) for number in range(5000)]
-    made = pieces([record(*small, *large), record(*small, first=5005)], 10_005)
+    made = split_into_chunks([record(*small, *large), record(*small, first=5005)], 10_005)
     assert [one for piece in made for one in piece.events] == [*small, *large, *small]
     assert [piece.first for piece in made] == [0, 5002, 5004]
     assert all(piece.end == after.first for piece, after in itertools.pairwise(made))
 
 
 def test_one_event_that_is_too_much_alone_is_a_piece() -> None:
-    made = pieces([record(*[event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
+    made = split_into_chunks([record(*[event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
     assert [(piece.first, piece.end) for piece in made] == [(0, 1)]
-    assert Chunk(0).room([event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
+    assert Chunk(0).count_fitting([event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def engine(tmp_path: Path) -> DuckDBEngine:
     """One that seals when it is told to."""
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
     engine._storage._flusher.close()
-    engine._storage._flusher.means = Means(0, 2**40)
+    engine._storage._flusher.limits = FlushLimits(0, 2**40)
     engine.prepare([stream("s")])
     return engine
 
@@ -76,15 +76,15 @@ def test_much_of_large_events_is_shown_and_sealed_within_little_memory(engine: D
 
 
 def test_large_events_are_sealed_before_there_are_enough_for_a_row_group(engine: DuckDBEngine) -> None:
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     engine.append([Batch("s", [event("small", "good", 10)], NOW_US)])
     assert store.take_chunk(whole_groups_only=True) is None
     for number in range(9):
         engine.append([Batch("s", [event(f"{number}", "evil", MEBIBYTE)], NOW_US)])
     chunk = store.take_chunk(whole_groups_only=True)
     assert chunk is not None
-    assert MOST_LARGE_BYTES - 2 * MEBIBYTE < chunk.large_bytes <= MOST_LARGE_BYTES
+    assert MAX_LARGE_BYTES - 2 * MEBIBYTE < chunk.large_bytes <= MAX_LARGE_BYTES
     assert store.take_chunk(whole_groups_only=True) is None
-    store.give_back(chunk)
+    store.restore_pending(chunk)
     assert store.take_chunk(whole_groups_only=True) == chunk
     engine.close()

@@ -39,7 +39,7 @@ def test_a_condition_may_be_held_twice_and_holds_nothing_while_it_waits() -> Non
     with changed, changed:
         other.start()
         assert changed.wait_for(lambda: is_changed, 10)
-        with log, pytest.raises(LockOrderError), ordered_lock(Rank.SHOWING):
+        with log, pytest.raises(LockOrderError), ordered_lock(Rank.MEMTABLE_FILL):
             pass
     other.join()
     with ordered_lock(Rank.COMPACTION):

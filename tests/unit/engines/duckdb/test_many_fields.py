@@ -50,13 +50,13 @@ def shredded_rows(engine: DuckDBEngine) -> int:
 
 def test_they_are_flushed_and_written_into_the_file(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     send(engine, 0, ROW_GROUP_ROWS + 5_000, many=20)
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     until(lambda: store.flushed_to >= ROW_GROUP_ROWS, 60)
     assert shredded_rows(engine) == -1
     with engine._session.cursor() as cursor:
         # It is refused while the flusher writes.
         until(lambda: engine._session.checkpoint(cursor), 60)
-        monkeypatch.setattr(session, "_WHOLE_SECONDS", 0.0)
+        monkeypatch.setattr(session, "_UNSHREDDED_SECONDS", 0.0)
         engine._session.shred_when_due(cursor)
         assert shredded_rows(engine) == -1
         engine._session.stop_shredding(cursor)
@@ -67,7 +67,7 @@ def test_they_are_flushed_and_written_into_the_file(engine: DuckDBEngine, monkey
 
 
 def test_a_checkpoint_of_parts_of_a_row_group_succeeds_too(engine: DuckDBEngine) -> None:
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     for first in range(0, ROW_GROUP_ROWS, 2_000):
         send(engine, first, 2_000, many=2)
         chunk = store.take_chunk(whole_groups_only=False)
@@ -90,7 +90,7 @@ def test_a_change_of_the_file_is_made_again_without_shredding(engine: DuckDBEngi
             raise duckdb.OutOfMemoryException("could not allocate block")
         return False
 
-    assert not compactor._at_once(change, engine._storage.store_of("s").tables)
+    assert not compactor._run_within_memory(change, engine._storage.get_store("s").tables)
     assert tries == [session._SHREDDED_ROWS, -1]
 
 

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
-from cordwood.engines.duckdb.query.answers import _one_statement
+from cordwood.engines.duckdb.query.answers import _extract_select
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
@@ -27,8 +27,8 @@ EVENTS = 20_000
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """An engine whose events are all in its file, without background compaction, and idle at once."""
-    monkeypatch.setattr(session, "_KEPT_BYTES", KEPT)
-    monkeypatch.setattr(memory_reclaimer, "_REST_SECONDS", 1e-6)
+    monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", KEPT)
+    monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", 1e-6)
     monkeypatch.setattr(Compactor, "start", lambda *_: None)
     options = Options(memory_bytes=MEMORY)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
@@ -52,10 +52,10 @@ def kept(engine: DuckDBEngine) -> int:
 
 def rest(engine: DuckDBEngine) -> None:
     """Reclaim several times: a look that counts memory used for a moment evicts that much less."""
-    reclaimer = engine._storage._compactor.resting
+    reclaimer = engine._storage._compactor.memory_reclaimer
     with engine._session.cursor() as cursor:
         for _ in range(5):
-            reclaimer.stir()
+            reclaimer.mark_active()
             reclaimer.reclaim_when_quiet(cursor)
 
 
@@ -133,4 +133,4 @@ def test_an_answer_runs_one_select_whatever_was_compiled(
 @pytest.mark.parametrize("sql", ["SELECT 1; SET memory_limit = '1TB'", "SET threads = 1"])
 def test_nothing_but_one_select_is_a_statement(engine: DuckDBEngine, sql: str) -> None:
     with engine._session.cursor() as cursor, pytest.raises(QueryRefused):
-        _one_statement(cursor, sql)
+        _extract_select(cursor, sql)

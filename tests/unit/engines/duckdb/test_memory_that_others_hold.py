@@ -22,7 +22,7 @@ MOST_SECONDS = 1.0
 def held(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
     """Lets so many attempts fail, each after as long; tells what was asked."""
     asked: list[Question] = []
-    real = QueryRunner._asked
+    real = QueryRunner._run_statement
 
     def attempt(answering: QueryRunner, question: Question, *how: Any, **named: Any) -> Rows:
         asked.append(question)
@@ -31,7 +31,7 @@ def held(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -
             raise OutOfMemory("The query needs more memory than it may have.")
         return real(answering, question, *how, **named)
 
-    monkeypatch.setattr(QueryRunner, "_asked", attempt)
+    monkeypatch.setattr(QueryRunner, "_run_statement", attempt)
     return asked
 
 

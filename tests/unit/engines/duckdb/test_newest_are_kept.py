@@ -15,8 +15,8 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import recent_cache
-from cordwood.engines.duckdb.storage.flusher import Means
-from cordwood.engines.duckdb.storage.recent_cache import MOST_STREAMS, RecentCache
+from cordwood.engines.duckdb.storage.flusher import FlushLimits
+from cordwood.engines.duckdb.storage.recent_cache import MAX_STREAMS, RecentCache
 from cordwood.engines.duckdb.storage.recent_table import RecentView
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import Storage
@@ -80,13 +80,13 @@ def question(engine: DuckDBEngine, sql: str, most: int = 5000, redaction: Redact
 
 
 def fill(engine: DuckDBEngine) -> None:
-    engine._storage.keeping.fill(engine._storage.store_of("s"))
+    engine._storage.recent_cache.fill(engine._storage.get_store("s"))
 
 
 def of_newest(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | None:
     """None where the newest are not kept, or too few."""
-    engine._answering._elsewhere.clear()
-    found = engine._answering._of_recent(
+    engine._query_runner._recent_misses.clear()
+    found = engine._query_runner._answer_from_recent(
         question(engine, sql, most), msgspec.structs.replace(LIMITS, max_rows=most), NOBODY
     )
     return None if found is None else [row for part in found.batches for row in part]
@@ -196,8 +196,8 @@ def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
     )
     fill(engine)
     asked = question(engine, PAGE, redaction=Redaction(RedactMode.REPLACE))
-    engine._answering._hiding.make(RedactMode.REPLACE)
-    found = engine._answering._of_recent(asked, LIMITS, NOBODY)
+    engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
+    found = engine._query_runner._answer_from_recent(asked, LIMITS, NOBODY)
     assert found is not None
     (page,) = found.batches
     assert len(page) == 5
@@ -208,7 +208,7 @@ def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
 def test_a_page_that_is_cut_says_so(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, most=3)
-    found = engine._answering._of_recent(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
+    found = engine._query_runner._answer_from_recent(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
     assert found is not None
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
 
@@ -225,9 +225,9 @@ def made_up(dice: Random, depth: int = 3) -> object:
 
 def test_objects_say_what_they_say_in_the_file(storage: Storage, session: Session) -> None:
     """There they lie in columns by their parts, as those of a row group do."""
-    store, dice = storage.store_of("s"), Random(7)
-    storage.keeping.most_bytes = 10**8
-    storage.keeping.fill(store)
+    store, dice = storage.get_store("s"), Random(7)
+    storage.recent_cache.max_bytes = 10**8
+    storage.recent_cache.fill(store)
     texts = [json.dumps(made_up(dice), ensure_ascii=False) for _ in range(3000)]
     storage.append(
         [batch(*(Event(f"e{at}", NOW_US + at, metadata=text, extras=text) for at, text in enumerate(texts)))]
@@ -264,7 +264,7 @@ def test_what_the_stream_does_not_keep_is_not_kept(engine: DuckDBEngine) -> None
     sql = "select id from `s` order by timestamp desc limit 30"
     fill(engine)
     assert len(of_newest(engine, sql) or ()) == 30
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         assert store.drop_before(NOW_US + 20, cursor) == 20
     assert of_newest(engine, sql) is None
@@ -311,10 +311,10 @@ def test_a_load_is_not_followed(engine: DuckDBEngine, monkeypatch: pytest.Monkey
 
 
 def test_they_are_kept_from_the_first_question_on(engine: DuckDBEngine) -> None:
-    assert not engine._storage.store_of("s").recent.is_kept
+    assert not engine._storage.get_store("s").recent.is_maintained
     expected = rows(engine, PAGE)
     for _ in range(500):
-        if engine._storage.store_of("s").recent.is_kept:
+        if engine._storage.get_store("s").recent.is_maintained:
             break
         threading.Event().wait(0.01)
     assert of_newest(engine, PAGE) == expected
@@ -323,22 +323,22 @@ def test_they_are_kept_from_the_first_question_on(engine: DuckDBEngine) -> None:
 def test_they_go_when_nobody_asks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(engine, PAGE)
     fill(engine)
-    monkeypatch.setattr(recent_cache, "_UNWANTED_SECONDS", -1.0)
-    engine._storage.keeping.forget_unwanted()
+    monkeypatch.setattr(recent_cache, "_EXPIRY_SECONDS", -1.0)
+    engine._storage.recent_cache.drop_expired()
     assert kept_ids(engine) == []
     assert of_newest(engine, PAGE) is None
 
 
 def test_only_the_streams_that_were_asked_of_last_are_kept(engine: DuckDBEngine) -> None:
-    names = [f"t{number}" for number in range(MOST_STREAMS + 1)]
+    names = [f"t{number}" for number in range(MAX_STREAMS + 1)]
     engine.prepare(list(map(stream, names)))
-    stores = [engine._storage.store_of(name) for name in names]
+    stores = [engine._storage.get_store(name) for name in names]
     keeping = RecentCache(engine._session, 10**6, lambda _: None)
     for store in stores:
-        keeping.wanted(store)
+        keeping.request(store)
         keeping.fill(store)
-    keeping.forget_unwanted()
-    assert [store.recent.is_kept for store in stores] == [False, *(True for _ in names[1:])]
+    keeping.drop_expired()
+    assert [store.recent.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
 
 
 # While others write
@@ -355,8 +355,8 @@ def session(tmp_path: Path) -> Iterator[Session]:
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     """Nothing is sealed but by the tests."""
     storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
-    storage.keeping.most_bytes = 10**6
-    storage.start(Means(0, 2**30))
+    storage.recent_cache.max_bytes = 10**6
+    storage.start(FlushLimits(0, 2**30))
     storage.prepare([stream("s")])
     yield storage
     storage.close()
@@ -372,7 +372,7 @@ def seal_one(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
 def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
     storage: Storage, session: Session, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    store = storage.store_of("s")
+    store = storage.get_store("s")
     storage.append([events(1)])
     create = StreamTables.create_recent
 
@@ -382,17 +382,17 @@ def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
         return create(tables)
 
     monkeypatch.setattr(StreamTables, "create_recent", meanwhile)
-    storage.keeping.fill(store)
-    assert not store.recent.is_kept
+    storage.recent_cache.fill(store)
+    assert not store.recent.is_maintained
     monkeypatch.setattr(StreamTables, "create_recent", create)
-    storage.keeping.fill(store)
-    assert store.recent.is_kept
+    storage.recent_cache.fill(store)
+    assert store.recent.is_maintained
 
 
 def test_where_they_are_not_kept_sealing_waits_for_nobody_who_shows_events(storage: Storage, session: Session) -> None:
-    store = storage.store_of("s")
+    store = storage.get_store("s")
     storage.append([events(1)])
-    with store.showing, session.cursor() as cursor:
+    with store.fill_lock, session.cursor() as cursor:
         sealing = threading.Thread(target=seal_one, args=(store, cursor))
         sealing.start()
         sealing.join(10)
@@ -401,24 +401,24 @@ def test_where_they_are_not_kept_sealing_waits_for_nobody_who_shows_events(stora
 
 def test_what_goes_to_the_file_without_being_kept_ends_the_keeping(storage: Storage) -> None:
     """Whatever the reason: what is lacking would be found by nobody."""
-    store = storage.store_of("s")
-    storage.keeping.fill(store)
+    store = storage.get_store("s")
+    storage.recent_cache.fill(store)
     storage.append([events(1)])
-    store.recent.flushed(store.tail)
-    assert not store.recent.is_kept
+    store.recent.on_flush(store.tail)
+    assert not store.recent.is_maintained
 
 
 def test_a_chunk_that_could_not_be_sealed_is_kept_once(storage: Storage, session: Session) -> None:
     """It waits again, behind one that is under way and came after it."""
-    store = storage.store_of("s")
-    storage.keeping.fill(store)
+    store = storage.get_store("s")
+    storage.recent_cache.fill(store)
     for number in (1, 2):
         storage.append([events(number)])
         chunk = store.take_chunk(whole_groups_only=False)
         assert chunk is not None
         if number == 1:
             first = chunk
-    store.give_back(first)
+    store.restore_pending(first)
     with session.cursor() as cursor:
         for _ in range(2):
             assert store.refresh_recent(cursor)
@@ -433,7 +433,7 @@ class Beside:
         self.looks: list[int] = []
         self.faults: list[str] = []
         self._storage, self._session = storage, session
-        self._store = storage.store_of("s")
+        self._store = storage.get_store("s")
         self._stopping = threading.Event()
         works = (self._seal, self._seal, self._fill, self._look)
         self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in works]
@@ -459,7 +459,7 @@ class Beside:
                 self._store.flush(chunk, cursor)
 
     def _fill(self) -> None:
-        self._storage.keeping.fill(self._store)
+        self._storage.recent_cache.fill(self._store)
 
     def _look(self) -> None:
         least = self.acknowledged
@@ -467,7 +467,7 @@ class Beside:
             if kept is None:
                 return
             found = [row[0] for row in kept.cursor.execute(f"SELECT id FROM {self._store.tables.recent}").fetchall()]
-            if not kept.has_held():
+            if not kept.is_still_valid():
                 return
         lacking = {event(number).id for number in range(least + 1)} - set(found)
         self.looks.append(len(found))
@@ -478,17 +478,17 @@ class Beside:
 
 def test_a_table_that_was_made_anew_meanwhile_is_not_trusted(storage: Storage) -> None:
     """It holds what is in the file, and nothing yet of what waits."""
-    store = storage.store_of("s")
-    storage.keeping.fill(store)
+    store = storage.get_store("s")
+    storage.recent_cache.fill(store)
     storage.append([events(1)])
     with storage.recent("s") as kept:
         assert kept is not None
-        assert kept.has_held()
-        in_another_thread(lambda: storage.keeping._forget(store))
-        assert kept.has_held()
-        in_another_thread(lambda: storage.keeping.fill(store))
+        assert kept.is_still_valid()
+        in_another_thread(lambda: storage.recent_cache._drop(store))
+        assert kept.is_still_valid()
+        in_another_thread(lambda: storage.recent_cache.fill(store))
         assert kept.cursor.execute(f"SELECT id FROM {store.tables.recent}").fetchall() == []
-        assert not kept.has_held()
+        assert not kept.is_still_valid()
 
 
 def test_every_event_is_there_as_soon_as_it_is_acknowledged(storage: Storage, session: Session) -> None:
@@ -498,6 +498,6 @@ def test_every_event_is_there_as_soon_as_it_is_acknowledged(storage: Storage, se
             storage.append([events(number)])
             beside.acknowledged = number
             if number % 100 == 0:
-                storage.keeping._forget(storage.store_of("s"))
+                storage.recent_cache._drop(storage.get_store("s"))
     assert beside.faults == []
     assert len(beside.looks) > 3

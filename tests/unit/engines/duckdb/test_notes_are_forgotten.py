@@ -48,7 +48,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 
 def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
     """How many events there are then, all of them sealed."""
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         for start in range(first, first + groups * ROWS, ROWS):
             events = [Event(f"e{number}", NOW_US + number, "m", "p", METADATA) for number in range(start, start + ROWS)]
@@ -64,7 +64,7 @@ def forget(engine: DuckDBEngine) -> bool:
     """Whether the file was opened again."""
     before = identity(engine)
     with engine._session.cursor() as cursor:
-        engine._storage._compactor.resting._forget(cursor)
+        engine._storage._compactor.memory_reclaimer._reopen(cursor)
     return identity(engine) != before
 
 
@@ -89,10 +89,10 @@ def test_events_are_there_as_before_and_more_can_come(engine: DuckDBEngine) -> N
 
 
 def test_never_where_the_c_library_does_not_tell(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    work, before = engine._storage._compactor.resting, identity(engine)
+    work, before = engine._storage._compactor.memory_reclaimer, identity(engine)
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: None)
     for held in (100 * MB, 0):
-        monkeypatch.setattr(work, "_held_bytes", lambda found=held: found)
+        monkeypatch.setattr(work, "_pending_bytes", lambda found=held: found)
         look(engine)
     assert identity(engine) == before
 
@@ -100,7 +100,7 @@ def test_never_where_the_c_library_does_not_tell(engine: DuckDBEngine, monkeypat
 def look(engine: DuckDBEngine, times: int = 6) -> None:
     with engine._session.cursor() as cursor:
         for _ in range(times):
-            engine._storage._compactor.resting.look(cursor)
+            engine._storage._compactor.memory_reclaimer.reclaim(cursor)
 
 
 def test_only_when_it_has_grown_by_a_share_of_what_the_engine_may_have(
@@ -157,7 +157,7 @@ def test_what_is_under_way_for_a_moment_is_none_of_it(engine: DuckDBEngine, monk
 def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, held = identity(engine), 0
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 50 * MB + held)
-    monkeypatch.setattr(engine._storage._compactor.resting, "_held_bytes", lambda: held)
+    monkeypatch.setattr(engine._storage._compactor.memory_reclaimer, "_pending_bytes", lambda: held)
     look(engine)
     held = engine._session.memory_bytes
     look(engine)
@@ -168,8 +168,8 @@ def test_not_while_a_query_is_under_way_nor_again_at_once(engine: DuckDBEngine) 
     count = filled(engine, 2)
     with engine._session.gate.shared(FileAccess.QUERY):
         assert not in_another_thread(lambda: forget(engine))
-    work, before = engine._storage._compactor.resting, identity(engine)
-    work._noted_bytes = -(10**12)
+    work, before = engine._storage._compactor.memory_reclaimer, identity(engine)
+    work._baseline_heap_bytes = -(10**12)
     look(engine, 5)
     assert identity(engine) == before
     look(engine, 1)
@@ -218,7 +218,7 @@ def test_a_transaction_that_did_not_pass_by_is_waited_for(engine: DuckDBEngine) 
 
 def test_not_while_a_backup_reads_the_files(engine: DuckDBEngine) -> None:
     filled(engine, 1)
-    with engine.held():
+    with engine.snapshot():
         assert not forget(engine)
     assert forget(engine)
 
@@ -238,18 +238,18 @@ def test_a_file_that_cannot_be_opened_again_is_said_and_tried_until_it_can(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = filled(engine, 2)
-    monkeypatch.setattr(session, "_TRIES", 2)
+    monkeypatch.setattr(session, "_ATTACH_ATTEMPTS", 2)
     with engine._session.cursor() as cursor, monkeypatch.context() as broken:
-        broken.setattr(Session, "_attaching", "ATTACH '/nowhere/at/all' AS store")
+        broken.setattr(Session, "_attach_sql", "ATTACH '/nowhere/at/all' AS store")
         with pytest.raises(duckdb.Error):
-            engine._storage._compactor.resting._forget(cursor)
+            engine._storage._compactor.memory_reclaimer._reopen(cursor)
         with pytest.raises(EngineFailed, match="could not be opened again"):
             rows(engine, ALL)
         # Not refused as wrong: whoever sends them tries again.
         with pytest.raises(EngineFailed, match="could not be opened again"):
             engine.append([batch(Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US))])
     with engine._session._root.cursor() as cursor:
-        engine._storage._compactor.resting.look(cursor)
+        engine._storage._compactor.memory_reclaimer.reclaim(cursor)
     assert rows(engine, ALL) == [(count, count, count)]
 
 

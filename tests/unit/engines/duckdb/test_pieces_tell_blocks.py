@@ -10,10 +10,10 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.index_pruning import _required
+from cordwood.engines.duckdb.query.index_pruning import _texts_in_regex
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.ngram_index import blocks_that_may_have, ngrams_of
+from cordwood.engines.duckdb.storage.ngram_index import extract_ngrams, find_candidate_blocks
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Event
@@ -37,7 +37,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
         patched.setattr(Compactor, "start", lambda *_: None)
         engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
         engine.prepare([stream("s")])
-        store = engine._storage.store_of("s")
+        store = engine._storage.get_store("s")
         with engine._session.cursor() as cursor:
             for block in range(BLOCKS):
                 engine.append([batch(*(event(number) for number in range(block * EACH, (block + 1) * EACH)))])
@@ -68,7 +68,7 @@ def compiled(engine: DuckDBEngine, sql: str) -> Statement:
 
 def blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
     with engine._session.cursor() as cursor:
-        return blocks_that_may_have(cursor, "s", ngrams_of(texts))
+        return find_candidate_blocks(cursor, "s", extract_ngrams(texts))
 
 
 SEEKS = [
@@ -127,9 +127,9 @@ def test_the_value_of_a_parameter_is_sought_like_a_text(
 
     def looking(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
         looked_for.append(pieces)
-        return blocks_that_may_have(cursor, stream, pieces)
+        return find_candidate_blocks(cursor, stream, pieces)
 
-    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.blocks_that_may_have", looking)
+    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.find_candidate_blocks", looking)
     names = re.findall(r"@(\w+)", condition)
     parameters = tuple(Parameter(name, kind=TextKind.REGEX if name == "pattern" else TextKind.PLAIN) for name in names)
     sql = f"select id from `s` where {condition} order by id"
@@ -139,7 +139,7 @@ def test_the_value_of_a_parameter_is_sought_like_a_text(
     answer = engine.answer(bind(statement, given, NOW_US, engine.is_regex), LIMITS, NOBODY)
 
     assert [row[0] for part in answer.batches for row in part] == expected
-    assert bool(looked_for) is any(ngrams_of([value]) and "|H" not in value for value in given.values())
+    assert bool(looked_for) is any(extract_ngrams([value]) and "|H" not in value for value in given.values())
 
 
 def test_a_regular_expression_is_said_at_the_table(engine: DuckDBEngine) -> None:
@@ -179,7 +179,7 @@ def test_blocks_of_another_engine_are_looked_into(engine: DuckDBEngine) -> None:
     with engine._session.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE store.cordwood.pieces SET engine = 'v1' WHERE block = 3")
-        found = blocks_that_may_have(cursor, "s", ngrams_of(["deadbeefdeadbeef"]))
+        found = find_candidate_blocks(cursor, "s", extract_ngrams(["deadbeefdeadbeef"]))
         cursor.execute("ROLLBACK")
     assert found is not None
     assert 3 in found
@@ -209,7 +209,7 @@ def test_blocks_of_another_engine_are_looked_into(engine: DuckDBEngine) -> None:
     ],
 )
 def test_texts_that_a_pattern_requires(pattern: str, texts: list[str]) -> None:
-    assert _required(pattern) == texts
+    assert _texts_in_regex(pattern) == texts
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_texts_that_a_pattern_requires(pattern: str, texts: list[str]) -> None:
     ],
 )
 def test_pieces_are_six_letters_or_digits(texts: list[str], pieces: tuple[str, ...]) -> None:
-    assert ngrams_of(texts) == pieces
+    assert extract_ngrams(texts) == pieces
 
 
 def test_a_block_just_sealed_is_looked_into_until_its_pieces_are_known(
@@ -234,7 +234,7 @@ def test_a_block_just_sealed_is_looked_into_until_its_pieces_are_known(
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([batch(*map(event, range(EACH)))])
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
     with engine._session.cursor() as cursor:

@@ -112,7 +112,7 @@ def test_ten_days_through_a_stream_of_two_take_the_space_of_two(tmp_path: Path, 
 def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path) -> None:
     clock = Clock()
     most = 2_600_000
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(store_bytes=most), clock_us=clock)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=most), clock_us=clock)
     engine.prepare([stream("s"), stream("t")])
     for number in range(12):
         before_us, clock.now_us = clock.now_us, clock.now_us + DAY_US
@@ -133,7 +133,7 @@ def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path
 def test_while_somebody_always_reads_what_is_left_is_moved_once_and_freed_when_they_have_gone(tmp_path: Path) -> None:
     """Moved by each sweep, it would leave one more copy each time."""
     most = 1_500_000
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(store_bytes=most), clock_us=Clock())
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=most), clock_us=Clock())
     engine.prepare([stream("s")])
     engine.append([batch(*events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
     until_sealed(tmp_path / "data")
@@ -197,7 +197,7 @@ def test_a_stream_of_so_many_events_keeps_the_newest(tmp_path: Path) -> None:
     engine.prepare([stream("s", max_events=most)])
     for first in range(0, sent, 5000):
         engine.append([batch(*events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
-    until(lambda: engine._storage.store_of("s").flushed_to >= 2 * ROW_GROUP_ROWS, 60)
+    until(lambda: engine._storage.get_store("s").flushed_to >= 2 * ROW_GROUP_ROWS, 60)
     engine.sweep(NOW_US + DAY_US)
     kept = rows(engine, "select count(*), min(id), max(id) from `s`")
     engine.close()

@@ -70,7 +70,7 @@ def test_with_little_memory_row_groups_are_sealed_smaller(tmp_path: Path, memory
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     deadline = time.monotonic() + 30
     while store.flushed_to < 2 * rows_a_group and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.engines.duckdb.storage import flusher
-from cordwood.engines.duckdb.storage.flusher import Means
+from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.model.event import Event
@@ -36,7 +36,7 @@ def load(storage: Storage, count: int) -> None:
 
 def sealed(storage: Storage) -> list[int]:
     """How many events were sealed at a time."""
-    with storage.shown([]) as shown:
+    with storage.query_view([]) as shown:
         return [
             int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()
         ]
@@ -44,7 +44,7 @@ def sealed(storage: Storage) -> list[int]:
 
 def in_the_file(storage: Storage) -> list[int]:
     """The events of each row group that is written and compressed, not only logged."""
-    with storage.shown([]) as shown:
+    with storage.query_view([]) as shown:
         asked = (
             "SELECT sum(count) FROM pragma_storage_info('store.main.s') WHERE column_name = 'id'"
             " AND segment_type <> 'VALIDITY' AND persistent GROUP BY row_group_id ORDER BY row_group_id"
@@ -53,21 +53,21 @@ def in_the_file(storage: Storage) -> list[int]:
 
 
 def test_while_a_row_group_is_under_way_the_next_one_is_waited_for(storage: Storage) -> None:
-    storage.start(Means(2, 2 * GROUP_BYTES))
+    storage.start(FlushLimits(2, 2 * GROUP_BYTES))
     load(storage, 6 * ROW_GROUP_ROWS)
     until(lambda: len(sealed(storage)) == 6)
     assert set(sealed(storage)) == {ROW_GROUP_ROWS}
 
 
 def test_what_can_never_be_a_row_group_is_sealed_before_that(storage: Storage) -> None:
-    storage.start(Means(2, GROUP_BYTES // 2))
+    storage.start(FlushLimits(2, GROUP_BYTES // 2))
     load(storage, 2 * ROW_GROUP_ROWS)
     assert max(sealed(storage)) < ROW_GROUP_ROWS
 
 
 def test_parts_of_a_row_group_are_written_when_they_are_a_whole_one(storage: Storage) -> None:
     part = ROW_GROUP_ROWS // 5
-    storage.start(Means(1, 8 * GROUP_BYTES, rows_at_once=part))
+    storage.start(FlushLimits(1, 8 * GROUP_BYTES, rows_per_flush=part))
     load(storage, 4 * ROW_GROUP_ROWS)
     until(lambda: sum(sealed(storage)) == 4 * ROW_GROUP_ROWS)
     assert max(sealed(storage)) == part
@@ -82,7 +82,7 @@ def test_memory_is_kept_for_so_long_while_events_come_and_given_back_after(
     monkeypatch.setattr(flusher, "release_free_memory", given_back.set)
     # A machine that others use may pause for longer by itself.
     monkeypatch.setattr(flusher, "_PAUSE_SECONDS", 3.0)
-    storage.start(Means(2, 4 * GROUP_BYTES, kept_seconds=kept_seconds))
+    storage.start(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=kept_seconds))
     load(storage, 3 * ROW_GROUP_ROWS)
     assert given_back.is_set() is is_given_back
     assert given_back.wait(30)
@@ -92,10 +92,10 @@ def test_a_burst_has_given_it_back_before_what_is_left_of_it_is_sealed(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_then: list[int] = []
-    store = storage.store_of("s")
+    store = storage.get_store("s")
     monkeypatch.setattr(flusher, "release_free_memory", lambda: left_then.append(store.pending_rows))
     monkeypatch.setattr(flusher, "_QUIET_SECONDS", 20.0)
-    storage.start(Means(2, 4 * GROUP_BYTES, kept_seconds=3600.0))
+    storage.start(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=3600.0))
     load(storage, ROW_GROUP_ROWS + 10 * BATCH)
     until(lambda: bool(left_then))
     assert left_then[0] == 10 * BATCH

@@ -36,7 +36,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
     monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
-    monkeypatch.setattr(compaction, "FRESH_GROUPS", 2)
+    monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
@@ -51,7 +51,7 @@ def event(number: int) -> Event:
 
 def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
     """Sealed in pieces, some of them short."""
-    store = engine._storage.store_of("s")
+    store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         for start in range(first, first + groups * ROWS, 1000):
             until = min(start + 1000, first + groups * ROWS)
@@ -61,7 +61,7 @@ def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
 
 
 def settle(engine: DuckDBEngine) -> bool:
-    return engine._storage._compactor.compact(engine._storage.store_of("s"))
+    return engine._storage._compactor.compact(engine._storage.get_store("s"))
 
 
 def totals(count: int) -> list[tuple[object, ...]]:
@@ -108,7 +108,7 @@ def test_once_all_is_settled_nobody_looks_before_the_next_seal(
     monkeypatch.setattr(work, "compact", settled)
     for round_ in (1, 2):
         filled(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROWS)
-        work.flushed()
+        work.on_flush()
         for _ in range(5):
             work.compact_all()
         assert len(groups(engine)) == 3 * round_
@@ -186,7 +186,7 @@ def test_nothing_is_settled_while_much_waits_in_the_log(engine: DuckDBEngine, mo
 def test_between_row_groups_memory_is_given_back_unless_somebody_asks(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, rest_seconds: float, is_let_go: object
 ) -> None:
-    monkeypatch.setattr(memory_reclaimer, "_REST_SECONDS", rest_seconds)
+    monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", rest_seconds)
     release_blocks: list[str] = []
     monkeypatch.setattr(engine._session, "release_blocks", lambda _: release_blocks.append("of the file"))
     monkeypatch.setattr(memory_reclaimer, "release_free_memory", lambda: release_blocks.append("of what was freed"))
@@ -257,7 +257,7 @@ def test_a_slice_that_is_broken_off_stays_as_it_was(engine: DuckDBEngine, monkey
 
 def test_what_is_dropped_meanwhile_stays_dropped(engine: DuckDBEngine) -> None:
     filled(engine, 5)
-    with engine._storage._compactor.turn, engine._session.cursor() as cursor:
+    with engine._storage._compactor.deletion_lock, engine._session.cursor() as cursor:
         cursor.execute("DELETE FROM store.main.s WHERE project = 'p1'")
     kept = [number for number in range(5 * ROWS) if event(number).project != "p1"]
     filled(engine, 2, first=5 * ROWS)

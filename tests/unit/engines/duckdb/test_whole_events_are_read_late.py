@@ -126,7 +126,7 @@ def test_the_rows_are_those_of_reading_everything_at_once(
     engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = rows(engine, sql)
-    monkeypatch.setattr(scan_planning, "is_few", lambda *_: False)
+    monkeypatch.setattr(scan_planning, "selects_first_rows", lambda *_: False)
     assert OF_EACH not in printed(engine, sql)
     assert rows(engine, sql) == found
     assert found
@@ -162,7 +162,7 @@ def test_each_table_is_cut_before_the_rows_of_both_are(engine: DuckDBEngine) -> 
 def test_at_rest_the_engine_reads_no_other_events_whole(at_rest: DuckDBEngine) -> None:
     statement = compiled(at_rest, "select id, metadata from `s` order by timestamp desc limit 700")
     assert LATE_MARK in str(flushed_sql(statement))
-    with at_rest._storage.shown(("s",)) as (cursor, is_at_rest):
+    with at_rest._storage.query_view(("s",)) as (cursor, is_at_rest):
         assert is_at_rest
         ((_, plan),) = cursor.execute(f"explain {flushed_sql(statement)}").fetchall()
     assert "SEMI" in plan

@@ -8,7 +8,7 @@ import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
-from cordwood.engines.duckdb.query.redaction_macros import hide_texts, macros
+from cordwood.engines.duckdb.query.redaction_macros import macros, redact_texts_sql
 from cordwood.model.redaction import Redacting, RedactMode
 from cordwood.model.rows import Row
 from cordwood.sql.stages import Statement
@@ -28,36 +28,38 @@ class AnswerRedaction:
         self._cursor = cursor
         self._redacting = redacting
         self._lock = Lock()
-        self._made: set[RedactMode] = set()
+        self._created_modes: set[RedactMode] = set()
         self._texts = texts or AnswerTexts()
 
     def columns(self, statement: Statement) -> "RedactedColumns":
         """Return the columns of the statement's answer to redact after they are fetched."""
         return RedactedColumns(self, statement.redaction, statement.raw_columns)
 
-    def make(self, mode: RedactMode) -> None:
+    def create_macros(self, mode: RedactMode) -> None:
         """Create the macros of a redaction mode, which takes a third of a second."""
         with self._lock:
-            if mode in self._made:
+            if mode in self._created_modes:
                 return
             with self._cursor() as cursor:
                 for statement in macros(self._redacting.rules, self._redacting.key, mode):
                     cursor.execute(statement)
-            self._made.add(mode)
+            self._created_modes.add(mode)
 
     def json(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
         """Return the JSON texts redacted. `on_cursor` is called with the connection, so that it can be interrupted."""
         return self._texts.json(mode, texts, self._redact(mode, on_cursor))
 
-    def rows(self, mode: RedactMode, rows: Sequence[Row], places: Mapping[int, bool], on_cursor: OnCursor) -> list[Row]:
-        return self._texts.rows(mode, rows, places, self._redact(mode, on_cursor))
+    def rows(
+        self, mode: RedactMode, rows: Sequence[Row], positions: Mapping[int, bool], on_cursor: OnCursor
+    ) -> list[Row]:
+        return self._texts.rows(mode, rows, positions, self._redact(mode, on_cursor))
 
     def _redact(self, mode: RedactMode, on_cursor: OnCursor) -> Redact:
         def redact(texts: Sequence[str]) -> Sequence[str]:
             with self._cursor() as cursor:
                 on_cursor(cursor)
-                left: Sequence[str] = cursor.execute(hide_texts(mode), {"texts": texts}).fetchall()[0][0]
-                return left
+                redacted: Sequence[str] = cursor.execute(redact_texts_sql(mode), {"texts": texts}).fetchall()[0][0]
+                return redacted
 
         return redact
 
@@ -65,12 +67,12 @@ class AnswerRedaction:
 class RedactedColumns(msgspec.Struct, frozen=True):
     """The columns of an answer that are redacted after they are fetched."""
 
-    hiding: AnswerRedaction
+    redaction: AnswerRedaction
     mode: RedactMode | None
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
-    def redacted(self, rows: Sequence[Row], types: Sequence[DuckDBPyType], on_cursor: OnCursor) -> list[Row]:
+    def redact(self, rows: Sequence[Row], types: Sequence[DuckDBPyType], on_cursor: OnCursor) -> list[Row]:
         if self.mode is None:
             return list(rows)
-        places = {place: str(types[place].id) == "varchar" for place in self.places}
-        return self.hiding.rows(self.mode, rows, places, on_cursor)
+        are_texts = {position: str(types[position].id) == "varchar" for position in self.positions}
+        return self.redaction.rows(self.mode, rows, are_texts, on_cursor)

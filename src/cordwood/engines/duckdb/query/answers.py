@@ -10,13 +10,13 @@ import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, rendered
+from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_value
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction, RedactedColumns
-from cordwood.engines.duckdb.query.deadlines import Watch
+from cordwood.engines.duckdb.query.deadlines import DeadlineTimer
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.statement_check import StatementCheck
-from cordwood.engines.duckdb.storage.storage import Shown, Storage
+from cordwood.engines.duckdb.storage.storage import QueryView, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.engines.optimistic_redaction import OptimisticRedaction
 from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
@@ -26,122 +26,126 @@ from cordwood.sql.stages import Question, Statement
 
 _BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
-_SOON_SECONDS = 0.05
-_REMEMBERED = 2000
+_RETRY_SECONDS = 0.05
+_MAX_REMEMBERED = 2000
 # The capacity of the cache of column types by statement digest.
-_KNOWN_BYTES = 4 * 2**20
+_TYPE_CACHE_BYTES = 4 * 2**20
 _TYPE_BYTES = 250
 # The size of DuckDB's parse tree, measured: at most 800 bytes for each word, and twice the text.
 PARSED_BYTES = 16 * 2**20
 _WORD_BYTES = 800
 _WORD = re.compile(r"\w+", re.ASCII)
 # A failed attempt costs a third of what a successful one saves, and a reader who pages back soon returns to the newest.
-_ELSEWHERE_SECONDS = 10.0
+_MISS_SECONDS = 10.0
 
 Types = tuple[DuckDBPyType, ...]
 # The key of a parsed statement: its text, and the streams for which it was checked.
-_Text = tuple[str, tuple[str, ...]]
+_StatementKey = tuple[str, tuple[str, ...]]
 
 
 class QueryRunner:
     """Run questions; cache column types and parse trees, so that a repeated statement needs one call of DuckDB."""
 
     def __init__(
-        self, storage: Storage, hiding: AnswerRedaction, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
+        self, storage: Storage, redaction: AnswerRedaction, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
     ) -> None:
         self._storage = storage
-        self._hiding = hiding
+        self._redaction = redaction
         self._check = check
-        self._watch = Watch()
-        self._known: BoundedCache[bytes, Types] = BoundedCache(_KNOWN_BYTES, _types_bytes)
-        self._read: BoundedCache[_Text, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
+        self._deadlines = DeadlineTimer()
+        self._types_cache: BoundedCache[bytes, Types] = BoundedCache(_TYPE_CACHE_BYTES, _types_bytes)
+        self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
         # Questions for which the recent table had too few events, and until when it is not tried again.
-        self._elsewhere: dict[int, float] = {}
+        self._recent_misses: dict[int, float] = {}
         self._optimistic = OptimisticRedaction()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         statement = question.statement
         if statement.redaction is not None:
-            self._hiding.make(statement.redaction)
+            self._redaction.create_macros(statement.redaction)
         if statement.plan.choose(Reads.ALL, optimistic=True) is None:
-            rows = self._of_recent(question, limits, cancel)
+            rows = self._answer_from_recent(question, limits, cancel)
             if rows is not None:
                 return rows
         return self._optimistic.rows(
             statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
         )
 
-    def _of_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+    def _answer_from_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
         """Try the recent table; its rows are the answer if they are as many as requested: all others are older."""
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         statement = question.statement
         variant = statement.plan.choose(Reads.RECENT)
         if variant is None:
             return None
-        asked = _without_times(question)
-        if time.monotonic() < self._elsewhere.get(asked, 0.0):
+        question_hash = _hash_without_times(question)
+        if time.monotonic() < self._recent_misses.get(question_hash, 0.0):
             return None
         with ExitStack() as stack:
-            kept = stack.enter_context(self._storage.recent(statement.streams[0]))
-            if kept is None:
+            view = stack.enter_context(self._storage.recent(statement.streams[0]))
+            if view is None:
                 return None
-            run = _Run(kept.cursor, limits, self._hiding.columns(statement))
-            cancel.on_pull(run.pull)
-            rows = self._rows(question, variant, Shown(kept.cursor, at_rest=True), run, stack)
-            if not kept.has_held():
+            run = _RunningQuery(view.cursor, limits, self._redaction.columns(statement))
+            cancel.on_cancel(run.cancel)
+            rows = self._rows(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
+            if not view.is_still_valid():
                 return None
-        (found,) = rows.batches
-        if rows.truncated or len(found) == statement.row_limit:
-            rows.engine_seconds = time.perf_counter() - began
+        (batch,) = rows.batches
+        if rows.truncated or len(batch) == statement.row_limit:
+            rows.engine_seconds = time.perf_counter() - started_at
             return rows
-        if len(self._elsewhere) >= _REMEMBERED:
-            self._elsewhere.clear()
-        self._elsewhere[asked] = time.monotonic() + _ELSEWHERE_SECONDS
+        if len(self._recent_misses) >= _MAX_REMEMBERED:
+            self._recent_misses.clear()
+        self._recent_misses[question_hash] = time.monotonic() + _MISS_SECONDS
         return None
 
     def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
         """Run the statement; retry once if it failed at once for want of memory."""
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
-            rows = self._asked(question, limits, cancel, optimistic=optimistic)
+            rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         except (OutOfMemory, OutOfDisk):
-            if time.perf_counter() - began > _SOON_SECONDS:
+            if time.perf_counter() - started_at > _RETRY_SECONDS:
                 raise
             # It had allocated hardly any memory itself: another query holds it and is about to fail as well.
-            time.sleep(_SOON_SECONDS)
-            rows = self._asked(question, limits, cancel, optimistic=optimistic)
-        rows.engine_seconds = time.perf_counter() - began
+            time.sleep(_RETRY_SECONDS)
+            rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
+        rows.engine_seconds = time.perf_counter() - started_at
         return rows
 
-    def _asked(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
+    def _run_statement(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
         with ExitStack() as stack:
-            shown = stack.enter_context(self._storage.shown(question.statement.streams))
-            run = _Run(shown.cursor, limits, self._hiding.columns(question.statement))
-            cancel.on_pull(run.pull)
-            reads = Reads.FLUSHED if shown.at_rest else Reads.ALL
+            view = stack.enter_context(self._storage.query_view(question.statement.streams))
+            run = _RunningQuery(view.cursor, limits, self._redaction.columns(question.statement))
+            cancel.on_cancel(run.cancel)
+            reads = Reads.FLUSHED if view.at_rest else Reads.ALL
             variant = question.statement.plan.choose(reads, optimistic=optimistic)
             if variant is None:
                 raise ValueError("a plan without that variant")
-            return self._rows(question, variant, shown, run, stack)
+            return self._rows(question, variant, view, run, stack)
 
-    def _rows(self, question: Question, variant: Variant, shown: Shown, run: "_Run", stack: ExitStack) -> Rows:
+    def _rows(
+        self, question: Question, variant: Variant, view: QueryView, run: "_RunningQuery", stack: ExitStack
+    ) -> Rows:
         """Return the rows; if more follow than the first fetch, they take over the resources on the stack."""
-        statement, cursor = question.statement, shown.cursor
-        stack.enter_context(self._watch.after(run.limits.seconds, run.expire))
+        statement, cursor = question.statement, view.cursor
+        stack.enter_context(self._deadlines.after(run.limits.seconds, run.expire))
         with run.stoppable():
-            types = self._types(cursor, question)
-            segments = _rendering(variant.segments, types, _bounded(statement, run.limits.max_rows + 1))
+            types = self._column_types(cursor, question)
+            segments = _render_cells(variant.segments, types, _limit_clause(statement, run.limits.max_rows + 1))
             sql = print_segments(segments, question.values)
             filters = variant.block_filters()
             if filters:
                 # The checked text reads all blocks; the text that runs differs only by a list of block numbers.
                 self._check.check(cursor, sql, statement.streams)
-                if shown.at_rest:
+                if view.at_rest:
                     cursor.execute("BEGIN")
-                blocks = {which: blocks_to_read(which, question.values, cursor) for which in filters}
-                parsed = _one_statement(cursor, print_segments(segments, question.values, blocks))
+                blocks = {
+                    block_filter: blocks_to_read(block_filter, question.values, cursor) for block_filter in filters
+                }
+                parsed = _extract_select(cursor, print_segments(segments, question.values, blocks))
             else:
-                parsed = self._parsed(cursor, sql, statement.streams)
+                parsed = self._parse(cursor, sql, statement.streams)
             # Parameters of omitted optional predicates are not in the text, and DuckDB refuses values for them.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_columns(statement, types), ())
@@ -150,52 +154,52 @@ class QueryRunner:
         if len(first) < _BATCH_ROWS:
             rows.batches = [first]
         else:
-            rows.batches = _rest(first, batches, stack.pop_all())
+            rows.batches = _stream_batches(first, batches, stack.pop_all())
         return rows
 
     def close(self) -> None:
-        self._watch.close()
+        self._deadlines.close()
 
-    def _types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> Types:
+    def _column_types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> Types:
         statement = question.statement
-        types = self._known.get(statement.digest)
+        types = self._types_cache.get(statement.digest)
         if types is None:
-            every = statement.plan.variants[0].segments
-            asked = print_segments(("FROM (", *every, ") LIMIT 0"))
-            self._check.check(cursor, asked, statement.streams)
-            cursor.execute(_one_statement(cursor, asked), dict(question.values))
+            segments = statement.plan.variants[0].segments
+            sql = print_segments(("FROM (", *segments, ") LIMIT 0"))
+            self._check.check(cursor, sql, statement.streams)
+            cursor.execute(_extract_select(cursor, sql), dict(question.values))
             types = tuple(column[1] for column in cursor.description or [])
-            self._known.put(statement.digest, types)
+            self._types_cache.put(statement.digest, types)
         return types
 
-    def _parsed(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
+    def _parse(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
         """Parse and check the statement, or take it from the cache of statements that passed the isolation check."""
-        text = (sql, streams)
-        found = self._read.get(text)
-        if found is None:
+        key = (sql, streams)
+        parsed = self._parsed_cache.get(key)
+        if parsed is None:
             self._check.check(cursor, sql, streams)
-            found = _one_statement(cursor, sql)
-            self._read.put(text, found)
-        return found
+            parsed = _extract_select(cursor, sql)
+            self._parsed_cache.put(key, parsed)
+        return parsed
 
 
-class _Run:
+class _RunningQuery:
     """A query under way, and the reason why it was stopped."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: RedactedColumns) -> None:
         self._cursor = cursor
         self.limits = limits
         self._hidden = hidden
-        self._redacting: duckdb.DuckDBPyConnection | None = None
-        self._pulled = False
-        self._expired = False
+        self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
+        self._is_cancelled = False
+        self._is_expired = False
 
-    def pull(self) -> None:
-        self._pulled = True
+    def cancel(self) -> None:
+        self._is_cancelled = True
         self._interrupt()
 
     def expire(self) -> None:
-        self._expired = True
+        self._is_expired = True
         self._interrupt()
 
     @contextmanager
@@ -210,38 +214,38 @@ class _Run:
 
     def batches(self, types: Types, rows: Rows) -> Iterator[list[Row]]:
         """Yield at most `max_rows` rows; set `rows.truncated` if there were more."""
-        left = self.limits.max_rows
-        while left > 0:
+        remaining = self.limits.max_rows
+        while remaining > 0:
             with self.stoppable():
-                fetched = self._cursor.fetchmany(min(left, _BATCH_ROWS))
+                fetched = self._cursor.fetchmany(min(remaining, _BATCH_ROWS))
             if not fetched:
                 return
-            left -= len(fetched)
-            if left == 0:
+            remaining -= len(fetched)
+            if remaining == 0:
                 with self.stoppable():
                     rows.truncated = self._cursor.fetchone() is not None
-            yield _cells(self._redacted(fetched, types), types)
+            yield _to_cells(self._redact(fetched, types), types)
 
-    def _redacted(self, fetched: list[Row], types: Types) -> list[Row]:
-        if not self._hidden.places:
+    def _redact(self, fetched: list[Row], types: Types) -> list[Row]:
+        if not self._hidden.positions:
             return fetched
         with self.stoppable():
-            return self._hidden.redacted(fetched, types, self._redact_on)
+            return self._hidden.redact(fetched, types, self._set_redaction_cursor)
 
-    def _redact_on(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._redacting = cursor
+    def _set_redaction_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._redaction_cursor = cursor
         self._stop_early()
 
     def _interrupt(self) -> None:
-        for cursor in (self._cursor, self._redacting):
+        for cursor in (self._cursor, self._redaction_cursor):
             if cursor is not None:
                 with suppress(duckdb.ConnectionException):
                     cursor.interrupt()
 
     def _stop_early(self) -> None:
-        if self._pulled:
+        if self._is_cancelled:
             raise Cancelled("The query was stopped: nobody waits for its answer.")
-        if self._expired:
+        if self._is_expired:
             raise OutOfTime(
                 f"The query took longer than its {self.limits.seconds:g} s.",
                 hint="Read a shorter time range, or filter by project.",
@@ -252,56 +256,57 @@ def _types_bytes(digest: bytes, types: Types) -> int:
     return bytes_of(digest) + _TYPE_BYTES * len(types)
 
 
-def _parsed_bytes(text: _Text, _: duckdb.Statement) -> int:
+def _parsed_bytes(key: _StatementKey, _: duckdb.Statement) -> int:
     """Estimate the bytes of the text here, of its two copies in the engine, and of its parse tree there."""
-    return 3 * bytes_of(text) + _WORD_BYTES * sum(1 for _ in _WORD.finditer(text[0]))
+    return 3 * bytes_of(key) + _WORD_BYTES * sum(1 for _ in _WORD.finditer(key[0]))
 
 
-def _without_times(question: Question) -> int:
+def _hash_without_times(question: Question) -> int:
     """Return a hash of the question without its times, which change each time the same question is asked."""
     values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
     return hash((question.statement.digest, *values))
 
 
-def _rest(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:
+def _stream_batches(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:
     with stack:
         yield first
         yield from batches
 
 
 def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
-    stated = statement.column_types or (None,) * len(types)
+    declared_types = statement.column_types or (None,) * len(types)
     names = statement.column_names
     return tuple(
-        Column(name, known or datatype_of(found)) for name, known, found in zip(names, stated, types, strict=True)
+        Column(name, declared_type or datatype_of(duckdb_type))
+        for name, declared_type, duckdb_type in zip(names, declared_types, types, strict=True)
     )
 
 
-def _one_statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+def _extract_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     """Require that the SQL is one SELECT, so that no statement can follow it that sets or writes."""
-    found, *more = cursor.extract_statements(sql)
-    if more or found.type is not duckdb.StatementType.SELECT:
+    statement, *others = cursor.extract_statements(sql)
+    if others or statement.type is not duckdb.StatementType.SELECT:
         raise QueryRefused("More than one SELECT would be run.")
-    return found
+    return statement
 
 
-def _rendering(segments: Segments, types: Types, limit: str) -> Segments:
+def _render_cells(segments: Segments, types: Types, limit: str) -> Segments:
     """Wrap the segments in a SELECT that renders cells, unless none needs it: DuckDB then plans one SELECT less."""
-    names = [f"c{place}" for place in range(len(types))]
-    cells = [rendered(name, found) for name, found in zip(names, types, strict=True)]
+    names = [f"c{index}" for index in range(len(types))]
+    cells = [render_value(name, duckdb_type) for name, duckdb_type in zip(names, types, strict=True)]
     if cells == names and not limit:
         return segments
     head = f"SELECT {', '.join(cells)} FROM ("  # noqa: S608 - names of our own
     return (head, *segments, f") AS answer({', '.join(names)}){limit}")
 
 
-def _bounded(statement: Statement, rows: int) -> str:
+def _limit_clause(statement: Statement, rows: int) -> str:
     """Return a LIMIT, unless the statement's own suffices: a LIMIT makes DuckDB copy whole events once more."""
     return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
-def _cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:
-    readers = [cell_reader(found) for found in types]
+def _to_cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:
+    readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers):
         return fetched  # type: ignore[return-value]
     columns = [

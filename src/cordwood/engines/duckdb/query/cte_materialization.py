@@ -15,7 +15,7 @@ from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 _LARGE: Final = MAX_POINTS // 5
 
 
-def share(tree: exp.Expr) -> None:
+def materialize_shared_ctes(tree: exp.Expr) -> None:
     """Mark CTEs to materialize until the plan is small.
 
     First those that are read several times, except filters; then filters; then all.
@@ -26,10 +26,10 @@ def share(tree: exp.Expr) -> None:
     uses = Counter(table.name for table in tree.find_all(exp.Table))
     filters = {id(cte) for cte in ctes if cte.args.get("materialized") is False}
     shared = [cte for cte in ctes if uses[cte.alias] > 1]
-    for some in ([cte for cte in shared if id(cte) not in filters], shared, ctes):
+    for candidates in ([cte for cte in shared if id(cte) not in filters], shared, ctes):
         if measure_plan(tree).size.total <= _LARGE:
             return
-        for cte in some:
+        for cte in candidates:
             cte.set("materialized", True)  # noqa: FBT003 - an argument of the node
 
 

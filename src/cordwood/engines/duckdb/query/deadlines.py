@@ -11,13 +11,13 @@ import msgspec
 
 
 class _Alarm(msgspec.Struct, order=True):
-    at: float
+    due_at: float
     number: int
-    ring: Callable[[], None]
-    is_off: bool = False
+    callback: Callable[[], None]
+    is_cancelled: bool = False
 
 
-class Watch:
+class DeadlineTimer:
     def __init__(self) -> None:
         self._alarms: list[_Alarm] = []
         self._changed = threading.Condition()
@@ -27,9 +27,9 @@ class Watch:
         self._thread.start()
 
     @contextmanager
-    def after(self, seconds: float, ring: Callable[[], None]) -> Iterator[None]:
-        """Call `ring` once if the block lasts that long."""
-        alarm = _Alarm(time.monotonic() + seconds, next(self._numbers), ring)
+    def after(self, seconds: float, callback: Callable[[], None]) -> Iterator[None]:
+        """Call `callback` once if the block lasts that long."""
+        alarm = _Alarm(time.monotonic() + seconds, next(self._numbers), callback)
         with self._changed:
             heapq.heappush(self._alarms, alarm)
             if self._alarms[0] is alarm:
@@ -38,7 +38,7 @@ class Watch:
             yield
         finally:
             with self._changed:
-                alarm.is_off = True
+                alarm.is_cancelled = True
 
     def close(self) -> None:
         with self._changed:
@@ -49,15 +49,15 @@ class Watch:
     def _work(self) -> None:
         with self._changed:
             while not self._closed:
-                self._ring_due()
-                self._changed.wait(self._until_next())
+                self._call_due()
+                self._changed.wait(self._seconds_until_next())
 
-    def _ring_due(self) -> None:
+    def _call_due(self) -> None:
         """Call due alarms while holding the lock, so that none is called after its block has ended."""
-        while self._alarms and (self._alarms[0].is_off or self._alarms[0].at <= time.monotonic()):
+        while self._alarms and (self._alarms[0].is_cancelled or self._alarms[0].due_at <= time.monotonic()):
             alarm = heapq.heappop(self._alarms)
-            if not alarm.is_off:
-                alarm.ring()
+            if not alarm.is_cancelled:
+                alarm.callback()
 
-    def _until_next(self) -> float | None:
-        return self._alarms[0].at - time.monotonic() if self._alarms else None
+    def _seconds_until_next(self) -> float | None:
+        return self._alarms[0].due_at - time.monotonic() if self._alarms else None

@@ -8,121 +8,130 @@ import duckdb
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.plan_path import Readings, reader
 from cordwood.engines.duckdb.query.scan_source import Source
-from cordwood.engines.duckdb.storage.ngram_index import blocks_that_may_have, ngrams_of
+from cordwood.engines.duckdb.query.select_chain import RelationUses, reading_select
+from cordwood.engines.duckdb.storage.ngram_index import extract_ngrams, find_candidate_blocks
 from cordwood.sql.fragment import block_filter, fragment, parts_of, text_part
 from cordwood.sql.nodes import conditions
 from cordwood.sql.operations import Operation, RegexMatch, TextPosition, has_operation
 from cordwood.sql.plan import BlockFilter
 
 # A condition, and the relation and column that hold the message in it.
-_Asked = tuple[exp.Expr, str, str]
+_MessageCondition = tuple[exp.Expr, str, str]
 
 _MESSAGE: Final = "event_message"
 
 # An escape that is neither a known class such as \\d nor an escaped punctuation mark.
-_STRANGE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
+_UNKNOWN_ESCAPE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED: Final = re.compile(r"(?s)\\.")
 # Alternatives or flags: no text can be derived.
-_LAWLESS: Final = re.compile(r"\||\(\?")
+_ALTERNATIVE_OR_FLAG: Final = re.compile(r"\||\(\?")
 # Groups and optional letters are skipped.
 _GROUP: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
 _CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
-_ABSENT: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
+_OPTIONAL_LETTER: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
 
 # Above a SELECT with one of these, a filter does not restrict the events that are read below.
-_ENDS: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
+_ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
 def prune(tree: exp.Expr, sources: Sequence[Source]) -> list[Source]:
     """Add to the scan sources the patterns that their messages must match, and filters of their blocks."""
-    return [_pruned(source, list(_asked(tree, source.table))) for source in sources]
+    return [_prune_source(source, list(_message_conditions(tree, source.table))) for source in sources]
 
 
-def _pruned(source: Source, asked: Sequence[_Asked]) -> Source:
-    which = _filter_of(source.table.name, asked)
-    matches = tuple(map(_taken, filter(_is_pattern, asked)))
-    return msgspec.structs.replace(source, matches=matches, narrowing=(block_filter(which),) if which else ())
+def _prune_source(source: Source, message_conditions: Sequence[_MessageCondition]) -> Source:
+    prunable = _block_filter_of(source.table.name, message_conditions)
+    patterns = tuple(map(_take_condition, filter(_is_pattern, message_conditions)))
+    return msgspec.structs.replace(
+        source, filters=patterns, flushed_filters=(block_filter(prunable),) if prunable else ()
+    )
 
 
-def _filter_of(stream: str, asked: Sequence[_Asked]) -> BlockFilter | None:
-    texts = [text for one in asked for text in _texts_of(*one)]
-    which = BlockFilter(stream, ngrams_of(texts), _parameters(asked, TextPosition), _parameters(asked, RegexMatch))
-    return which if which.ngrams or which.texts or which.patterns else None
+def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition]) -> BlockFilter | None:
+    texts = [text for condition in message_conditions for text in _required_texts(*condition)]
+    prunable = BlockFilter(
+        stream,
+        extract_ngrams(texts),
+        _parameters(message_conditions, TextPosition),
+        _parameters(message_conditions, RegexMatch),
+    )
+    return prunable if prunable.ngrams or prunable.texts or prunable.patterns else None
 
 
 def blocks_to_read(
-    which: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection
+    prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection
 ) -> Sequence[int] | None:
     """Return the blocks that pass the filter, or None for all; valid for the transaction that reads the index."""
-    ngrams = which.ngrams + ngrams_of(_bound(which, values))
-    return blocks_that_may_have(cursor, which.stream, ngrams) if ngrams else None
+    ngrams = prunable.ngrams + extract_ngrams(_texts_of_values(prunable, values))
+    return find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
 
 
-def _asked(tree: exp.Expr, table: exp.Table) -> Iterator[_Asked]:
+def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCondition]:
     """Yield the conditions that every relevant event fulfils, with the message's relation and column in each."""
     relation: exp.Expr | None = table
-    readings = Readings(tree)
+    uses = RelationUses(tree)
     name: str | None = _MESSAGE
     while relation is not None and name is not None:
-        select = reader(relation)
+        select = reading_select(relation)
         if select is None:
             return
         alias = relation.alias_or_name
-        yield from ((one, alias, name) for one in conditions(select.args.get("where")))
-        if any(select.args.get(end) for end in _ENDS) or select.find(exp.Window) is not None:
+        yield from ((condition, alias, name) for condition in conditions(select.args.get("where")))
+        if any(select.args.get(clause) for clause in _ROW_COMBINING_CLAUSES) or select.find(exp.Window) is not None:
             return
-        name = _handed_on(select, alias, name)
-        relation = readings.only_reading(select)
+        name = _selected_alias(select, alias, name)
+        relation = uses.only_use(select)
 
 
-def _bound(which: BlockFilter, values: Mapping[str, object]) -> list[str]:
+def _texts_of_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
     """Return the texts that parameter values require in a message.
 
     A NULL value requires none, because no event matches.
     """
-    texts = [str(values[name]) for name in which.texts if values.get(name) is not None]
-    patterns = (str(values[name]) for name in which.patterns if values.get(name) is not None)
-    return texts + [text for pattern in patterns for text in _required(pattern)]
+    texts = [str(values[name]) for name in prunable.texts if values.get(name) is not None]
+    patterns = (str(values[name]) for name in prunable.patterns if values.get(name) is not None)
+    return texts + [text for pattern in patterns for text in _texts_in_regex(pattern)]
 
 
-def _is_pattern(asked: _Asked) -> bool:
-    condition, alias, name = asked
+def _is_pattern(message_condition: _MessageCondition) -> bool:
+    condition, alias, name = message_condition
     return bool(_literal(condition, RegexMatch, alias, name))
 
 
-def _taken(asked: _Asked) -> exp.Expr:
+def _take_condition(message_condition: _MessageCondition) -> exp.Expr:
     """Return the condition in terms of the table's column.
 
     DuckDB pushes only conditions that cannot fail into a scan.
     """
-    condition, alias, name = asked
+    condition, alias, name = message_condition
     pattern = _literal(condition, RegexMatch, alias, name)
     condition.replace(exp.true())
     return fragment(f'regexp_matches("{_MESSAGE}", {{0}})', text_part(pattern))
 
 
-def _parameters(asked: Sequence[_Asked], kind: type[Operation]) -> tuple[str, ...]:
+def _parameters(message_conditions: Sequence[_MessageCondition], kind: type[Operation]) -> tuple[str, ...]:
     """Return the names of the parameters that the operation compares the message with."""
-    called = (_argument(_position(condition) or condition, kind, alias, name) for condition, alias, name in asked)
-    return tuple(argument.name for argument in called if isinstance(argument, exp.Parameter))
+    operands = (
+        _argument(_position(condition) or condition, kind, alias, name) for condition, alias, name in message_conditions
+    )
+    return tuple(argument.name for argument in operands if isinstance(argument, exp.Parameter))
 
 
 def _position(condition: exp.Expr) -> exp.Expr | None:
     """Return the operand of a condition that a text occurs: `instr(…) > 0`."""
-    is_asked = isinstance(condition, exp.GT) and _is_number(condition.expression, "0")
-    return condition.this if is_asked and has_operation(condition.this, TextPosition) else None
+    is_occurrence_test = isinstance(condition, exp.GT) and _is_number(condition.expression, "0")
+    return condition.this if is_occurrence_test and has_operation(condition.this, TextPosition) else None
 
 
-def _texts_of(condition: exp.Expr, alias: str, name: str) -> list[str]:
+def _required_texts(condition: exp.Expr, alias: str, name: str) -> list[str]:
     position = _position(condition)
     if position is not None:
         return [_literal(position, TextPosition, alias, name)]
     if has_operation(condition, RegexMatch):
-        return _required(_literal(condition, RegexMatch, alias, name))
+        return _texts_in_regex(_literal(condition, RegexMatch, alias, name))
     if isinstance(condition, exp.Like) and _is_column(condition.this, alias, name):
-        return _parts(condition.expression)
+        return _texts_in_like(condition.expression)
     return []
 
 
@@ -139,25 +148,25 @@ def _argument(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> e
     return argument if _is_column(message, alias, name) else None
 
 
-def _required(pattern: str) -> list[str]:
+def _texts_in_regex(pattern: str) -> list[str]:
     """Return texts that every match of the regular expression contains."""
-    if _STRANGE.search(pattern):
+    if _UNKNOWN_ESCAPE.search(pattern):
         return []
     pattern = _CLASS.sub(" ", _ESCAPED.sub(" ", pattern))
-    if _LAWLESS.search(pattern):
+    if _ALTERNATIVE_OR_FLAG.search(pattern):
         return []
     while _GROUP.search(pattern):
         pattern = _GROUP.sub(" ", pattern)
-    return [] if set("()[]") & set(pattern) else re.findall("[0-9A-Za-z]+", _ABSENT.sub(" ", pattern))
+    return [] if set("()[]") & set(pattern) else re.findall("[0-9A-Za-z]+", _OPTIONAL_LETTER.sub(" ", pattern))
 
 
-def _parts(pattern: exp.Expr) -> list[str]:
+def _texts_in_like(pattern: exp.Expr) -> list[str]:
     if not isinstance(pattern, exp.Literal) or not pattern.is_string:
         return []
     return re.split("[%_]", _ESCAPED.sub(" ", str(pattern.this)))
 
 
-def _handed_on(select: exp.Select, alias: str, name: str) -> str | None:
+def _selected_alias(select: exp.Select, alias: str, name: str) -> str | None:
     return next((item.alias for item in select.expressions if _is_column(item.unalias(), alias, name)), None)
 
 

@@ -8,29 +8,29 @@ for columns that the copy would have to read as well.
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.plan_path import Step, is_one_scan, way_of
-from cordwood.engines.duckdb.query.scan_source import Place, Source
+from cordwood.engines.duckdb.query.scan_source import EventTable, Source
+from cordwood.engines.duckdb.query.select_chain import Step, is_one_scan, selects_to_answer
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.sql.bigquery.grouping import selected_value
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 
 # With more rows than this, nearly every row group is likely to contain one of them.
-_MOST_ROWS = 2000
+_MAX_ROWS = 2000
 
 # The most rows that are read from the recent table: about one page of the explorer.
-_A_PAGE = 500
+_PAGE_ROWS = 500
 
 # The names of the generated column and CTE. A query that uses one of them is not rewritten.
-_PLACE = "place of the event"
+_ROW_ID = "place of the event"
 _NEWEST = "newest events"
 
 _WIDE = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
 # More expensive to read than short columns, but cheap compared with wide ones.
-_LONG = "event_message"
+_MESSAGE = "event_message"
 
 # With one of these, a row depends on other events, too, or differs between two runs.
-_BEYOND_ROWS = (
+_CROSS_ROW_NODES = (
     exp.Window,
     exp.Group,
     exp.Having,
@@ -47,113 +47,125 @@ _BEYOND_ROWS = (
 )
 
 
-def is_few(tree: exp.Select, source: Source) -> bool:
+def selects_first_rows(tree: exp.Select, source: Source) -> bool:
     """Return whether the query selects the first few rows of an order, each made from one event."""
-    if tree.args.get("order") is None or not 0 < rows_wanted(tree) <= _MOST_ROWS or _is_beyond_rows(tree):
+    if tree.args.get("order") is None or not 0 < requested_rows(tree) <= _MAX_ROWS or _depends_on_other_rows(tree):
         return False
-    if any(name.name.lower() in (_PLACE, _NEWEST) for name in tree.find_all(exp.Identifier)):
+    if any(identifier.name.lower() in (_ROW_ID, _NEWEST) for identifier in tree.find_all(exp.Identifier)):
         return False
-    return _hands_on(way_of(tree, source.table), frozenset(COLUMNS) | source.wide)
+    return _passes_through(selects_to_answer(tree, source.table), frozenset(COLUMNS) | source.wide)
 
 
-def is_of_newest(tree: exp.Select, source: Source) -> bool:
+def selects_newest_events(tree: exp.Select, source: Source) -> bool:
     """Return whether the query selects the newest events with their objects passed through unchanged."""
-    if source.reads or source.narrowing or not is_few(tree, source) or rows_wanted(tree) > _A_PAGE:
+    if (
+        source.reads
+        or source.flushed_filters
+        or not selects_first_rows(tree, source)
+        or requested_rows(tree) > _PAGE_ROWS
+    ):
         return False
     key = tree.args["order"].expressions[0]
     column = selected_value(tree, key.this)
     is_by_time = isinstance(column, exp.Column) and column.name == "timestamp" and key.args.get("desc")
-    return bool(is_by_time) and _only_told(tree, source) == _WIDE
+    return bool(is_by_time) and _passed_through_columns(tree, source) == _WIDE
 
 
-def first_of(tree: exp.Select, source: Source, place: Place, *, alone: bool = False) -> exp.Select:
-    """Rewrite the query over one table; `alone` if its column types need not agree with those of another part."""
-    if not _pays(tree, source, place):
-        source.read(source.events(place))
+def materialize_late(tree: exp.Select, source: Source, table: EventTable, *, is_alone: bool = False) -> exp.Select:
+    """Rewrite the query over one table; `is_alone` if its column types need not agree with those of another part."""
+    if not _pays(tree, source, table):
+        source.replace_table(source.events(table))
         return tree
-    places = _finding(tree, source, place)
-    source = _found_by_now(tree, source)
-    found = fragment(f"rowid IN (SELECT {quoted(_PLACE)} FROM {quoted(_NEWEST)})")  # noqa: S608 - our own names
-    source.read(source.few_events(place, found, _only_told(tree, source) if alone else frozenset()))
-    _put_first(tree, places)
+    row_ids = _select_row_ids(tree, source, table)
+    source = _without_filters(tree, source)
+    row_filter = fragment(f"rowid IN (SELECT {quoted(_ROW_ID)} FROM {quoted(_NEWEST)})")  # noqa: S608 - our own names
+    source.replace_table(
+        source.few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
+    )
+    _prepend_cte(tree, row_ids)
     return tree
 
 
-def _only_told(tree: exp.Select, source: Source) -> frozenset[str]:
+def _passed_through_columns(tree: exp.Select, source: Source) -> frozenset[str]:
     """Return the wide columns that are only passed through: read as texts, they are copied once less by sorting."""
-    way = way_of(tree, source.table)
-    if len(way) > 1 or not is_one_scan(tree, way):
+    steps = selects_to_answer(tree, source.table)
+    if len(steps) > 1 or not is_one_scan(tree, steps):
         return frozenset()
-    looked_at = {column.name for column in tree.find_all(exp.Column) if not _is_answered(column, tree)}
-    return _WIDE - looked_at
+    used_columns = {column.name for column in tree.find_all(exp.Column) if not _is_selected_directly(column, tree)}
+    return _WIDE - used_columns
 
 
-def _is_answered(column: exp.Column, tree: exp.Select) -> bool:
+def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
     return isinstance(column.parent, exp.Alias) and column.parent.parent is tree
 
 
-def _found_by_now(tree: exp.Select, source: Source) -> Source:
+def _without_filters(tree: exp.Select, source: Source) -> Source:
     """Remove the query's filters if each event makes at most one row: the row ids have passed them already."""
-    way = way_of(tree, source.table)
-    if not is_one_scan(tree, way):
+    steps = selects_to_answer(tree, source.table)
+    if not is_one_scan(tree, steps):
         return source
-    for step in way:
+    for step in steps:
         step.select.set("where", None)
-    return msgspec.structs.replace(source, matches=(), narrowing=())
+    return msgspec.structs.replace(source, filters=(), flushed_filters=())
 
 
-def _pays(tree: exp.Select, source: Source, place: Place) -> bool:
-    way = way_of(tree, source.table)
-    if is_one_scan(tree, way) and place is not Place.SEALED:
+def _pays(tree: exp.Select, source: Source, table: EventTable) -> bool:
+    steps = selects_to_answer(tree, source.table)
+    if is_one_scan(tree, steps) and table is not EventTable.FLUSHED:
         return False
-    if _hands_on(way, _WIDE | source.wide) or _makes_of_whole(tree, way):
+    if _passes_through(steps, _WIDE | source.wide) or _computes_from_wide_column(tree, steps):
         return True
-    return _hands_on(way, frozenset([_LONG])) and not _finds_few(tree, source)
+    return _passes_through(steps, frozenset([_MESSAGE])) and not _filters_narrowly(tree, source)
 
 
-def _makes_of_whole(tree: exp.Select, way: list[Step]) -> bool:
+def _computes_from_wide_column(tree: exp.Select, steps: list[Step]) -> bool:
     """Return whether an answered column is computed from a whole wide one, so that computing it for few rows pays."""
-    if not is_one_scan(tree, way):
+    if not is_one_scan(tree, steps):
         return False
     columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
-    return any(column.name in _WIDE and column.table == way[-1].alias for column in columns)
+    return any(column.name in _WIDE and column.table == steps[-1].alias for column in columns)
 
 
-def _finds_few(tree: exp.Select, source: Source) -> bool:
+def _filters_narrowly(tree: exp.Select, source: Source) -> bool:
     """Return whether a filter is on messages or on one project, whose events are stored together."""
     filters = list(tree.find_all(exp.Where))
-    looks = any(column.name == _LONG for one in filters for column in one.find_all(exp.Column))
+    filters_messages = any(column.name == _MESSAGE for where in filters for column in where.find_all(exp.Column))
     compared = {
-        column.name for one in filters for equal in one.find_all(exp.EQ) for column in equal.find_all(exp.Column)
+        column.name
+        for where in filters
+        for equality in where.find_all(exp.EQ)
+        for column in equality.find_all(exp.Column)
     }
-    return bool(source.matches) or looks or "project" in compared
+    return bool(source.filters) or filters_messages or "project" in compared
 
 
-def rows_wanted(tree: exp.Select) -> int:
+def requested_rows(tree: exp.Select) -> int:
     """Return LIMIT plus OFFSET; 0 if one of them is not a literal number."""
     counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
-    if tree.args.get("limit") is None or not all(isinstance(one, exp.Literal) and one.is_int for one in counts):
+    if tree.args.get("limit") is None or not all(isinstance(count, exp.Literal) and count.is_int for count in counts):
         return 0
-    return sum(int(one.this) for one in counts)
+    return sum(int(count.this) for count in counts)
 
 
-def _finding(tree: exp.Select, source: Source, place: Place) -> exp.Select:
+def _select_row_ids(tree: exp.Select, source: Source, table: EventTable) -> exp.Select:
     """Return the query that selects the row ids of the first few rows."""
-    finding = copied(tree)
-    twin = source.twin(finding)
-    finding.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
-    finding.set("offset", None)
-    way = way_of(finding, twin.table)
-    order = _order_by_values(finding) if len(way) == 1 else None
+    row_id_query = copied(tree)
+    source_copy = source.in_copy(row_id_query)
+    row_id_query.set("limit", exp.Limit(expression=exp.Literal.number(requested_rows(tree))))
+    row_id_query.set("offset", None)
+    steps = selects_to_answer(row_id_query, source_copy.table)
+    order = _order_by_values(row_id_query) if len(steps) == 1 else None
     if order is not None:
-        finding.set("order", order)
-        finding.set("expressions", [])
-    for step in way:
-        step.select.append("expressions", exp.alias_(exp.column(_PLACE, step.alias, quoted=True), _PLACE, quoted=True))
-    twin.read(twin.events(place, fragment(f"rowid AS {quoted(_PLACE)}")))
+        row_id_query.set("order", order)
+        row_id_query.set("expressions", [])
+    for step in steps:
+        step.select.append(
+            "expressions", exp.alias_(exp.column(_ROW_ID, step.alias, quoted=True), _ROW_ID, quoted=True)
+        )
+    source_copy.replace_table(source_copy.events(table, fragment(f"rowid AS {quoted(_ROW_ID)}")))
     if order is not None:
-        return finding
-    return exp.select(exp.column(_PLACE, "found", quoted=True)).from_(finding.subquery("found"))
+        return row_id_query
+    return exp.select(exp.column(_ROW_ID, "found", quoted=True)).from_(row_id_query.subquery("found"))
 
 
 def _order_by_values(tree: exp.Select) -> exp.Order | None:
@@ -169,26 +181,30 @@ def _order_by_values(tree: exp.Select) -> exp.Order | None:
     return exp.Order(expressions=keys)
 
 
-def _put_first(tree: exp.Select, places: exp.Query) -> None:
+def _prepend_cte(tree: exp.Select, row_ids: exp.Query) -> None:
     alias = exp.TableAlias(this=exp.to_identifier(_NEWEST, quoted=True))
-    newest = exp.CTE(this=places, alias=alias, materialized=True)
+    newest = exp.CTE(this=row_ids, alias=alias, materialized=True)
     with_ = tree.args.get("with_")
     tree.set("with_", exp.With(expressions=[newest, *(with_.expressions if with_ else ())]))
 
 
-def _is_beyond_rows(tree: exp.Select) -> bool:
-    own = (tree.args.get("limit"), tree.args.get("offset"))
-    return any(all(found is not one for one in own) for found in tree.find_all(*_BEYOND_ROWS))
+def _depends_on_other_rows(tree: exp.Select) -> bool:
+    outer_limits = (tree.args.get("limit"), tree.args.get("offset"))
+    return any(
+        all(node is not outer_limit for outer_limit in outer_limits) for node in tree.find_all(*_CROSS_ROW_NODES)
+    )
 
 
-def _hands_on(way: list[Step], names: frozenset[str]) -> bool:
+def _passes_through(steps: list[Step], names: frozenset[str]) -> bool:
     """Return whether one of the columns is passed through by every SELECT; then none of them aggregates."""
-    if not way:
+    if not steps:
         return False
-    for step in way:
-        names = frozenset(item.alias for item in step.select.expressions if _is_of(item.unalias(), step.alias, names))
+    for step in steps:
+        names = frozenset(
+            item.alias for item in step.select.expressions if _is_column_of(item.unalias(), step.alias, names)
+        )
     return bool(names)
 
 
-def _is_of(value: exp.Expr, alias: str, names: frozenset[str]) -> bool:
+def _is_column_of(value: exp.Expr, alias: str, names: frozenset[str]) -> bool:
     return isinstance(value, exp.Column) and value.table == alias and value.name in names

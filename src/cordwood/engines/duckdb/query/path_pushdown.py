@@ -8,8 +8,8 @@ becomes a column of that sub-query, down to the stream's tables.
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.plan_path import cte_of
-from cordwood.engines.duckdb.query.scan_source import Manner, Read, Source, tables_of
+from cordwood.engines.duckdb.query.scan_source import Read, ReadMode, Source, find_stream_tables
+from cordwood.engines.duckdb.query.select_chain import cte_of
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
@@ -19,27 +19,27 @@ from cordwood.sql.nodes import KINDS, joined_relations
 from cordwood.sql.operations import AsText, PathRead, RecordTest, find_operations, has_operation, operation_of
 from cordwood.sql.typing import inherit
 
-_WITH_PARTS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 # The meta key of a column that was generated for a read.
 _PROVIDED = "provided"
 
 Relation = exp.Expr
 _Steps = tuple[str, ...]
 # A relation's alias, its column, and the path below that.
-_Place = tuple[str, str, _Steps]
+_PathReference = tuple[str, str, _Steps]
 
 
-class _Reach(msgspec.Struct):
+class _Pushdown(msgspec.Struct):
     """The pushdown of one tree: the names of its streams, and the reads by table node and column name."""
 
     streams: frozenset[str]
     tables: dict[int, dict[str, Read]] = msgspec.field(default_factory=dict)
-    grouped: frozenset[tuple[int, _Place | None]] = frozenset()
+    grouped_paths: frozenset[tuple[int, _PathReference | None]] = frozenset()
     projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
     def is_grouped(self, node: exp.Expr) -> bool:
         """Return whether the query groups by exactly this path, which is then one column in any manner of reading."""
-        return (id(node.find_ancestor(exp.Select)), _place_of(node)) in self.grouped
+        return (id(node.find_ancestor(exp.Select)), _path_reference(node)) in self.grouped_paths
 
     def provide(self, relation: Relation, read: Read, depth: int = 0) -> str | None:
         """Add a column for the read to the relation and return its name; None if that is impossible."""
@@ -64,18 +64,18 @@ class _Reach(msgspec.Struct):
         if not isinstance(query, exp.Select) or not _may_widen(query):
             return None
         projections = self._projections(query)
-        there = projections.get(read.name.lower())
-        if there is not None:
+        existing = projections.get(read.name.lower())
+        if existing is not None:
             # The name may also be one of the author's own columns.
-            return read.name if there.meta_get(_PROVIDED) else None
-        found = _path_of(projections.get(read.column.lower()))
-        if found is None:
+            return read.name if existing.meta_get(_PROVIDED) else None
+        column_and_path = _path_of(projections.get(read.column.lower()))
+        if column_and_path is None:
             return None
-        column, path = found
+        column, path = column_and_path
         name = self._provide_within(query, column.table, read.below(column.name, path), depth)
         if name is not None:
-            made = _append(query, exp.column(name, column.table, quoted=True), read.name)
-            projections.setdefault(read.name.lower(), made)
+            provided = _append(query, exp.column(name, column.table, quoted=True), read.name)
+            projections.setdefault(read.name.lower(), provided)
         return name and read.name
 
     def _projections(self, query: exp.Select) -> dict[str, exp.Expr]:
@@ -96,26 +96,28 @@ def _append(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
     return provided
 
 
-def reach(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
+def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
     """Push down all path reads of the tree; return the scan sources with the columns to read."""
-    _ungrouped_texts(tree)
-    work = _Reach(streams, grouped=_grouped(tree))
-    tests, paths = ([node for node, _ in find_operations(tree, kind)] for kind in (RecordTest, PathRead))
-    for node in tests:
-        _move(node, parts_of(node)[0], Manner.RECORD, work)
-    for node in paths:
-        _move_path(node, work)
-    return [Source(table, tuple(work.tables.get(id(table), {}).values())) for table in tables_of(tree, streams)]
+    _group_by_values(tree)
+    pushdown = _Pushdown(streams, grouped_paths=_grouped_paths(tree))
+    record_tests, path_reads = ([node for node, _ in find_operations(tree, kind)] for kind in (RecordTest, PathRead))
+    for node in record_tests:
+        _replace_by_column(node, parts_of(node)[0], ReadMode.RECORD, pushdown)
+    for node in path_reads:
+        _push_down_path(node, pushdown)
+    return [
+        Source(table, tuple(pushdown.tables.get(id(table), {}).values())) for table in find_stream_tables(tree, streams)
+    ]
 
 
-def _grouped(tree: exp.Expr) -> frozenset[tuple[int, _Place | None]]:
+def _grouped_paths(tree: exp.Expr) -> frozenset[tuple[int, _PathReference | None]]:
     """Return the paths that each query groups by, as expressions or by ordinal."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
     keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
-    return frozenset((id(select), _place_of(selected_value(select, key))) for select, key in keys)
+    return frozenset((id(select), _path_reference(selected_value(select, key))) for select, key in keys)
 
 
-def _ungrouped_texts(tree: exp.Expr) -> None:
+def _group_by_values(tree: exp.Expr) -> None:
     """Group by a path instead of its text, if it is grouped by ordinal and also read unconverted."""
     for group in tree.find_all(exp.Group):
         select = group.parent
@@ -126,39 +128,39 @@ def _ungrouped_texts(tree: exp.Expr) -> None:
 
 def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
     path = parts_of(text)[0] if has_operation(text, AsText) else None
-    if path is None or _place_of(path) is None:
+    if path is None or _path_reference(path) is None:
         return
     for other in select.find_all(exp.Anonymous):
-        if other is not path and _place_of(other) == _place_of(path) and not _is_read_as_text(other):
+        if other is not path and _path_reference(other) == _path_reference(path) and not _is_read_as_text(other):
             text.replace(path)
             return
 
 
-def _place_of(node: exp.Expr) -> _Place | None:
-    found = _path_of(node)
-    return None if found is None else (found[0].table, found[0].name, found[1])
+def _path_reference(node: exp.Expr) -> _PathReference | None:
+    column_and_path = _path_of(node)
+    return None if column_and_path is None else (column_and_path[0].table, column_and_path[0].name, column_and_path[1])
 
 
-def _move_path(node: exp.Expr, work: _Reach) -> None:
-    reader = node.parent
-    if reader is not None and _is_read_as_text(node) and not work.is_grouped(node):
-        _move(reader, node, Manner.TEXT, work)
+def _push_down_path(node: exp.Expr, pushdown: _Pushdown) -> None:
+    parent = node.parent
+    if parent is not None and _is_read_as_text(node) and not pushdown.is_grouped(node):
+        _replace_by_column(parent, node, ReadMode.TEXT, pushdown)
     else:
-        _move(node, node, Manner.VALUE, work)
+        _replace_by_column(node, node, ReadMode.VALUE, pushdown)
 
 
-def _move(node: exp.Expr, value: exp.Expr, manner: Manner, work: _Reach) -> None:
+def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown: _Pushdown) -> None:
     """Replace the node by a column of the value's relation, if the relation can provide one."""
     check_time()
-    found = _path_of(value)
+    column_and_path = _path_of(value)
     select = node.find_ancestor(exp.Select)
-    if found is None or select is None:
+    if column_and_path is None or select is None:
         return
-    column, path = found
+    column, path = column_and_path
     relation = _relation(select, column.table)
     kinds = value.meta_get(KINDS) if has_operation(value, PathRead) else frozenset()
-    is_wide = manner is Manner.VALUE and (kinds is None or bool(kinds & _WITH_PARTS))
-    name = None if relation is None else work.provide(relation, Read(column.name, path, manner, is_wide))
+    is_wide = mode is ReadMode.VALUE and (kinds is None or bool(kinds & _COMPOSITE_KINDS))
+    name = None if relation is None else pushdown.provide(relation, Read(column.name, path, mode, is_wide))
     if name is not None:
         node.replace(inherit(exp.column(name, column.table, quoted=True), node))
 
@@ -169,10 +171,10 @@ def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
     if node is None:
         return None
     read = operation_of(node, PathRead)
-    return _column_and(node, ()) if read is None else _column_and(parts_of(node)[0], read.steps)
+    return _column_with_path(node, ()) if read is None else _column_with_path(parts_of(node)[0], read.steps)
 
 
-def _column_and(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | None:
+def _column_with_path(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | None:
     return (value, steps) if isinstance(value, exp.Column) and value.table else None
 
 
@@ -184,8 +186,8 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     """Return the relation of that alias in this query's FROM; None if it cannot be widened, such as UNNEST."""
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
-    for named in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
-        for relation in joined_relations(named):
+    for source in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
+        for relation in joined_relations(source):
             if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
                 return relation
     return None

@@ -27,7 +27,7 @@ from cordwood.sql.redaction.masking import (
 )
 
 # A long number in an array; a number in an object is recognised by its key.
-_BARE_NUMBER: Final = r"[\[,]-?[0-9]{13}"
+_ARRAY_NUMBER: Final = r"[\[,]-?[0-9]{13}"
 _KEY: Final = "$key"
 
 
@@ -35,10 +35,10 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a mode, one per kind of value, with the digest key inside."""
     detection, masking = Detection(rules), Masking(_Words(), mode)
     bodies = (
-        (REDACT_TEXT, _text(detection, masking)),
-        (REDACT_JSON, _json(detection, masking)),
-        (REDACT_EVENT, _event(mode)),
-        (OPTIMISTIC_TEXT, _trusted(detection)),
+        (REDACT_TEXT, _text_macro(detection, masking)),
+        (REDACT_JSON, _json_macro(detection, masking)),
+        (REDACT_EVENT, _event_macro(mode)),
+        (OPTIMISTIC_TEXT, _optimistic_macro(detection)),
     )
     return [
         f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_KEY, literal(key))}"
@@ -46,55 +46,55 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     ]
 
 
-def hide_texts(mode: RedactMode) -> str:
+def redact_texts_sql(mode: RedactMode) -> str:
     """Return the statement that redacts the JSON texts `$texts` in their order; one statement serves all calls."""
     return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON}_{mode}(t))"
 
 
-def _text(detection: Detection, masking: Masking) -> str:
-    return f"CASE WHEN {_finds('t', detection.hint)} THEN {_hidden(detection, masking)} ELSE t END"
+def _text_macro(detection: Detection, masking: Masking) -> str:
+    return f"CASE WHEN {_matches_hint('t', detection.hint)} THEN {_redacted_text_sql(detection, masking)} ELSE t END"
 
 
-def _hidden(detection: Detection, masking: Masking) -> str:
+def _redacted_text_sql(detection: Detection, masking: Masking) -> str:
     """Return SQL for the redacted text; if only addresses are found, the detectors before them are skipped."""
     if detection.operator_stages or not detection.before_addresses:
         return masking.mask_builtin(masking.apply_stages("t", detection.operator_stages), detection.builtin_stages)
-    bare = masking.remove_markers("t")
-    early = masking.apply_stages(bare, detection.before_addresses)
+    unmarked = masking.remove_markers("t")
+    before_addresses = masking.apply_stages(unmarked, detection.before_addresses)
     hint = "|".join(stage.hint for stage in detection.before_addresses)
-    looked = f"CASE WHEN {_finds(bare, hint)} THEN {early} ELSE {bare} END"
+    checked = f"CASE WHEN {_matches_hint(unmarked, hint)} THEN {before_addresses} ELSE {unmarked} END"
     return masking.remove_match_markers(
-        masking.apply_stages(looked, detection.builtin_stages[len(detection.before_addresses) :])
+        masking.apply_stages(checked, detection.builtin_stages[len(detection.before_addresses) :])
     )
 
 
-def _trusted(detection: Detection) -> str:
+def _optimistic_macro(detection: Detection) -> str:
     """Return SQL that fails on a find. It uses a cast, because DuckDB refuses the volatile `error()` in windows."""
     failure = f"CAST({literal(RAISED + MAY_NEED_REDACTION)} || left(t, 0) AS INTEGER)::VARCHAR"
-    return f"CASE WHEN {_finds('t', detection.hint)} THEN {failure} ELSE t END"
+    return f"CASE WHEN {_matches_hint('t', detection.hint)} THEN {failure} ELSE t END"
 
 
-def _finds(text: str, hint: str) -> str:
+def _matches_hint(text: str, hint: str) -> str:
     """Return SQL that tests for a match of a non-empty hint; `regexp_matches` would compile its pattern three times."""
     return f"regexp_extract({text}, {literal(hint)}) <> ''"
 
 
-def _json(detection: Detection, masking: Masking) -> str:
-    apart = (
-        f"CASE WHEN regexp_matches(t, {literal(_BARE_NUMBER)})"
+def _json_macro(detection: Detection, masking: Masking) -> str:
+    separated = (
+        f"CASE WHEN regexp_matches(t, {literal(_ARRAY_NUMBER)})"
         f" THEN regexp_replace(t, {literal(BEFORE_DIGIT)}, {literal(MARKED_DIGIT)}, 'g') ELSE t END"
     )
     if detection.operator_stages:
         # A custom pattern is applied to each text, so that it cannot match the quotes between texts.
-        each = masking.apply_stages("(s::JSON->>'$')", detection.operator_stages)
-        pieces = f"regexp_extract_all({apart}, {literal(JSON_SEGMENTS)})"
-        apart = _joined(
-            f"list_transform({pieces}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({each})::VARCHAR ELSE s END)"
+        redacted_text = masking.apply_stages("(s::JSON->>'$')", detection.operator_stages)
+        tokens = f"regexp_extract_all({separated}, {literal(JSON_SEGMENTS)})"
+        separated = _join_array(
+            f"list_transform({tokens}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({redacted_text})::VARCHAR ELSE s END)"
         )
-    return f"replace({masking.mask_builtin(apart, detection.builtin_stages, digits_are_marked=True)}, {literal(DIGIT_MARKER)}, '')"
+    return f"replace({masking.mask_builtin(separated, detection.builtin_stages, digits_are_marked=True)}, {literal(DIGIT_MARKER)}, '')"
 
 
-def _event(mode: RedactMode) -> str:
+def _event_macro(mode: RedactMode) -> str:
     """Return SQL for the redacted value.
 
     Texts go through JSON as well, because one body for all kinds halves time and memory.
@@ -122,7 +122,7 @@ class _Words:
     def map_segments(self, marked: str, each: str) -> str:
         """Return SQL for the pieces with a single lambda: DuckDB binds the list of each nested lambda twice."""
         find = f"CASE WHEN contains(p, {literal(MATCH_CUT)}) THEN {each} ELSE p END"
-        return _joined(f"list_transform(string_split({marked}, {literal(MATCH_START)}), lambda p: {find})")
+        return _join_array(f"list_transform(string_split({marked}, {literal(MATCH_START)}), lambda p: {find})")
 
     def digits(self, text: str) -> str:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
@@ -130,24 +130,24 @@ class _Words:
     def passes_luhn(self, digits: str) -> str:
         """Return SQL for the Luhn check; one is added where a doubled digit reaches ten."""
         padded = f"lpad({digits}, 20, '0')"
-        weighed = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
+        weighted_sum = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
         carried = rf"length(translate(regexp_replace({padded}, '(.).', '\1', 'g'), '01234', ''))"
-        return f"({weighed} + {carried}) % 10 = 0"
+        return f"({weighted_sum} + {carried}) % 10 = 0"
 
     def digest(self, value: str) -> str:
         return f"substr(sha256({_KEY} || sha256({_KEY} || lower({value}))), 1, 16)"
 
     def network(self, value: str) -> str:
-        spelt = f"split_part(replace(replace(lower({value}), '%25', '%'), '%3a', ':'), '%', 1)"
-        dotted = f"array_to_string(string_split({value}, '.')[1:3], '.') || '.0/24'"
-        left = f"string_split(split_part({spelt}, '::', 1), ':')[1:3]"
+        normalized = f"split_part(replace(replace(lower({value}), '%25', '%'), '%3a', ':'), '%', 1)"
+        ipv4_network = f"array_to_string(string_split({value}, '.')[1:3], '.') || '.0/24'"
+        leading_groups = f"string_split(split_part({normalized}, '::', 1), ':')[1:3]"
         return (
-            f"CASE WHEN NOT contains({spelt}, ':') THEN {dotted}"
-            f" WHEN contains({spelt}, '.') AND (starts_with({spelt}, '::') OR starts_with({spelt}, '64:ff9b::')) THEN {value}"
-            f" ELSE array_to_string({left}, ':') || '::/48' END"
+            f"CASE WHEN NOT contains({normalized}, ':') THEN {ipv4_network}"
+            f" WHEN contains({normalized}, '.') AND (starts_with({normalized}, '::') OR starts_with({normalized}, '64:ff9b::')) THEN {value}"
+            f" ELSE array_to_string({leading_groups}, ':') || '::/48' END"
         )
 
 
-def _joined(pieces: str) -> str:
+def _join_array(array: str) -> str:
     """Return SQL for the joined array, without `array_to_string`, which duplicates its argument."""
-    return f"list_aggregate({pieces}, 'string_agg', '')"
+    return f"list_aggregate({array}, 'string_agg', '')"

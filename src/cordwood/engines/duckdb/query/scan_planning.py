@@ -9,9 +9,14 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.late_materialization import first_of, is_few, is_of_newest, rows_wanted
-from cordwood.engines.duckdb.query.plan_path import gathers, way_of
-from cordwood.engines.duckdb.query.scan_source import Place, Source
+from cordwood.engines.duckdb.query.late_materialization import (
+    materialize_late,
+    requested_rows,
+    selects_first_rows,
+    selects_newest_events,
+)
+from cordwood.engines.duckdb.query.scan_source import EventTable, Source
+from cordwood.engines.duckdb.query.select_chain import aggregates_before_limit, selects_to_answer
 from cordwood.sql.budget import copied
 from cordwood.sql.typing import inherit
 
@@ -21,39 +26,43 @@ _BOTH = "first of each"
 
 def plan_scans(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = False) -> exp.Expr:
     """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates the tree."""
-    if len(sources) == 1 and isinstance(tree, exp.Select) and is_few(tree, sources[0]):
-        return first_of(tree, sources[0], Place.SEALED, alone=True) if at_rest else _first_of_both(tree, sources[0])
+    if len(sources) == 1 and isinstance(tree, exp.Select) and selects_first_rows(tree, sources[0]):
+        return (
+            materialize_late(tree, sources[0], EventTable.FLUSHED, is_alone=True)
+            if at_rest
+            else _merge_first_rows(tree, sources[0])
+        )
     for source in sources:
-        is_gathered = gathers(way_of(tree, source.table))
-        places = (Place.SEALED, Place.HOT)[: 1 if at_rest else 2]
-        source.read(*[source.events(place, all_of_them=is_gathered) for place in places])
+        reads_all = aggregates_before_limit(selects_to_answer(tree, source.table))
+        tables = (EventTable.FLUSHED, EventTable.MEMTABLE)[: 1 if at_rest else 2]
+        source.replace_table(*[source.events(table, reads_all=reads_all) for table in tables])
     return tree
 
 
 def plan_recent_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
     """Return the tree over the recent table alone, if that table may contain all rows of the answer; else None."""
-    if len(sources) != 1 or not isinstance(tree, exp.Select) or not is_of_newest(tree, sources[0]):
+    if len(sources) != 1 or not isinstance(tree, exp.Select) or not selects_newest_events(tree, sources[0]):
         return None
-    alone = copied(tree)
-    source = sources[0].twin(alone)
-    source.read(source.events(Place.NEWEST))
-    return alone
+    recent_tree = copied(tree)
+    source = sources[0].in_copy(recent_tree)
+    source.replace_table(source.events(EventTable.RECENT))
+    return recent_tree
 
 
-def _first_of_both(tree: exp.Select, source: Source) -> exp.Select:
-    merged = exp.Select(expressions=[_handed_on(place, item) for place, item in enumerate(tree.expressions)])
+def _merge_first_rows(tree: exp.Select, source: Source) -> exp.Select:
+    merged = exp.Select(expressions=[_pass_through(index, item) for index, item in enumerate(tree.expressions)])
     merged.set("order", _order(tree))
     for name in ("limit", "offset"):
         merged.set(name, tree.args.get(name) and copied(tree.args[name]))
-    tree.set("limit", exp.Limit(expression=exp.Literal.number(rows_wanted(tree))))
+    tree.set("limit", exp.Limit(expression=exp.Literal.number(requested_rows(tree))))
     tree.set("offset", None)
-    twin = copied(tree)
+    memtable_tree = copied(tree)
     both = exp.Union(
-        this=first_of(tree, source, Place.SEALED),
-        expression=first_of(twin, source.twin(twin), Place.HOT),
+        this=materialize_late(tree, source, EventTable.FLUSHED),
+        expression=materialize_late(memtable_tree, source.in_copy(memtable_tree), EventTable.MEMTABLE),
         distinct=False,
     )
-    names = [_identifier(f"c{place}") for place, _ in enumerate(tree.expressions)]
+    names = [_identifier(f"c{index}") for index, _ in enumerate(tree.expressions)]
     alias = exp.TableAlias(this=_identifier(_BOTH), columns=names)
     return merged.from_(exp.Subquery(this=both, alias=alias), copy=False)
 
@@ -63,27 +72,27 @@ def _order(tree: exp.Select) -> exp.Order:
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copied(key))
-        keys[-1].set("this", _column(_place_of(tree, key.this)))
+        keys[-1].set("this", _column(_column_index(tree, key.this)))
     return exp.Order(expressions=keys)
 
 
-def _place_of(tree: exp.Select, value: exp.Expr) -> int:
+def _column_index(tree: exp.Select, value: exp.Expr) -> int:
     if isinstance(value, exp.Literal) and value.is_int:
         return int(value.this) - 1
     tree.append("expressions", exp.alias_(copied(value), f"key {len(tree.expressions)}", quoted=True))
     return len(tree.expressions) - 1
 
 
-def _handed_on(place: int, item: exp.Expr) -> exp.Expr:
-    column = _column(place)
+def _pass_through(index: int, item: exp.Expr) -> exp.Expr:
+    column = _column(index)
     inherit(column, item)
     alias = exp.alias_(column, item.alias, quoted=True)
     inherit(alias, item)
     return alias
 
 
-def _column(place: int) -> exp.Column:
-    return exp.column(f"c{place}", _BOTH, quoted=True)
+def _column(index: int) -> exp.Column:
+    return exp.column(f"c{index}", _BOTH, quoted=True)
 
 
 def _identifier(name: str) -> exp.Identifier:

@@ -6,14 +6,14 @@ from enum import StrEnum
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.plan_path import cte_of
+from cordwood.engines.duckdb.query.select_chain import cte_of
 from cordwood.engines.duckdb.rules.events import path_part
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.model.event import written_path
 from cordwood.sql.fragment import fragment, join_fragments, merge_fragments, name_part, text_part
 
 
-class Manner(StrEnum):
+class ReadMode(StrEnum):
     """How a path is read: its value, its text, or whether it holds an object."""
 
     VALUE = "value"
@@ -21,12 +21,12 @@ class Manner(StrEnum):
     RECORD = "record"
 
 
-class Place(StrEnum):
+class EventTable(StrEnum):
     """A table of a stream, as a template over the stream's quoted name."""
 
-    SEALED = "store.main.{0}"
-    HOT = "memory.memtable.{0}"
-    NEWEST = "memory.recent.{0}"
+    FLUSHED = "store.main.{0}"
+    MEMTABLE = "memory.memtable.{0}"
+    RECENT = "memory.recent.{0}"
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -34,121 +34,127 @@ class Read(msgspec.Struct, frozen=True):
 
     column: str
     steps: tuple[str, ...]
-    manner: Manner
+    mode: ReadMode
     is_wide: bool = False
 
     @property
     def name(self) -> str:
         """Return the column's name; positions of capitals are appended, because DuckDB's names are case-insensitive."""
         path = "".join(f".{quoted(step)}" for step in self.steps)
-        capitals = ",".join(str(place) for place, letter in enumerate(path) if letter.isupper())
-        return f"{self.column}{path} {self.manner.value}{capitals and ' ' + capitals}"
+        capitals = ",".join(str(index) for index, letter in enumerate(path) if letter.isupper())
+        return f"{self.column}{path} {self.mode.value}{capitals and ' ' + capitals}"
 
     def below(self, column: str, steps: tuple[str, ...]) -> "Read":
-        return Read(column, (*steps, *self.steps), self.manner, self.is_wide)
+        return Read(column, (*steps, *self.steps), self.mode, self.is_wide)
 
-    def printed(self, beside: Sequence["Read"] = ()) -> exp.Expr:
+    def to_sql(self, other_reads: Sequence["Read"] = ()) -> exp.Expr:
         """Return the SQL, which may derive a record test from another read.
 
-        A text among the reads in `beside` that lies below this path implies that the path holds an object.
+        A text among the reads in `other_reads` that lies below this path implies that the path holds an object.
         """
-        text = next((read for read in beside if read.is_text_of(self)), None)
-        if text is None:
-            return merge_fragments("{0} AS {1}", self.value(), name_part(self.name))
-        return merge_fragments("{0} IS NOT NULL OR {1} AS {2}", text.value(), self.value(), name_part(self.name))
+        text_read = next((read for read in other_reads if read.is_text_of(self)), None)
+        if text_read is None:
+            return merge_fragments("{0} AS {1}", self.value_sql(), name_part(self.name))
+        return merge_fragments("{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), name_part(self.name))
 
     def is_text_of(self, record: "Read") -> bool:
         depth = len(record.steps)
         is_below = self.column == record.column and len(self.steps) > depth and self.steps[:depth] == record.steps
-        return is_below and self.manner is Manner.TEXT and record.manner is Manner.RECORD
+        return is_below and self.mode is ReadMode.TEXT and record.mode is ReadMode.RECORD
 
-    def value(self) -> exp.Expr:
-        if self.manner is Manner.RECORD:
+    def value_sql(self) -> exp.Expr:
+        if self.mode is ReadMode.RECORD:
             steps = self.steps if self.column == "extras" else (self.column, *self.steps)
             return fragment('contains("object_paths", {0})', text_part(written_path(steps)))
         path = path_part(name_part(self.column), self.steps)
-        return merge_fragments("{0}::VARCHAR", path) if self.manner is Manner.TEXT else path
+        return merge_fragments("{0}::VARCHAR", path) if self.mode is ReadMode.TEXT else path
 
 
 class Source(msgspec.Struct, frozen=True):
     """A scan of a stream, with the paths that it reads as additional columns, and its filters.
 
-    `matches` filters all events, `narrowing` only flushed ones; both are SQL fragments.
+    `filters` filters all events, `flushed_filters` only flushed ones; both are SQL fragments.
     """
 
     table: exp.Table
     reads: tuple[Read, ...]
-    matches: tuple[exp.Expr, ...] = ()
-    narrowing: tuple[exp.Expr, ...] = ()
+    filters: tuple[exp.Expr, ...] = ()
+    flushed_filters: tuple[exp.Expr, ...] = ()
 
     @property
     def wide(self) -> frozenset[str]:
         """Return the names of the columns that are expensive to read."""
         return frozenset(read.name for read in self.reads if read.is_wide)
 
-    def events(self, place: Place, *more: exp.Expr, all_of_them: bool = False) -> exp.Expr:
+    def events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
 
         A scan of all events reads object paths as a stored column; a search for a few reads them during the scan,
         because DuckDB would otherwise begin with an arbitrary row group.
         """
-        read = self._read_by_reader()
-        paths = [path for path in self.reads if path.name in read]
-        beside = paths if all_of_them else []
-        return self._select(place, [*map(name_part, _own(read)), *(path.printed(beside) for path in paths), *more])
+        used = self._used_columns()
+        reads = [read for read in self.reads if read.name in used]
+        other_reads = reads if reads_all else []
+        return self._select(
+            table, [*map(name_part, _stored_columns(used)), *(read.to_sql(other_reads) for read in reads), *extra_columns]
+        )
 
-    def few_events(self, place: Place, only: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
+    def few_events(self, table: EventTable, row_filter: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
         """Return a SELECT over few events; columns in `as_json` are only passed through and are read as JSON.
 
         Expensive columns are read from the few events, not from all events that the scan visits.
         """
-        read = self._read_by_reader()
-        paths = [path for path in self.reads if path.name in read]
-        dear = [path for path in paths if path.is_wide]
-        whole = frozenset(path.column for path in dear)
-        own = [_said(name, as_json=name in as_json - whole) for name in _own(read | whole)]
-        events = self._select(place, [*own, *(path.printed() for path in paths if path not in dear)], only)
+        used = self._used_columns()
+        reads = [read for read in self.reads if read.name in used]
+        wide_reads = [read for read in reads if read.is_wide]
+        wide_columns = frozenset(read.column for read in wide_reads)
+        columns = [
+            _column_sql(name, as_json=name in as_json - wide_columns) for name in _stored_columns(used | wide_columns)
+        ]
+        events = self._select(
+            table, [*columns, *(read.to_sql() for read in reads if read not in wide_reads)], row_filter
+        )
         return (
-            merge_fragments("SELECT *, {0} FROM ({1})", join_fragments(", ", [path.printed() for path in dear]), events)
-            if dear
+            merge_fragments("SELECT *, {0} FROM ({1})", join_fragments(", ", [read.to_sql() for read in wide_reads]), events)
+            if wide_reads
             else events
         )
 
-    def _select(self, place: Place, columns: Sequence[exp.Expr], *only: exp.Expr) -> exp.Expr:
-        narrowing = self.narrowing if place is Place.SEALED else ()
-        conditions = (*self.matches, *narrowing, *only)
-        told = join_fragments(", ", columns) if columns else fragment("NULL")
+    def _select(self, event_table: EventTable, columns: Sequence[exp.Expr], *row_filters: exp.Expr) -> exp.Expr:
+        flushed_filters = self.flushed_filters if event_table is EventTable.FLUSHED else ()
+        conditions = (*self.filters, *flushed_filters, *row_filters)
+        selected = join_fragments(", ", columns) if columns else fragment("NULL")
         select = "SELECT {0} FROM {1} WHERE {2}" if conditions else "SELECT {0} FROM {1}"
-        table = fragment(place, name_part(self.table.name, is_verbatim=True))
-        return merge_fragments(select, told, table, join_fragments(" AND ", conditions))
+        table = fragment(event_table, name_part(self.table.name, is_verbatim=True))
+        return merge_fragments(select, selected, table, join_fragments(" AND ", conditions))
 
-    def _read_by_reader(self) -> frozenset[str]:
+    def _used_columns(self) -> frozenset[str]:
         """Return the columns that the reading SELECT uses: planning unused ones takes time."""
         select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
-        found = list(select.find_all(exp.Column)) if select else []
-        return frozenset(column.name for column in found if column.table in (name, ""))
+        columns = list(select.find_all(exp.Column)) if select else []
+        return frozenset(column.name for column in columns if column.table in (name, ""))
 
-    def read(self, *events: exp.Expr) -> None:
+    def replace_table(self, *selects: exp.Expr) -> None:
         """Replace the stream's table reference by the union of these SELECTs."""
         alias = exp.TableAlias(this=name_part(self.table.alias_or_name))
         # The joins of a table in parentheses are attached to the table node.
         joins = self.table.args.get("joins")
-        self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", events), alias=alias, joins=joins))
+        self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", selects), alias=alias, joins=joins))
 
-    def twin(self, copy: exp.Expr) -> "Source":
+    def in_copy(self, copy: exp.Expr) -> "Source":
         """Return the same scan in a copy of the tree, of which it is the only one."""
-        (table,) = tables_of(copy, frozenset([self.table.name]))
+        (table,) = find_stream_tables(copy, frozenset([self.table.name]))
         return msgspec.structs.replace(self, table=table)
 
 
-def _said(column: str, *, as_json: bool) -> exp.Expr:
+def _column_sql(column: str, *, as_json: bool) -> exp.Expr:
     return fragment("{0}::JSON AS {0}", name_part(column)) if as_json else name_part(column)
 
 
-def _own(read: frozenset[str]) -> list[str]:
-    return [column for column in COLUMNS if column in read]
+def _stored_columns(used: frozenset[str]) -> list[str]:
+    return [column for column in COLUMNS if column in used]
 
 
-def tables_of(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
+def find_stream_tables(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Table]:
     """Return the stream tables of the tree in their order."""
     return [table for table in tree.find_all(exp.Table) if table.name in streams and cte_of(table) is None]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.plan_path import Step, is_one_scan, way_of
+from cordwood.engines.duckdb.query.select_chain import Step, is_one_scan, selects_to_answer
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import swap
 from cordwood.sql.typing import inherit
@@ -15,27 +15,27 @@ from cordwood.sql.typing import inherit
 
 def flatten(tree: exp.Expr, table: exp.Table) -> None:
     """Flatten upwards from the only table of the tree, as long as the SELECTs only select columns and filter."""
-    way = way_of(tree, table)
-    if not is_one_scan(tree, way):
+    steps = selects_to_answer(tree, table)
+    if not is_one_scan(tree, steps):
         return
-    for below, above in pairwise(way):
-        if not (_only_picks(below.select) and _reads_only_what_is_picked(above, below.select)):
+    for below, above in pairwise(steps):
+        if not (_only_selects_columns(below.select) and _reads_only_selected(above, below.select)):
             return
         _merge(below.select, above)
 
 
-def _only_picks(select: exp.Select) -> bool:
-    told = {key for key, value in select.args.items() if value}
-    return told <= {"expressions", "from_", "where"} and all(
+def _only_selects_columns(select: exp.Select) -> bool:
+    clauses = {key for key, value in select.args.items() if value}
+    return clauses <= {"expressions", "from_", "where"} and all(
         isinstance(item.unalias(), exp.Column) for item in select.expressions
     )
 
 
-def _reads_only_what_is_picked(above: Step, below: exp.Select) -> bool:
+def _reads_only_selected(above: Step, below: exp.Select) -> bool:
     """Return whether every column is qualified and selected below; an unqualified name could be another column."""
-    picked = {item.alias for item in below.expressions}
+    selected = {item.alias for item in below.expressions}
     columns = list(above.select.find_all(exp.Column))
-    return all(column.table for column in columns) and picked >= {
+    return all(column.table for column in columns) and selected >= {
         column.name
         for column in columns
         if column.table == above.alias and column.find_ancestor(exp.Select) is above.select
@@ -43,21 +43,21 @@ def _reads_only_what_is_picked(above: Step, below: exp.Select) -> bool:
 
 
 def _merge(below: exp.Select, above: Step) -> None:
-    picked = {item.alias: item.unalias() for item in below.expressions}
+    selected = {item.alias: item.unalias() for item in below.expressions}
     source, filters = below.args["from_"].pop(), [below.args.get("where"), above.select.args.get("where")]
     above.select.args["from_"].pop()
-    _forget(below)
+    _remove_unread_cte(below)
     for column in list(above.select.find_all(exp.Column)):
         if column.table == above.alias:
-            swap(column, inherit(copied(picked[column.name]), column))
+            swap(column, inherit(copied(selected[column.name]), column))
     above.select.set("from_", source)
     above.select.set("where", None)
-    above.select.where(*(each.this for each in filters if each is not None), copy=False)
+    above.select.where(*(clause.this for clause in filters if clause is not None), copy=False)
 
 
-def _forget(named: exp.Select) -> None:
+def _remove_unread_cte(query: exp.Select) -> None:
     """Remove a CTE that is no longer read."""
-    cte = named.parent
+    cte = query.parent
     if isinstance(cte, exp.CTE):
         with_ = cte.parent
         cte.pop()

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.sql_values import told_apart
+from cordwood.engines.duckdb.sql_values import disambiguate_case
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
@@ -107,7 +107,7 @@ def field_part(datatype: Datatype, at: int) -> exp.Expr:
     """Return DuckDB's name of a field as a part."""
     name, before = datatype.fields[at][0], [label for label, _ in datatype.fields[:at]]
     if name and name not in before and name.lower() in map(str.lower, before):
-        return name_part(told_apart(name, at), is_verbatim=True)
+        return name_part(disambiguate_case(name, at), is_verbatim=True)
     return name_part(field_name(datatype, at))
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 _NULLABLE = 2
 # The number of texts that are encoded at once: encoding a whole column would hold it in memory twice.
-_JOINED = 1024
+_TEXTS_ENCODED_AT_ONCE = 1024
 
 
 class _Schema(Structure):
@@ -70,31 +70,31 @@ _Stream._fields_ = [
 ]
 
 
-def _schema_released(schema: Any) -> None:
+def _on_schema_release(schema: Any) -> None:
     schema.contents.release = _ReleaseSchema()
 
 
-def _array_released(released: Any) -> None:
-    released.contents.release = _ReleaseArray()
+def _on_array_release(arrow_array: Any) -> None:
+    arrow_array.contents.release = _ReleaseArray()
 
 
-def _array_ended(array: Any) -> None:
-    array.release = _ReleaseArray()
+def _mark_end(arrow_array: Any) -> None:
+    arrow_array.release = _ReleaseArray()
 
 
-def _stream_released(stream: Any) -> None:
+def _on_stream_release(stream: Any) -> None:
     stream.contents.release = _ReleaseStream()
 
 
-def _last_error(_: Any) -> None:
+def _no_error(_: Any) -> None:
     return None
 
 
 # The reader may call these after the statement has ended, so they live as long as the module.
-_release_schema = _ReleaseSchema(_schema_released)
-_release_array = _ReleaseArray(_array_released)
-_release_stream = _ReleaseStream(_stream_released)
-_get_last_error = _GetLastError(_last_error)
+_release_schema = _ReleaseSchema(_on_schema_release)
+_release_array = _ReleaseArray(_on_array_release)
+_release_stream = _ReleaseStream(_on_stream_release)
+_get_last_error = _GetLastError(_no_error)
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = py_object
@@ -107,24 +107,26 @@ class Column(msgspec.Struct, frozen=True):
     The first buffer is the validity bitmap, None if there are no nulls.
     """
 
-    letters: bytes
-    nulls: int
+    format_string: bytes
+    null_count: int
     buffers: tuple["bytes | array[int] | None", ...]
 
 
 def texts(values: Sequence[str | None]) -> Column:
     """Return a column of texts; surrogates, which UTF-8 cannot encode, become question marks."""
-    nulls = values.count(None)
-    present: list[str] = [value or "" for value in values] if nulls else list(values)  # type: ignore[arg-type]
+    null_count = values.count(None)
+    present: list[str] = [value or "" for value in values] if null_count else list(values)  # type: ignore[arg-type]
     data, sizes = array("b"), array("i", [0])
-    for first in range(0, len(present), _JOINED):
-        some = present[first : first + _JOINED]
-        joined = "".join(some)
+    for first in range(0, len(present), _TEXTS_ENCODED_AT_ONCE):
+        batch = present[first : first + _TEXTS_ENCODED_AT_ONCE]
+        joined = "".join(batch)
         encoded = joined.encode("utf-8", "replace")
-        is_plain = len(encoded) == len(joined)
-        sizes.extend(map(len, some) if is_plain else (len(one.encode("utf-8", "replace")) for one in some))
+        is_ascii = len(encoded) == len(joined)
+        sizes.extend(map(len, batch) if is_ascii else (len(text.encode("utf-8", "replace")) for text in batch))
         data.frombytes(encoded)
-    return Column(b"u", nulls, (_presence(values) if nulls else None, array("i", accumulate(sizes)), data))
+    return Column(
+        b"u", null_count, (_validity_bitmap(values) if null_count else None, array("i", accumulate(sizes)), data)
+    )
 
 
 def times(values: Sequence[int]) -> Column:
@@ -136,15 +138,15 @@ def numbers(values: Sequence[int]) -> Column:
     return Column(b"l", 0, (None, array("q", values)))
 
 
-def truths(values: Sequence[bool]) -> Column:
-    return Column(b"b", 0, (None, _bits("1" if value else "0" for value in reversed(values))))
+def booleans(values: Sequence[bool]) -> Column:
+    return Column(b"b", 0, (None, _pack_bits("1" if value else "0" for value in reversed(values))))
 
 
-def _presence(values: Sequence[object]) -> bytes:
-    return _bits("0" if value is None else "1" for value in reversed(values))
+def _validity_bitmap(values: Sequence[object]) -> bytes:
+    return _pack_bits("0" if value is None else "1" for value in reversed(values))
 
 
-def _bits(digits: Any) -> bytes:
+def _pack_bits(digits: Any) -> bytes:
     """Pack binary digits into bytes; the last digit is the lowest bit."""
     text = "".join(digits)
     return int(text or "0", 2).to_bytes(len(text) // 8 + 1, "little")
@@ -157,11 +159,11 @@ class ArrowColumns:
         self._columns = columns
         self._length = length
         # Keeps objects alive whose addresses the reader has.
-        self._kept: list[object] = []
+        self._references: list[object] = []
 
     def close(self) -> None:
         """Release all buffers: callbacks and columns refer to each other, so reference counting does not free them."""
-        self._kept.clear()
+        self._references.clear()
         self._columns = {}
 
     def __arrow_c_schema__(self) -> object:
@@ -179,21 +181,21 @@ class ArrowColumns:
         return self._capsule(stream, b"arrow_array_stream")
 
     def _capsule(self, structure: Structure, name: bytes) -> object:
-        self._kept += (structure, name)
+        self._references += (structure, name)
         return _new_capsule(ctypes.addressof(structure), name, None)
 
     def _get_schema(self, _: Any, out: Any) -> int:
         self._describe(out.contents)
         return 0
 
-    def _get_next(self, fills: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
+    def _get_next(self, fill_callbacks: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
         """Return the batch on the first call, and then an array that is released already, which marks the end."""
-        next(fills, _array_ended)(out.contents)
+        next(fill_callbacks, _mark_end)(out.contents)
         return 0
 
     def _describe(self, schema: Any) -> None:
         fields = [
-            _Schema(format=column.letters, name=name.encode(), flags=_NULLABLE, release=_release_schema)
+            _Schema(format=column.format_string, name=name.encode(), flags=_NULLABLE, release=_release_schema)
             for name, column in self._columns.items()
         ]
         self._set_children(schema, fields)
@@ -209,19 +211,19 @@ class ArrowColumns:
         batch.release = _release_array
 
     def _array(self, column: Column) -> _Array:
-        made = _Array(length=self._length, null_count=column.nulls, release=_release_array)
-        self._set_buffers(made, column.buffers)
-        return made
+        arrow_array = _Array(length=self._length, null_count=column.null_count, release=_release_array)
+        self._set_buffers(arrow_array, column.buffers)
+        return arrow_array
 
     def _set_children(self, parent: Any, children: Sequence[Structure]) -> None:
         pointers = (POINTER(type(parent)) * len(children))(*map(ctypes.pointer, children))
-        self._kept += (pointers, children)
+        self._references += (pointers, children)
         parent.n_children, parent.children = len(children), pointers
 
-    def _set_buffers(self, made: Any, buffers: Sequence["bytes | array[int] | None"]) -> None:
+    def _set_buffers(self, arrow_array: Any, buffers: Sequence["bytes | array[int] | None"]) -> None:
         addresses = (c_void_p * len(buffers))(*map(_address, buffers))
-        self._kept.append(addresses)
-        made.n_buffers, made.buffers = len(buffers), addresses
+        self._references.append(addresses)
+        arrow_array.n_buffers, arrow_array.buffers = len(buffers), addresses
 
 
 def _address(buffer: "bytes | array[int] | None") -> int | None:

@@ -6,39 +6,39 @@ from contextlib import contextmanager
 
 import msgspec
 
-from cordwood.engines.engine import HeldFile
+from cordwood.engines.engine import BackupFile
 from cordwood.errors import EngineFailed
 
-_PIECE_BYTES = 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenFile(msgspec.Struct, frozen=True):
     """An open file of a backup: its name, and how many of its bytes belong to the backup.
 
-    A descriptor that is `lent` is closed by its owner.
+    A descriptor that is `is_borrowed` is closed by its owner.
     """
 
     name: str
     descriptor: int
     size: int
-    lent: bool = False
+    is_borrowed: bool = False
 
-    def pieces(self) -> Iterator[bytes]:
-        at = 0
-        while at < self.size:
-            piece = os.pread(self.descriptor, min(_PIECE_BYTES, self.size - at), at)
-            if not piece:
+    def chunks(self) -> Iterator[bytes]:
+        offset = 0
+        while offset < self.size:
+            chunk = os.pread(self.descriptor, min(_CHUNK_BYTES, self.size - offset), offset)
+            if not chunk:
                 raise EngineFailed(f"The file {self.name} is shorter than it was.")
-            yield piece
-            at += len(piece)
+            yield chunk
+            offset += len(chunk)
 
 
 @contextmanager
-def held_files(opened: Sequence[Opened]) -> Iterator[list[HeldFile]]:
+def as_backup_files(open_files: Sequence[OpenFile]) -> Iterator[list[BackupFile]]:
     """Yield the files for reading while the block lasts; close their descriptors afterwards."""
     try:
-        yield [HeldFile(file.name, file.size, file.pieces) for file in opened]
+        yield [BackupFile(file.name, file.size, file.chunks) for file in open_files]
     finally:
-        for file in opened:
-            if not file.lent:
+        for file in open_files:
+            if not file.is_borrowed:
                 os.close(file.descriptor)

@@ -24,36 +24,36 @@ from cordwood.engines.duckdb.storage.ngram_index import (
     replace_ngrams,
 )
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.storage.stream_store import StreamStore, held_bytes
+from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.storage.transaction import roll_back
 from cordwood.observe.observer import Tell
 
 RUN_GROUPS = 10
 # The newest row groups are not compacted: queries for the newest events of all projects read the last row group only.
-FRESH_GROUPS = 4
-_LOOK_SECONDS = 5.0
+UNCOMPACTED_GROUPS = 4
+_POLL_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 # Compaction waits while row groups are flushed in quick succession.
 _QUIET_SECONDS = 5.0
 # A load without pauses leaves time for compaction if flushing took less than this share of the last looks' time.
 _CALM_SHARE = 1 / 3
-_CALM_LOOKS = 6
+_CALM_SAMPLES = 6
 
 
 class Compactor:
     """The compaction thread.
 
-    `turn` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether flushing falls
+    `deletion_lock` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether flushing falls
     behind.
     """
 
     def __init__(
         self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
     ) -> None:
-        self.turn = ordered_lock(Rank.COMPACTION)
-        self.resting = MemoryReclaimer(session, self.turn, lambda: held_bytes(stores()))
+        self.deletion_lock = ordered_lock(Rank.COMPACTION)
+        self.memory_reclaimer = MemoryReclaimer(session, self.deletion_lock, lambda: unflushed_bytes(stores()))
         self._session = session
         self._stores = stores
         self._is_busy = is_busy
@@ -61,19 +61,19 @@ class Compactor:
         self._last_flush = time.monotonic()
         # Whether to compact between the flushes of a load without pauses.
         self.works_beside_flushes = False
-        self._looks: deque[tuple[float, float]] = deque(maxlen=_CALM_LOOKS)
+        self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_CALM_SAMPLES)
         # The time of the last flush when nothing was left to compact.
-        self._done_since: float | None = None
+        self._idle_since_flush: float | None = None
         self._stopping = threading.Event()
         self._cursor = session.cursor()
         # For statements outside the transaction.
-        self._beside = session.cursor()
+        self._second_cursor = session.cursor()
         self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def flushed(self) -> None:
+    def on_flush(self) -> None:
         self._last_flush = time.monotonic()
 
     def close(self) -> None:
@@ -84,12 +84,12 @@ class Compactor:
         if self._thread.ident is not None:
             self._thread.join()
         self._cursor.close()
-        self._beside.close()
+        self._second_cursor.close()
 
     def compact_all(self) -> None:
         """Compact and index until nothing is left to do; then skip the search for work until the next flush."""
-        last_seal = self._last_flush
-        if self._done_since == last_seal:
+        last_flush = self._last_flush
+        if self._idle_since_flush == last_flush:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
@@ -102,22 +102,22 @@ class Compactor:
                     self._stopping.wait(_PAUSE_SECONDS)
                 is_done &= may_begin
         if is_done:
-            self._done_since = last_seal
+            self._idle_since_flush = last_flush
 
     def compact(self, store: StreamStore) -> bool:
         """Compact the oldest uncompacted run; return False if there is none, or if the work has to be postponed."""
-        is_compacted = self._at_once(self._rewrite, store.tables)
+        is_compacted = self._run_within_memory(self._rewrite, store.tables)
         if is_compacted:
-            self.resting.stir()
+            self.memory_reclaimer.mark_active()
             self._session.checkpoint(self._cursor)
             release_free_memory()
         return is_compacted
 
     def index_newest_block(self, store: StreamStore) -> bool:
         """Index the n-grams of the newest unindexed block; return False if there is none."""
-        return self._at_once(self._index_newest_block, store.tables)
+        return self._run_within_memory(self._index_newest_block, store.tables)
 
-    def _at_once(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
+    def _run_within_memory(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
         """Run the change in one transaction; again, with VARIANT values written whole, if it exceeds the memory limit."""
         try:
             return self._in_transaction(change, tables)
@@ -129,7 +129,7 @@ class Compactor:
     def _in_transaction(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
         """Run the change in one transaction, which is rolled back if nothing changed."""
         cursor = self._cursor
-        with self.turn:
+        with self.deletion_lock:
             cursor.execute("BEGIN")
             try:
                 is_changed = change(tables)
@@ -147,20 +147,20 @@ class Compactor:
         return True
 
     def _rewrite(self, tables: StreamTables) -> bool:
-        last = self._last_of_run(tables)
-        if last is None:
+        last_rowid = self._last_of_run(tables)
+        if last_rowid is None:
             return False
-        self._cursor.execute(tables.order_run(), {"last": last, "rows": ROW_GROUP_ROWS})
+        self._cursor.execute(tables.order_run(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
         for part in range(RUN_GROUPS):
             # DuckDB keeps concurrent log entries in memory until this transaction ends.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
-            began = time.monotonic()
+            started_at = time.monotonic()
             self._write_run_part(tables, part)
-            self.resting.reclaim_between_steps(self._beside)
+            self.memory_reclaimer.reclaim_between_steps(self._second_cursor)
             # Use half of one processor at most.
-            self._stopping.wait(time.monotonic() - began)
-        self._cursor.execute(tables.drop_run(), {"last": last})
+            self._stopping.wait(time.monotonic() - started_at)
+        self._cursor.execute(tables.drop_run(), {"last": last_rowid})
         drop_ngrams_of_empty_blocks(self._cursor, tables)
         return True
 
@@ -171,25 +171,25 @@ class Compactor:
 
     def _last_of_run(self, tables: StreamTables) -> int | None:
         rows = RUN_GROUPS * ROW_GROUP_ROWS
-        ((fresh, last),) = self._cursor.execute(tables.last_of_run(), {"rows": rows}).fetchall()
-        return None if last is None or fresh < rows + FRESH_GROUPS * ROW_GROUP_ROWS else int(last)
+        ((uncompacted_rows, last),) = self._cursor.execute(tables.last_of_run(), {"rows": rows}).fetchall()
+        return None if last is None or uncompacted_rows < rows + UNCOMPACTED_GROUPS * ROW_GROUP_ROWS else int(last)
 
     def _work(self) -> None:
-        failed = -_AFTER_FAILURE_SECONDS
-        while not self._stopping.wait(_LOOK_SECONDS):
-            self._looks.append((time.monotonic(), self._session.gate.flushing_seconds))
-            is_paused = time.monotonic() < failed + _AFTER_FAILURE_SECONDS
-            if not is_paused and not self._tried(self.compact_all, "Events could not be laid in order yet"):
-                failed = time.monotonic()
-            self._tried(lambda: self.resting.look(self._cursor), "Memory could not be given back yet")
-            self._tried(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
+        failed_at = -_AFTER_FAILURE_SECONDS
+        while not self._stopping.wait(_POLL_SECONDS):
+            self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
+            is_paused = time.monotonic() < failed_at + _AFTER_FAILURE_SECONDS
+            if not is_paused and not self._try(self.compact_all, "Events could not be laid in order yet"):
+                failed_at = time.monotonic()
+            self._try(lambda: self.memory_reclaimer.reclaim(self._cursor), "Memory could not be given back yet")
+            self._try(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
 
-    def _tried(self, work: Callable[[], None], failed: str) -> bool:
+    def _try(self, work: Callable[[], None], failure_message: str) -> bool:
         try:
             work()
         except duckdb.Error as problem:
             if not self._stopping.is_set():
-                self._tell(f"{failed}: {problem}".splitlines()[0])
+                self._tell(f"{failure_message}: {problem}".splitlines()[0])
             return False
         return True
 
@@ -200,8 +200,8 @@ class Compactor:
         return is_quiet and not self._stopping.is_set() and not self._is_busy()
 
     def _is_calm(self) -> bool:
-        if len(self._looks) < _CALM_LOOKS:
+        if len(self._flush_samples) < _CALM_SAMPLES:
             return False
-        since, flushing_seconds = self._looks[0]
+        since, flushing_seconds = self._flush_samples[0]
         share = (self._session.gate.flushing_seconds - flushing_seconds) / (time.monotonic() - since)
         return share < _CALM_SHARE

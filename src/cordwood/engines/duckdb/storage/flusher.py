@@ -9,73 +9,73 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.storage.allocator import release_free_memory
-from cordwood.engines.duckdb.storage.chunk import Chunk, is_about_a_value
+from cordwood.engines.duckdb.storage.chunk import Chunk, is_value_error
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, held_bytes
+from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
 from cordwood.observe.observer import Tell
 
 # Flush soon after a burst, but rarely in a trickle: each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 # After a pause of this length, memory that a burst has freed is returned to the system.
 _PAUSE_SECONDS = 0.5
-_TELL_SECONDS = 60.0
+_REPORT_INTERVAL_SECONDS = 60.0
 
 
-class Means(msgspec.Struct, frozen=True):
+class FlushLimits(msgspec.Struct, frozen=True):
     """The limits of flushing: threads, bytes of pending events, rows that are flushed at once.
 
-    Memory that a flush has freed is kept for `kept_seconds`, or until a pause, for the next flush. Returning and
+    Memory that a flush has freed is kept for `keep_memory_seconds`, or until a pause, for the next flush. Returning and
     reallocating it with each flush costs a fifth of the throughput of a load.
     """
 
     workers: int
-    held_bytes: int
-    rows_at_once: int = ROW_GROUP_ROWS
-    kept_seconds: float = 1.0
+    max_unflushed_bytes: int
+    rows_per_flush: int = ROW_GROUP_ROWS
+    keep_memory_seconds: float = 1.0
 
     @property
-    def is_in_parts(self) -> bool:
-        return self.rows_at_once < ROW_GROUP_ROWS
+    def flushes_partial_groups(self) -> bool:
+        return self.rows_per_flush < ROW_GROUP_ROWS
 
 
 class Flusher:
-    """The flush threads. `after` is called after each flushed chunk; `means` must be set before `start`."""
+    """The flush threads. `after` is called after each flushed chunk; `limits` must be set before `start`."""
 
     def __init__(
         self,
         session: Session,
         stores: Callable[[], Collection[StreamStore]],
-        after: Callable[[], None],
+        on_flushed: Callable[[], None],
         tell: Tell,
         clock_us: Callable[[], int],
     ) -> None:
-        self.means = Means(0, 0)
+        self.limits = FlushLimits(0, 0)
         self._session = session
         self._stores = stores
-        self._after = after
+        self._on_flushed = on_flushed
         self._tell = tell
         self._clock_us = clock_us
         self._wake = threading.Semaphore(0)
         self._stopping = False
         self._last_append = time.monotonic()
-        self._told = -_TELL_SECONDS
-        self._trimmed = self._last_append
-        self._is_trimmed = True
+        self._last_report_at = -_REPORT_INTERVAL_SECONDS
+        self._released_at = self._last_append
+        self._is_released = True
         # By stream, the rows that were flushed as parts of a row group since the last checkpoint.
-        self._gathered: Counter[str] = Counter()
+        self._rows_since_checkpoint: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for number in range(self.means.workers):
+        for number in range(self.limits.workers):
             thread = threading.Thread(target=self._work, name=f"flush-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def appended(self) -> None:
+    def on_append(self) -> None:
         self._last_append = time.monotonic()
         self._wake.release()
 
@@ -89,33 +89,33 @@ class Flusher:
     def _work(self) -> None:
         cursor = self._session.cursor()
         while not self._stopping:
-            is_idle = not self._tried(cursor)
-            self._trim_now_and_then()
+            is_idle = not self._try_flush(cursor)
+            self._release_memory_when_due()
             if is_idle:
-                self._wake.acquire(timeout=_LOOK_SECONDS)
+                self._wake.acquire(timeout=_POLL_SECONDS)
         cursor.close()
 
-    def _tried(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+    def _try_flush(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Flush once and report any failure; an exception must not end the thread."""
         try:
             return self._flush_one(cursor)
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
-            self._tell_now_and_then(f"Flushing failed and is tried again: {problem!r}")
+            self._report_rarely(f"Flushing failed and is tried again: {problem!r}")
             return False
 
     def _flush_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        if self._session.is_stuck and not self._has_written(cursor, now=False):
+        if self._session.is_stuck and not self._try_checkpoint(cursor, now=False):
             return False
-        stores = sorted(self._stores(), key=lambda store: store.held_bytes, reverse=True)
-        is_tight = self._is_tight(stores)
+        stores = sorted(self._stores(), key=lambda store: store.unflushed_bytes, reverse=True)
+        is_memory_short = self._is_memory_short(stores)
         for store in stores:
-            whole = not (is_tight or self._is_due(store))
-            chunk = store.take_chunk(whole_groups_only=whole, rows=self._rows_of(store))
+            whole_groups_only = not (is_memory_short or self._is_due(store))
+            chunk = store.take_chunk(whole_groups_only=whole_groups_only, rows=self._rows_to_flush(store))
             if chunk is not None:
                 return self._flush(store, chunk, cursor)
         return False
 
-    def _is_tight(self, stores: Collection[StreamStore]) -> bool:
+    def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:
         """Return whether many bytes are pending and no flush under way makes room.
 
         Only then are partial row groups flushed early: they are written twice, and into the database's log as well.
@@ -123,7 +123,7 @@ class Flusher:
         # In this order, so that events that are flushed meanwhile are not counted.
         if any(store.is_flushing for store in stores):
             return False
-        return held_bytes(stores) > self.means.held_bytes * 3 // 4
+        return unflushed_bytes(stores) > self.limits.max_unflushed_bytes * 3 // 4
 
     def _flush(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
@@ -132,49 +132,53 @@ class Flusher:
         except (duckdb.Error, OutOfOrderError) as problem:
             if isinstance(problem, duckdb.OutOfMemoryException):
                 self._session.stop_shredding(cursor)
-            elif isinstance(problem, duckdb.Error) and is_about_a_value(problem):
-                chunk.mend(cursor)
-            self._tell_now_and_then(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
-            store.give_back(chunk)
+            elif isinstance(problem, duckdb.Error) and is_value_error(problem):
+                chunk.repair(cursor)
+            self._report_rarely(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
+            store.restore_pending(chunk)
             return False
         except BaseException:
-            store.give_back(chunk)
+            store.restore_pending(chunk)
             raise
-        self._after()
-        self._write_gathered(store, len(chunk.events), cursor)
-        self._is_trimmed = False
+        self._on_flushed()
+        self._checkpoint_full_group(store, len(chunk.events), cursor)
+        self._is_released = False
         return True
 
-    def _rows_of(self, store: StreamStore) -> int:
+    def _rows_to_flush(self, store: StreamStore) -> int:
         """Return how many rows to flush at once, such that parts add up to exactly one row group."""
-        return min(self.means.rows_at_once, ROW_GROUP_ROWS - self._gathered[store.name] % ROW_GROUP_ROWS)
+        return min(
+            self.limits.rows_per_flush, ROW_GROUP_ROWS - self._rows_since_checkpoint[store.name] % ROW_GROUP_ROWS
+        )
 
-    def _write_gathered(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _checkpoint_full_group(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Checkpoint once the flushed parts make a full row group, which is then compressed and not extended later."""
-        if self.means.is_in_parts:
-            self._gathered[store.name] += rows
-        self._has_written(cursor, now=self._gathered[store.name] >= ROW_GROUP_ROWS)
+        if self.limits.flushes_partial_groups:
+            self._rows_since_checkpoint[store.name] += rows
+        self._try_checkpoint(cursor, now=self._rows_since_checkpoint[store.name] >= ROW_GROUP_ROWS)
 
-    def _has_written(self, cursor: duckdb.DuckDBPyConnection, *, now: bool) -> bool:
+    def _try_checkpoint(self, cursor: duckdb.DuckDBPyConnection, *, now: bool) -> bool:
         try:
-            is_written = self._session.checkpoint_when_due(cursor, now=now)
+            is_checkpointed = self._session.checkpoint_when_due(cursor, now=now)
         except duckdb.IOException as problem:
-            self._tell_now_and_then(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
+            self._report_rarely(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
             return False
-        if is_written:
-            self._gathered.clear()
-        return is_written
+        if is_checkpointed:
+            self._rows_since_checkpoint.clear()
+        return is_checkpointed
 
-    def _trim_now_and_then(self) -> None:
+    def _release_memory_when_due(self) -> None:
         now = time.monotonic()
-        is_kept = now - self._trimmed < self.means.kept_seconds and now - self._last_append < _PAUSE_SECONDS
-        if not self._is_trimmed and not is_kept:
-            self._is_trimmed, self._trimmed = True, now
+        keeps_memory = (
+            now - self._released_at < self.limits.keep_memory_seconds and now - self._last_append < _PAUSE_SECONDS
+        )
+        if not self._is_released and not keeps_memory:
+            self._is_released, self._released_at = True, now
             release_free_memory()
 
-    def _tell_now_and_then(self, sentence: str) -> None:
-        if time.monotonic() - self._told > _TELL_SECONDS:
-            self._told = time.monotonic()
+    def _report_rarely(self, sentence: str) -> None:
+        if time.monotonic() - self._last_report_at > _REPORT_INTERVAL_SECONDS:
+            self._last_report_at = time.monotonic()
             self._tell(sentence)
 
     def _is_due(self, store: StreamStore) -> bool:

@@ -21,7 +21,7 @@ class Rank(IntEnum):
     # Guards checkpoints, reopening and backups, during which the file must not be replaced.
     FILE = 4
     # Guards filling a stream's memtable and recent table.
-    SHOWING = 5
+    MEMTABLE_FILL = 5
     # Guards a stream's pending events and the commit of a flush.
     STREAM = 6
     # Guards the segments of the write-ahead log.
@@ -42,12 +42,12 @@ class _Checks:
         self.is_on = False
         self._local = threading.local()
 
-    def held(self) -> list[Rank]:
+    def held_ranks(self) -> list[Rank]:
         ranks: list[Rank] = self._local.__dict__.setdefault("ranks", [])
         return ranks
 
     def refuse_wrong_order(self, rank: Rank) -> None:
-        later = [one for one in self.held() if one > rank]
+        later = [held_rank for held_rank in self.held_ranks() if held_rank > rank]
         if later:
             raise LockOrderError(f"{rank.name} was taken while {max(later).name} was held.")
 
@@ -58,11 +58,11 @@ _checks = _Checks()
 @contextmanager
 def checked_order() -> Iterator[None]:
     """Check the order of all locks that are created during the block."""
-    before, _checks.is_on = _checks.is_on, True
+    was_on, _checks.is_on = _checks.is_on, True
     try:
         yield
     finally:
-        _checks.is_on = before
+        _checks.is_on = was_on
 
 
 @contextmanager
@@ -72,12 +72,12 @@ def holding(rank: Rank) -> Iterator[None]:
         yield
         return
     _checks.refuse_wrong_order(rank)
-    held = _checks.held()
-    held.append(rank)
+    held_ranks = _checks.held_ranks()
+    held_ranks.append(rank)
     try:
         yield
     finally:
-        held.remove(rank)
+        held_ranks.remove(rank)
 
 
 def ordered_lock(rank: Rank) -> Lock:
@@ -99,14 +99,14 @@ class _CheckedLock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
         _checks.refuse_wrong_order(self._rank)
-        is_taken: bool = self._lock.acquire(blocking, timeout)
-        if is_taken:
-            _checks.held().append(self._rank)
-        return is_taken
+        is_acquired: bool = self._lock.acquire(blocking, timeout)
+        if is_acquired:
+            _checks.held_ranks().append(self._rank)
+        return is_acquired
 
     def release(self) -> None:
         self._lock.release()
-        _checks.held().remove(self._rank)
+        _checks.held_ranks().remove(self._rank)
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -121,13 +121,13 @@ class _CheckedLock:
         return is_owned
 
     def _release_save(self) -> tuple[object, int]:
-        held = _checks.held()
-        count = held.count(self._rank)
-        while self._rank in held:
-            held.remove(self._rank)
+        held_ranks = _checks.held_ranks()
+        count = held_ranks.count(self._rank)
+        while self._rank in held_ranks:
+            held_ranks.remove(self._rank)
         return self._lock._release_save(), count  # noqa: SLF001
 
     def _acquire_restore(self, saved: tuple[object, int]) -> None:
         state, count = saved
         self._lock._acquire_restore(state)  # noqa: SLF001
-        _checks.held().extend([self._rank] * count)
+        _checks.held_ranks().extend([self._rank] * count)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import duckdb
 
-from cordwood.engines.duckdb.faults import MEND_EVENTS
+from cordwood.engines.duckdb.faults import RESTORE_HINT
 from cordwood.engines.duckdb.storage.ngram_index import CREATE_NGRAM_INDEX
 from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.saved_projects import CREATE_PROJECT_SHAPES
@@ -18,13 +18,13 @@ VERSION = 3
 
 Ranges = list[tuple[int, int]]
 
-_NEWER = "Start the cordwood that wrote it, or a newer one."
+_NEWER_VERSION_HINT = "Start the cordwood that wrote it, or a newer one."
 
-_STAMP = (
+_CREATE_STAMP = (
     "CREATE SCHEMA IF NOT EXISTS store.cordwood",
     "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
 )
-_TABLES = (
+_CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
@@ -32,14 +32,14 @@ _TABLES = (
 
 def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
     """Create the manifest in a new file; refuse a file of a newer cordwood, or one without a version."""
-    for statement in _STAMP:
+    for statement in _CREATE_STAMP:
         cursor.execute(statement)
-    _stamp(cursor)
-    for statement in (*_TABLES, *CREATE_NGRAM_INDEX, *CREATE_PROJECT_SHAPES):
+    _check_version(cursor)
+    for statement in (*_CREATE_TABLES, *CREATE_NGRAM_INDEX, *CREATE_PROJECT_SHAPES):
         cursor.execute(statement)
 
 
-def _stamp(cursor: duckdb.DuckDBPyConnection) -> None:
+def _check_version(cursor: duckdb.DuckDBPyConnection) -> None:
     row = first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None
     if version is None and not _has_events(cursor):
@@ -47,11 +47,12 @@ def _stamp(cursor: duckdb.DuckDBPyConnection) -> None:
     elif not isinstance(version, int) or version < 1:
         raise DataFolderUnusable(
             f"The version stamp of events.duckdb cannot be read: it says {version!r}, and should say 1 to {VERSION}.",
-            hint=MEND_EVENTS,
+            hint=RESTORE_HINT,
         )
     elif version > VERSION:
         raise DataFolderUnusable(
-            f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.", hint=_NEWER
+            f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.",
+            hint=_NEWER_VERSION_HINT,
         )
     elif version < VERSION:
         cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": VERSION})
@@ -68,7 +69,7 @@ def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
     by_stream: dict[str, Ranges] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
-        _extend(by_stream[stream], first, last)
+        _add_range(by_stream[stream], first, last)
     if sum(map(len, by_stream.values())) < len(rows):
         _rewrite(cursor, by_stream)
     return by_stream
@@ -82,14 +83,14 @@ def shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Kinds]:
     return by_stream
 
 
-def _kind(told: str) -> ValueKind:
+def _kind(name: str) -> ValueKind:
     try:
-        return ValueKind(told)
+        return ValueKind(name)
     except ValueError:
-        raise DataFolderUnusable(f"The events' shapes name a kind of value {told!r}.", hint=MEND_EVENTS) from None
+        raise DataFolderUnusable(f"The events' shapes name a kind of value {name!r}.", hint=RESTORE_HINT) from None
 
 
-def _extend(ranges: Ranges, first: int, last: int) -> None:
+def _add_range(ranges: Ranges, first: int, last: int) -> None:
     if ranges and first <= ranges[-1][1]:
         ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
     else:
@@ -98,7 +99,7 @@ def _extend(ranges: Ranges, first: int, last: int) -> None:
 
 def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges]) -> None:
     rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
-    listed = {
+    columns = {
         "streams": [row[0] for row in rows],
         "firsts": [row[1] for row in rows],
         "lasts": [row[2] for row in rows],
@@ -106,5 +107,5 @@ def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges])
     with transaction(cursor):
         cursor.execute("DELETE FROM store.cordwood.sealed")
         cursor.execute(
-            "INSERT INTO store.cordwood.sealed SELECT unnest($streams), unnest($firsts), unnest($lasts)", listed
+            "INSERT INTO store.cordwood.sealed SELECT unnest($streams), unnest($firsts), unnest($lasts)", columns
         )

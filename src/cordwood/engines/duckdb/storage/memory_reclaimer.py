@@ -11,11 +11,11 @@ from cordwood.engines.duckdb.storage.lock_order import Lock
 from cordwood.engines.duckdb.storage.session import Session
 
 # Longer than the interval of looks, so that no query between two looks is missed.
-_REST_SECONDS = 6.0
+_QUIET_SECONDS = 6.0
 # DuckDB's metadata of row groups may grow by this fraction of the memory limit before the file is reopened.
 _GROWTH_SHARE = 12
 # The minimum of several looks excludes what queries hold briefly, and limits how often the file is reopened.
-_LOOKS = 6
+_SAMPLES = 6
 
 
 class MemoryReclaimer:
@@ -24,30 +24,30 @@ class MemoryReclaimer:
     `turn` is the lock of background work on the file. `held_bytes` returns the heap bytes of pending events.
     """
 
-    def __init__(self, session: Session, turn: Lock, held_bytes: Callable[[], int]) -> None:
+    def __init__(self, session: Session, lock: Lock, pending_bytes: Callable[[], int]) -> None:
         self._session = session
-        self._turn = turn
-        self._held_bytes = held_bytes
-        self._is_rested = False
+        self._lock = lock
+        self._pending_bytes = pending_bytes
+        self._is_reclaimed = False
         self._growth_bytes = session.memory_bytes // _GROWTH_SHARE
-        self._first_bytes: int | None = None
-        self._noted_bytes: int | None = None
-        self._seen_bytes: deque[int] = deque(maxlen=_LOOKS)
+        self._initial_heap_bytes: int | None = None
+        self._baseline_heap_bytes: int | None = None
+        self._heap_samples: deque[int] = deque(maxlen=_SAMPLES)
 
-    def stir(self) -> None:
+    def mark_active(self) -> None:
         """Record that background work has read or written the file since the last release."""
-        self._is_rested = False
+        self._is_reclaimed = False
 
-    def look(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def reclaim(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.reopen_when_large(cursor)
         self.reclaim_when_quiet(cursor)
 
     def reclaim_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Release cached blocks while no query runs; return freed heap memory once in each idle period."""
-        is_quiet = self._session.gate.idle_seconds >= _REST_SECONDS
-        if is_quiet and self._is_rested:
+        is_quiet = self._session.gate.idle_seconds >= _QUIET_SECONDS
+        if is_quiet and self._is_reclaimed:
             return
-        self._is_rested = is_quiet
+        self._is_reclaimed = is_quiet
         self._release_unused_blocks(cursor)
         if is_quiet:
             release_free_memory()
@@ -58,7 +58,7 @@ class MemoryReclaimer:
         release_free_memory()
 
     def _release_unused_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        if self._session.gate.idle_seconds_of(FileAccess.QUERY) >= _REST_SECONDS:
+        if self._session.gate.idle_seconds_of(FileAccess.QUERY) >= _QUIET_SECONDS:
             self._session.release_blocks(cursor)
 
     def reopen_when_large(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -66,33 +66,33 @@ class MemoryReclaimer:
 
         DuckDB does not report its size: the estimate is the least heap use of six looks minus that of the first look.
         """
-        self._seen_bytes.append(self._in_use())
-        if self._first_bytes is None:
-            self._first_bytes = self._seen_bytes[0]
+        self._heap_samples.append(self._heap_in_use())
+        if self._initial_heap_bytes is None:
+            self._initial_heap_bytes = self._heap_samples[0]
         if not self._session.is_open:
-            self._forget(cursor)
-        elif len(self._seen_bytes) == _LOOKS:
-            in_use = min(self._seen_bytes)
-            self._session.count_noted(cursor, max(0, in_use - self._first_bytes))
+            self._reopen(cursor)
+        elif len(self._heap_samples) == _SAMPLES:
+            in_use = min(self._heap_samples)
+            self._session.reserve_for_metadata(cursor, max(0, in_use - self._initial_heap_bytes))
             if self._has_grown(in_use):
-                self._forget(cursor)
+                self._reopen(cursor)
 
     def _has_grown(self, in_use: int) -> bool:
         """Return whether heap use has grown by more than is allowed since the file was last reopened."""
-        if self._noted_bytes is None:
-            self._noted_bytes = in_use
-        return in_use > self._noted_bytes + self._growth_bytes
+        if self._baseline_heap_bytes is None:
+            self._baseline_heap_bytes = in_use
+        return in_use > self._baseline_heap_bytes + self._growth_bytes
 
-    def _in_use(self) -> int:
+    def _heap_in_use(self) -> int:
         """Return the heap bytes in use apart from pending events; 0 if the C library does not report them."""
-        found = heap_bytes()
-        return 0 if found is None else found - self._held_bytes()
+        used_bytes = heap_bytes()
+        return 0 if used_bytes is None else used_bytes - self._pending_bytes()
 
-    def _forget(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._seen_bytes.clear()
-        with self._turn, self._session.gate.exclusive(URGENT, throughout=True) as is_exclusive:
-            is_forgotten = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
-        if is_forgotten:
+    def _reopen(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._heap_samples.clear()
+        with self._lock, self._session.gate.exclusive(URGENT, throughout=True) as is_exclusive:
+            is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
+        if is_reopened:
             # The next looks set the new baseline, once queries run again.
-            self._noted_bytes = None
+            self._baseline_heap_bytes = None
             release_free_memory()

@@ -29,7 +29,7 @@ class Memtable:
         self.end = 0
         self._tables = tables
         self._parts: list[_Part] = []
-        self._made = 0
+        self._created_parts = 0
         self._flushed_to = 0
         self._filling: _Part | None = None
         self._is_stale = False
@@ -38,12 +38,12 @@ class Memtable:
     def is_empty(self) -> bool:
         return not self._parts
 
-    def begin(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
-        """Return the table to fill with these events; it is not dropped before `finish`."""
+    def begin_fill(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
+        """Return the table to fill with these events; it is not dropped before `finish_fill`."""
         part = self._parts[-1] if self._parts else None
         if part is None or part.end - part.first >= _PART_ROWS:
-            self._made += 1
-            part = _Part(self._made, first, end)
+            self._created_parts += 1
+            part = _Part(self._created_parts, first, end)
             cursor.execute(self._tables.create_memtable_part(part.number))
             self._parts.append(part)
             self._is_stale = True
@@ -51,12 +51,12 @@ class Memtable:
         self._filling = part
         return self._tables.memtable_part(part.number)
 
-    def finish(self, *, filled: bool) -> None:
-        if filled and self._filling is not None:
+    def finish_fill(self, *, is_filled: bool) -> None:
+        if is_filled and self._filling is not None:
             self.end = self._filling.end
         self._filling = None
 
-    def forget(self, flushed_to: int) -> None:
+    def mark_flushed(self, flushed_to: int) -> None:
         """Record that every event below this sequence number is in the file."""
         self._flushed_to = flushed_to
         self._is_stale = self._is_stale or any(part.first < flushed_to for part in self._parts)
@@ -65,11 +65,11 @@ class Memtable:
         """Update the views and drop tables whose rows are flushed; call it before a query begins."""
         if not self._is_stale:
             return
-        stay = [part for part in self._parts if part.end > self._flushed_to or part is self._filling]
-        cursor.execute(self._tables.create_memtable([part.number for part in stay], self._flushed_to))
-        cursor.execute(self._tables.create_view(with_memtable=bool(stay)))
-        gone = [part for part in self._parts if part not in stay]
-        self._parts = stay
+        live_parts = [part for part in self._parts if part.end > self._flushed_to or part is self._filling]
+        cursor.execute(self._tables.create_memtable([part.number for part in live_parts], self._flushed_to))
+        cursor.execute(self._tables.create_view(with_memtable=bool(live_parts)))
+        flushed_parts = [part for part in self._parts if part not in live_parts]
+        self._parts = live_parts
         self._is_stale = False
-        for part in gone:
+        for part in flushed_parts:
             cursor.execute(self._tables.drop_memtable_part(part.number))

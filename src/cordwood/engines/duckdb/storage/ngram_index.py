@@ -17,9 +17,9 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 # The block number of rows written before the index existed: always read.
 UNKNOWN_BLOCK: Final = 0
 
-_LETTERS: Final = 6
-_MOST_PIECES: Final = 16
-_RUN: Final = re.compile("[0-9A-Za-z]{6,}")
+_NGRAM_LENGTH: Final = 6
+_MAX_NGRAMS: Final = 16
+_WORD: Final = re.compile("[0-9A-Za-z]{6,}")
 
 CREATE_NGRAM_INDEX: Final = (
     "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
@@ -28,11 +28,13 @@ CREATE_NGRAM_INDEX: Final = (
 )
 
 
-def ngrams_of(texts: Sequence[str]) -> tuple[str, ...]:
+def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
     """Return n-grams that every message contains that contains all the texts; none if the texts have no long word."""
-    runs = [run for text in texts for run in _RUN.findall(text)]
-    pieces = {run[at : at + _LETTERS]: None for run in runs for at in range(len(run) - _LETTERS + 1)}
-    return tuple(pieces)[:_MOST_PIECES]
+    words = [word for text in texts for word in _WORD.findall(text)]
+    ngrams = {
+        word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
+    }
+    return tuple(ngrams)[:_MAX_NGRAMS]
 
 
 def new_block(cursor: duckdb.DuckDBPyConnection) -> int:
@@ -86,13 +88,13 @@ def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: Strea
     )
 
 
-def blocks_that_may_have(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
+def find_candidate_blocks(cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]) -> list[int] | None:
     """Return the blocks that may have all n-grams; None if that is more than half of the blocks."""
-    values = {f"p{place}": piece for place, piece in enumerate(pieces)}
+    values = {f"p{index}": ngram for index, ngram in enumerate(ngrams)}
     has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
     rows = cursor.execute(
         f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream",  # noqa: S608
         {"stream": stream, **values},
     ).fetchall()
-    found = [block for block, may_have in rows if may_have]
-    return None if 2 * len(found) > len(rows) else [UNKNOWN_BLOCK, *found]
+    candidates = [block for block, may_have in rows if may_have]
+    return None if 2 * len(candidates) > len(rows) else [UNKNOWN_BLOCK, *candidates]

@@ -9,11 +9,11 @@ WINDOW_US = 600 * 1_000_000
 WINDOW_EVENTS = 100_000
 # The number of ids in one Bloom filter of eight megabytes.
 _FILTER_IDS = 3_000_000
-_WORD_BITS, _MARK_BITS = 20, 12
-_ANY_WORD, _ANY_MARK = (1 << _WORD_BITS) - 1, (1 << _MARK_BITS) - 1
+_WORD_BITS, _MASK_INDEX_BITS = 20, 12
+_WORD_MASK, _MASK_INDEX_MASK = (1 << _WORD_BITS) - 1, (1 << _MASK_INDEX_BITS) - 1
 
 # Returns the ids among these that flushed events of the stream have, within the window and received before a time.
-LookUp = Callable[[Sequence[str], int], set[str]]
+IdLookup = Callable[[Sequence[str], int], set[str]]
 
 _ANY_TIME = 2**62
 
@@ -25,42 +25,42 @@ class RecentIds:
     first all ids are looked up among those.
     """
 
-    def __init__(self, look_up: LookUp, opened_us: int, *, inherits: bool) -> None:
-        self._look_up = look_up
+    def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:
+        self._find_stored_ids = find_stored_ids
         self._opened_us = opened_us
-        self._inherits = inherits
-        self._younger: set[int] = set()
-        self._elder: set[int] = set()
+        self._has_earlier_events = has_earlier_events
+        self._newer_hashes: set[int] = set()
+        self._older_hashes: set[int] = set()
         self._bloom_filters = _BloomFilters()
-        self._taken = 0
+        self._added_count = 0
 
     def duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
         """Return the positions in `ids` of ids that occurred before, in this list or earlier."""
         hashes = list(map(hash, ids))
-        found = _repeated(hashes)
-        for seen in (self._younger, self._elder):
-            if not seen.isdisjoint(hashes):
-                found |= {place for place, one in enumerate(hashes) if one in seen}
-        found |= self._stored_among(ids, self._bloom_filters.matches(hashes, now_us), _ANY_TIME)
-        if self._inherits:
-            self._inherits = now_us < self._opened_us + WINDOW_US or self._taken < WINDOW_EVENTS
-            found |= self._stored_among(ids, range(len(ids)), self._opened_us)
-        return found
+        positions = _repeated_positions(hashes)
+        for known_hashes in (self._newer_hashes, self._older_hashes):
+            if not known_hashes.isdisjoint(hashes):
+                positions |= {position for position, id_hash in enumerate(hashes) if id_hash in known_hashes}
+        positions |= self._find_stored(ids, self._bloom_filters.matches(hashes, now_us), _ANY_TIME)
+        if self._has_earlier_events:
+            self._has_earlier_events = now_us < self._opened_us + WINDOW_US or self._added_count < WINDOW_EVENTS
+            positions |= self._find_stored(ids, range(len(ids)), self._opened_us)
+        return positions
 
-    def _stored_among(self, ids: Sequence[str], places: Sequence[int], before_us: int) -> set[int]:
-        if not places:
+    def _find_stored(self, ids: Sequence[str], positions: Sequence[int], before_us: int) -> set[int]:
+        if not positions:
             return set()
-        stored = self._look_up([ids[place] for place in places], before_us)
-        return {place for place in places if ids[place] in stored} if stored else set()
+        stored = self._find_stored_ids([ids[position] for position in positions], before_us)
+        return {position for position in positions if ids[position] in stored} if stored else set()
 
-    def take(self, ids: Iterable[str], now_us: int) -> None:
-        before = len(self._younger)
-        self._younger.update(map(hash, ids))
-        self._taken += len(self._younger) - before
-        if len(self._younger) >= WINDOW_EVENTS:
-            if self._elder:
-                self._bloom_filters.add(self._elder, now_us)
-            self._elder, self._younger = self._younger, set()
+    def add(self, ids: Iterable[str], now_us: int) -> None:
+        previous_count = len(self._newer_hashes)
+        self._newer_hashes.update(map(hash, ids))
+        self._added_count += len(self._newer_hashes) - previous_count
+        if len(self._newer_hashes) >= WINDOW_EVENTS:
+            if self._older_hashes:
+                self._bloom_filters.add(self._older_hashes, now_us)
+            self._older_hashes, self._newer_hashes = self._newer_hashes, set()
 
 
 class _BloomFilters:
@@ -75,9 +75,11 @@ class _BloomFilters:
         self._bloom_filters[-1].add(hashes, now_us)
 
     def matches(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
-        self._bloom_filters = [sieve for sieve in self._bloom_filters if sieve.until_us >= now_us - WINDOW_US]
-        found = [sieve.matches(hashes) for sieve in self._bloom_filters]
-        return found[0] if len(found) == 1 else sorted(set().union(*found))
+        self._bloom_filters = [
+            bloom_filter for bloom_filter in self._bloom_filters if bloom_filter.until_us >= now_us - WINDOW_US
+        ]
+        matching_positions = [bloom_filter.matches(hashes) for bloom_filter in self._bloom_filters]
+        return matching_positions[0] if len(matching_positions) == 1 else sorted(set().union(*matching_positions))
 
 
 class _BloomFilter:
@@ -91,42 +93,42 @@ class _BloomFilter:
         self.count = 0
         self.until_us = 0
         self._words = array("Q", [0]) * (1 << _WORD_BITS)
-        self._marks = _marks()
+        self._masks = _bit_masks()
 
     def add(self, hashes: Collection[int], now_us: int) -> None:
         self.count += len(hashes)
         self.until_us = now_us
-        words, marks, word, mark = self._words, self._marks, _ANY_WORD, _ANY_MARK
-        for one in hashes:
-            words[one & word] |= marks[one >> 52 & mark]
-            words[one >> 20 & word] |= marks[one >> 8 & mark]
-            words[one >> 40 & word] |= marks[one >> 30 & mark]
+        words, masks, word_mask, index_mask = self._words, self._masks, _WORD_MASK, _MASK_INDEX_MASK
+        for id_hash in hashes:
+            words[id_hash & word_mask] |= masks[id_hash >> 52 & index_mask]
+            words[id_hash >> 20 & word_mask] |= masks[id_hash >> 8 & index_mask]
+            words[id_hash >> 40 & word_mask] |= masks[id_hash >> 30 & index_mask]
 
     def matches(self, hashes: Sequence[int]) -> list[int]:
-        words, marks, word, mark = self._words, self._marks, _ANY_WORD, _ANY_MARK
+        words, masks, word_mask, index_mask = self._words, self._masks, _WORD_MASK, _MASK_INDEX_MASK
         return [
-            place
-            for place, one in enumerate(hashes)
-            if not marks[one >> 52 & mark] & ~words[one & word]
-            and not marks[one >> 8 & mark] & ~words[one >> 20 & word]
-            and not marks[one >> 30 & mark] & ~words[one >> 40 & word]
+            position
+            for position, id_hash in enumerate(hashes)
+            if not masks[id_hash >> 52 & index_mask] & ~words[id_hash & word_mask]
+            and not masks[id_hash >> 8 & index_mask] & ~words[id_hash >> 20 & word_mask]
+            and not masks[id_hash >> 30 & index_mask] & ~words[id_hash >> 40 & word_mask]
         ]
 
 
 @cache
-def _marks() -> tuple[int, ...]:
+def _bit_masks() -> tuple[int, ...]:
     """Return 4,096 masks of four random bits each."""
-    dice = random.Random(0)  # noqa: S311 - masks need an even distribution, not secrecy
-    return tuple(sum(1 << bit for bit in dice.sample(range(64), 4)) for _ in range(_ANY_MARK + 1))
+    random_source = random.Random(0)  # noqa: S311 - masks need an even distribution, not secrecy
+    return tuple(sum(1 << bit for bit in random_source.sample(range(64), 4)) for _ in range(_MASK_INDEX_MASK + 1))
 
 
-def _repeated(hashes: Sequence[int]) -> set[int]:
+def _repeated_positions(hashes: Sequence[int]) -> set[int]:
     if len(set(hashes)) == len(hashes):
         return set()
     seen: set[int] = set()
     repeated = set()
-    for place, one in enumerate(hashes):
-        if one in seen:
-            repeated.add(place)
-        seen.add(one)
+    for position, id_hash in enumerate(hashes):
+        if id_hash in seen:
+            repeated.add(position)
+        seen.add(id_hash)
     return repeated

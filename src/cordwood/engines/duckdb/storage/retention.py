@@ -12,105 +12,109 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.storage.transaction import transaction
 
 # Delete slightly more than necessary, so that the next sweeps have nothing to do.
-_AIM = 0.95
+_TARGET_SHARE = 0.95
 # Blocks are freed once this share of all events is deleted, because other transactions wait meanwhile.
-_WORTH_IT = 0.02
-_TOO_MUCH = 0.2
+_FREE_SHARE = 0.02
+_URGENT_SHARE = 0.2
 # The most rows of a stream that one sweep moves: ten row groups, which takes some seconds.
-_MOVED_AT_ONCE = 204_800
+_MAX_MOVED_ROWS = 204_800
 
 
 class Retention:
     """Retention of all streams; `most_bytes` bounds their events in the file, None for no bound."""
 
-    def __init__(self, session: Session, most_bytes: int | None) -> None:
+    def __init__(self, session: Session, max_bytes: int | None) -> None:
         self._session = session
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         # By stream, the number of deleted rows after the last move.
-        self._moved: dict[str, int] = {}
+        self._deleted_after_move: dict[str, int] = {}
 
     def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete what is beyond its retention; return how many events were deleted."""
-        gone = sum(store.sweep(now_us, cursor) for store in stores)
-        if self._most_bytes is not None:
-            gone += self._make_room(self._most_bytes, stores, cursor)
-        self._free(stores, cursor)
+        deleted = sum(store.sweep(now_us, cursor) for store in stores)
+        if self._max_bytes is not None:
+            deleted += self._enforce_size_limit(self._max_bytes, stores, cursor)
+        self._free_blocks(stores, cursor)
         if self._is_too_large(cursor):
             # Deleted rows share row groups with live ones: moving the live ones frees the whole row groups.
             for store in stores:
                 self._move(store, cursor)
-            self._free(stores, cursor)
-        return gone
+            self._free_blocks(stores, cursor)
+        return deleted
 
-    def _free(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
+    def _free_blocks(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
         """Checkpoint to free the blocks of deleted events, once they are enough.
 
         A checkpoint frees them only while no other transaction is under way, and it skips tables that have not changed
         since the last one, so a row of each is rewritten first. What is not freed is retried by the next sweep.
         """
-        live, by_stream = self._counts(stores, cursor)
-        dropped = sum(by_stream.values())
-        is_worth_it = dropped >= max(ROW_GROUP_ROWS, live * _WORTH_IT) or (dropped > 0 and self._is_too_large(cursor))
-        if not is_worth_it:
+        live, deleted_by_stream = self._count_rows(stores, cursor)
+        deleted = sum(deleted_by_stream.values())
+        pays_off = deleted >= max(ROW_GROUP_ROWS, live * _FREE_SHARE) or (deleted > 0 and self._is_too_large(cursor))
+        if not pays_off:
             return
         for store in stores:
-            if by_stream[store.name]:
-                _write_oldest_again(store.tables, 1, cursor)
-        with self._session.gate.exclusive(self._pressing(live, dropped)) as is_exclusive:
+            if deleted_by_stream[store.name]:
+                _rewrite_oldest(store.tables, 1, cursor)
+        with self._session.gate.exclusive(self._checkpoint_patience(live, deleted)) as is_exclusive:
             if is_exclusive:
                 self._session.checkpoint(cursor)
 
     def _move(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
         """Move live rows out of half-empty row groups; wait until the space of the last move is free."""
-        dropped = self._dropped(store, cursor)
-        if 0 < dropped < self._moved.get(store.name, dropped + 1):
-            _write_oldest_again(store.tables, _MOVED_AT_ONCE, cursor)
-            self._moved[store.name] = self._dropped(store, cursor)
+        deleted = self._count_deleted(store, cursor)
+        if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
+            _rewrite_oldest(store.tables, _MAX_MOVED_ROWS, cursor)
+            self._deleted_after_move[store.name] = self._count_deleted(store, cursor)
 
     def _is_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        return self._most_bytes is not None and self._session.used_bytes(cursor) > self._most_bytes
+        return self._max_bytes is not None and self._session.used_bytes(cursor) > self._max_bytes
 
-    def _make_room(self, most_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int:
+    def _enforce_size_limit(
+        self, max_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
+    ) -> int:
         """Delete the oldest events of all streams until the rest fits the size limit; pending events stay."""
-        if self._session.used_bytes(cursor) > most_bytes * _AIM:
+        if self._session.used_bytes(cursor) > max_bytes * _TARGET_SHARE:
             # Checkpoint first: only then is it known how much space the log takes in the file.
             self._session.checkpoint(cursor)
         used_bytes = self._session.used_bytes(cursor)
-        if used_bytes <= most_bytes:
+        if used_bytes <= max_bytes:
             return 0
-        live, by_stream = self._counts(stores, cursor)
-        used_bytes = used_bytes * live // max(1, live + sum(by_stream.values()))
-        before_us = _older_than_share(1 - most_bytes * _AIM / max(1, used_bytes), stores, cursor)
-        if used_bytes <= most_bytes or before_us is None:
+        live, deleted_by_stream = self._count_rows(stores, cursor)
+        used_bytes = used_bytes * live // max(1, live + sum(deleted_by_stream.values()))
+        before_us = _find_time_of_share(1 - max_bytes * _TARGET_SHARE / max(1, used_bytes), stores, cursor)
+        if used_bytes <= max_bytes or before_us is None:
             return 0
         return sum(store.drop_before(before_us, cursor) for store in stores)
 
-    def _pressing(self, live: int, dropped: int) -> Patience:
+    def _checkpoint_patience(self, live: int, deleted: int) -> Patience:
         """Return the patience for a checkpoint: urgent if much is deleted and could not be freed so far."""
-        return URGENT if dropped > max(ROW_GROUP_ROWS, live * _TOO_MUCH) else RELAXED
+        return URGENT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_SHARE) else RELAXED
 
-    def _dropped(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
-        return self._counts([store], cursor)[1][store.name]
+    def _count_deleted(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
+        return self._count_rows([store], cursor)[1][store.name]
 
-    def _counts(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> tuple[int, dict[str, int]]:
+    def _count_rows(
+        self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
+    ) -> tuple[int, dict[str, int]]:
         """Return the number of live events, and by stream the number of deleted ones that still take space."""
-        rows = self._session.taken_rows(cursor)
+        rows = self._session.occupied_rows(cursor)
         live = {store.name: store.stored_events(cursor) for store in stores}
         return sum(live.values()), {name: rows.get(name, 0) - events for name, events in live.items()}
 
 
-def _older_than_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
+def _find_time_of_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
     """Return the time before which about that share of all events lies; None if there are no events."""
-    times = " UNION ALL ".join(store.tables.times() for store in stores)
+    times = " UNION ALL ".join(store.tables.select_times() for store in stores)
     share = min(1.0, max(0.0, share))
     row = first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
     return None if row is None or row[0] is None else int(row[0]) + 1
 
 
-def _write_oldest_again(tables: StreamTables, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
+def _rewrite_oldest(tables: StreamTables, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
     """Move the oldest rows to the end of the table, so that the row groups with deleted rows become free."""
     with transaction(cursor):
-        first, last = first_row(cursor, tables.oldest(), {"rows": rows}) or (None, None)
+        first, last = first_row(cursor, tables.oldest_rowids(), {"rows": rows}) or (None, None)
         if first is not None:
             cursor.execute(tables.copy_rows(), {"first": first, "last": last})
             cursor.execute(tables.delete_rows(), {"first": first, "last": last})

@@ -7,7 +7,7 @@ from typing import Final
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.faults import MEND_EVENTS
+from cordwood.engines.duckdb.faults import RESTORE_HINT
 from cordwood.engines.duckdb.storage.transaction import transaction
 from cordwood.engines.project_shapes import Pair, ProjectShapes
 from cordwood.errors import DataFolderUnusable
@@ -21,7 +21,7 @@ CREATE_PROJECT_SHAPES: Final = (
 )
 
 
-class Unsaved(msgspec.Struct, frozen=True):
+class UnsavedProjects(msgspec.Struct, frozen=True):
     """Changes to write; `first` is the position of the first new pair."""
 
     first: int
@@ -40,30 +40,30 @@ class SavedProjects:
 
     def load(self, pairs: Mapping[int, Pair], sets: Mapping[str, int]) -> None:
         """Take over the sets as they were stored."""
-        for place, pair in sorted(pairs.items()):
-            if self._shapes.bit(pair) != 1 << place:
+        for position, pair in sorted(pairs.items()):
+            if self._shapes.bit(pair) != 1 << position:
                 raise DataFolderUnusable(
-                    f"The paths of {self._stream} are not all there: number {place} is {pair}.", hint=MEND_EVENTS
+                    f"The paths of {self._stream} are not all there: number {position} is {pair}.", hint=RESTORE_HINT
                 )
         self._saved_pairs = len(pairs)
         for project, bits in sets.items():
             self._shapes.add(project, bits)
 
-    def changed(self, projects: Iterable[str]) -> None:
+    def mark_changed(self, projects: Iterable[str]) -> None:
         self._changed.update(projects)
 
-    def take(self) -> Unsaved:
+    def take_changes(self) -> UnsavedProjects:
         sets = {project: self._shapes.set_of(project) for project in self._changed}
         first, self._saved_pairs = self._saved_pairs, len(self._shapes.pairs)
         self._changed = set()
-        return Unsaved(first, self._shapes.pairs[first : self._saved_pairs], sets)
+        return UnsavedProjects(first, self._shapes.pairs[first : self._saved_pairs], sets)
 
-    def give_back(self, unsaved: Unsaved) -> None:
+    def restore(self, unsaved: UnsavedProjects) -> None:
         """Take back changes that could not be written."""
         self._changed |= unsaved.sets.keys()
         self._saved_pairs = min(self._saved_pairs, unsaved.first)
 
-    def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: Unsaved) -> None:
+    def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: UnsavedProjects) -> None:
         """Write the changes in the transaction that flushes the events from which they were learnt."""
         if unsaved.pairs:
             cursor.execute(
@@ -80,27 +80,27 @@ class SavedProjects:
             _insert(cursor, self._stream, unsaved.sets)
 
 
-Saved = tuple[dict[int, Pair], dict[str, int]]
+ProjectSets = tuple[dict[int, Pair], dict[str, int]]
 
 
-def saved_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Saved]:
+def load_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, ProjectSets]:
     """Return the sets by stream; several rows of one project are merged."""
-    found: dict[str, Saved] = defaultdict(lambda: ({}, {}))
-    for stream, place, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
-        found[stream][0][place] = (tuple(path), ValueKind(kind))
+    by_stream: dict[str, ProjectSets] = defaultdict(lambda: ({}, {}))
+    for stream, position, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
+        by_stream[stream][0][position] = (tuple(path), ValueKind(kind))
     rows = cursor.execute("SELECT stream, project, pairs FROM store.cordwood.project").fetchall()
     for stream, project, pairs in rows:
-        sets = found[stream][1]
+        sets = by_stream[stream][1]
         sets[project] = sets.get(project, 0) | int.from_bytes(pairs, "little")
-    if sum(len(sets) for _, sets in found.values()) < len(rows):
-        _rewrite(cursor, found)
-    return found
+    if sum(len(sets) for _, sets in by_stream.values()) < len(rows):
+        _rewrite(cursor, by_stream)
+    return by_stream
 
 
-def _rewrite(cursor: duckdb.DuckDBPyConnection, found: Mapping[str, Saved]) -> None:
+def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, ProjectSets]) -> None:
     with transaction(cursor):
         cursor.execute("DELETE FROM store.cordwood.project")
-        for stream, (_, sets) in found.items():
+        for stream, (_, sets) in by_stream.items():
             if sets:
                 _insert(cursor, stream, sets)
 
@@ -108,9 +108,9 @@ def _rewrite(cursor: duckdb.DuckDBPyConnection, found: Mapping[str, Saved]) -> N
 def _insert(cursor: duckdb.DuckDBPyConnection, stream: str, sets: Mapping[str, int]) -> None:
     cursor.execute(
         "INSERT INTO store.cordwood.project SELECT $stream, unnest($projects), unnest($sets::BLOB[])",
-        {"stream": stream, "projects": list(sets), "sets": [_bytes(bits) for bits in sets.values()]},
+        {"stream": stream, "projects": list(sets), "sets": [_to_bytes(bits) for bits in sets.values()]},
     )
 
 
-def _bytes(bits: int) -> bytes:
+def _to_bytes(bits: int) -> bytes:
     return bits.to_bytes((bits.bit_length() + 7) // 8 or 1, "little")

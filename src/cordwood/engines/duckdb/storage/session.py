@@ -10,8 +10,8 @@ from pathlib import Path
 
 import duckdb
 
-from cordwood.engines.duckdb.faults import MEND_EVENTS, has_no_room, out_of_disk
-from cordwood.engines.duckdb.storage.backup_files import Opened
+from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, out_of_disk
+from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess, FileGate
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.rows import first_row
@@ -27,24 +27,24 @@ _BLOCK_BYTES = 65_536
 # content is also in memory until then, so it is limited to a share of the memory limit.
 _LOG_BYTES = 64 * 10**6
 _LOG_SHARE = 4
-_NEVER = "1TB"
+_NO_AUTOCHECKPOINT = "1TB"
 _SPILL_BYTES = "4GB"
 # The bytes of cached blocks that are kept while no query runs.
-_KEPT_BYTES = 16 * 10**6
+_MAX_IDLE_CACHE_BYTES = 16 * 10**6
 # DuckDB's own count of memory: in total, and blocks of the file.
-_IN_USE = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
+_MEMORY_USE_SQL = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
 # The memory limit is lowered in such steps, to make room for DuckDB's metadata of row groups.
 _STEP_BYTES = 4 * 10**6
-_TRIES, _TRY_SECONDS = 40, 0.05
+_ATTACH_ATTEMPTS, _ATTACH_RETRY_SECONDS = 40, 0.05
 # How long to wait for another process to release the lock of the file. The folder has a lock of its own, so the other
 # process can only be the engine's process of a service that has just been killed.
-_LOCKED_SECONDS = 5.0
+_LOCK_TIMEOUT_SECONDS = 5.0
 # The pause after a failed checkpoint, during which all access waits until the file is reopened.
 _AFTER_FAILURE_SECONDS = 30.0
 # Row groups with at least so many rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
 # How long VARIANT values are written whole after shredding them has exceeded the memory limit.
-_WHOLE_SECONDS = 300.0
+_UNSHREDDED_SECONDS = 300.0
 _MEMORY_EXCEEDED = re.compile(r"failed to allocate|could not allocate|out of memory", re.IGNORECASE)
 
 
@@ -55,26 +55,26 @@ class Session:
         self._file = folder / FILE
         self._log = folder / f"{FILE}.wal"
         self._descriptor = -1
-        self._still = ordered_lock(Rank.FILE)
-        self._holders = 0
-        self._failed = -_AFTER_FAILURE_SECONDS
+        self._file_lock = ordered_lock(Rank.FILE)
+        self._open_backups = 0
+        self._checkpoint_failed_at = -_AFTER_FAILURE_SECONDS
         # Whether the last checkpoint failed because the disk was full.
-        self._wants_room = False
+        self._is_disk_full = False
         # Until when VARIANT values are written whole; None while they are shredded.
-        self._whole_until: float | None = None
+        self._unshredded_until: float | None = None
         self.gate = FileGate()
-        self.memory_bytes = self._most_bytes = memory_bytes
+        self.memory_bytes = self._memory_limit = memory_bytes
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
         self._root = duckdb.connect(":memory:")
         self._open()
-        self._opened = self._file_in_place()
+        self._opened_file_id = self._current_file_id()
         self.is_open = True
         self._lock_down(memory_bytes, threads)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         if not self.is_open:
-            raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=MEND_EVENTS)
+            raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=RESTORE_HINT)
         return self._root.cursor()
 
     @contextmanager
@@ -89,16 +89,16 @@ class Session:
         A row group is shredded into a column for each of its events' fields. Events with thousands of different fields
         would otherwise never be flushed, and the log would fill up behind them.
         """
-        was_shredding = self._whole_until is None
-        self._whole_until = time.monotonic() + _WHOLE_SECONDS
+        was_shredding = self._unshredded_until is None
+        self._unshredded_until = time.monotonic() + _UNSHREDDED_SECONDS
         if was_shredding:
             self._set_shredded_rows(cursor, _NO_SHREDDING)
         return was_shredding
 
     def shred_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Shred again when VARIANT values have been written whole for long enough."""
-        if self._whole_until is not None and time.monotonic() > self._whole_until:
-            self._whole_until = None
+        if self._unshredded_until is not None and time.monotonic() > self._unshredded_until:
+            self._unshredded_until = None
             self._set_shredded_rows(cursor, _SHREDDED_ROWS)
 
     def _set_shredded_rows(self, cursor: duckdb.DuckDBPyConnection, rows: int) -> None:
@@ -111,15 +111,15 @@ class Session:
         that exceeds the memory limit is tried again with VARIANT values written whole.
         """
         try:
-            with self._still:
-                if self._holders:
+            with self._file_lock:
+                if self._open_backups:
                     return False
                 cursor.execute("CHECKPOINT store")
         except duckdb.TransactionException:
             return False
         except duckdb.IOException as problem:
-            self._failed = time.monotonic()
-            self._wants_room = has_no_room(str(problem))
+            self._checkpoint_failed_at = time.monotonic()
+            self._is_disk_full = is_disk_full(str(problem))
             # DuckDB refuses to read the file until it is reopened.
             with self.gate.exclusive(URGENT, throughout=True), suppress(duckdb.Error):
                 self.is_open = False
@@ -127,25 +127,25 @@ class Session:
             if self.is_open and _MEMORY_EXCEEDED.search(str(problem)) and self.stop_shredding(cursor):
                 return self.checkpoint(cursor)
             raise
-        self._failed = -_AFTER_FAILURE_SECONDS
+        self._checkpoint_failed_at = -_AFTER_FAILURE_SECONDS
         return True
 
     def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
-        is_due = (now or self.is_log_long) and (self._may_try_again or self._has_got_room())
+        is_due = (now or self.is_log_long) and (self._may_retry or self._has_disk_space())
         return is_due and self.checkpoint(cursor)
 
     @property
     def is_stuck(self) -> bool:
         """Return whether the log is long and could not be checkpointed; a longer one would fill the memory."""
-        return self.is_log_long and self._failed > 0
+        return self.is_log_long and self._checkpoint_failed_at > 0
 
     @property
-    def _may_try_again(self) -> bool:
-        return time.monotonic() > self._failed + _AFTER_FAILURE_SECONDS
+    def _may_retry(self) -> bool:
+        return time.monotonic() > self._checkpoint_failed_at + _AFTER_FAILURE_SECONDS
 
-    def _has_got_room(self) -> bool:
+    def _has_disk_space(self) -> bool:
         facts = os.statvfs(self._file.parent)
-        return self._wants_room and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
+        return self._is_disk_full and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
 
     def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Release all but a few cached blocks of the file; the operating system caches them as well.
@@ -153,21 +153,21 @@ class Session:
         Other statements continue meanwhile. Lowering the memory limit for a moment evicts exactly the file blocks,
         before anything that would have to be spilled.
         """
-        in_use, kept = cursor.execute(_IN_USE).fetchall()[0]
-        if kept > _KEPT_BYTES:
-            for most_bytes in (in_use - kept + _KEPT_BYTES, self._most_bytes):
-                self._bound(cursor, most_bytes)
+        in_use, cached = cursor.execute(_MEMORY_USE_SQL).fetchall()[0]
+        if cached > _MAX_IDLE_CACHE_BYTES:
+            for memory_limit in (in_use - cached + _MAX_IDLE_CACHE_BYTES, self._memory_limit):
+                self._set_memory_limit(cursor, memory_limit)
 
-    def count_noted(self, cursor: duckdb.DuckDBPyConnection, noted_bytes: int) -> None:
+    def reserve_for_metadata(self, cursor: duckdb.DuckDBPyConnection, metadata_bytes: int) -> None:
         """Lower the memory limit by the size of DuckDB's metadata of row groups, by a third at most."""
-        most_bytes = self.memory_bytes - min(noted_bytes // _STEP_BYTES * _STEP_BYTES, self.memory_bytes // 3)
-        if most_bytes != self._most_bytes and self._bound(cursor, most_bytes):
-            self._most_bytes = most_bytes
+        memory_limit = self.memory_bytes - min(metadata_bytes // _STEP_BYTES * _STEP_BYTES, self.memory_bytes // 3)
+        if memory_limit != self._memory_limit and self._set_memory_limit(cursor, memory_limit):
+            self._memory_limit = memory_limit
 
-    def _bound(self, cursor: duckdb.DuckDBPyConnection, most_bytes: int) -> bool:
+    def _set_memory_limit(self, cursor: duckdb.DuckDBPyConnection, memory_limit: int) -> bool:
         """Set the memory limit; keep the old one and return False if statements under way need more."""
         with suppress(duckdb.OutOfMemoryException):
-            cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{most_bytes}B"})
+            cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{memory_limit}B"})
             return True
         return False
 
@@ -177,15 +177,15 @@ class Session:
         Requires exclusive access. The file is unavailable for some milliseconds, plus the time to checkpoint its log.
         Returns False if a backup holds the files, or if another file has taken the place of this one.
         """
-        with self._still:
-            if self._holders or self._file_in_place() != self._opened:
+        with self._file_lock:
+            if self._open_backups or self._current_file_id() != self._opened_file_id:
                 return False
             if self.is_open:
                 # Closing the file checkpoints as well; what cannot be written stays in the log and is replayed.
                 with suppress(duckdb.IOException):
                     cursor.execute("CHECKPOINT store")
             cursor.execute("DETACH DATABASE IF EXISTS store")
-            self._attach_patiently(cursor)
+            self._attach_with_retries(cursor)
         return True
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
@@ -195,7 +195,7 @@ class Session:
         )
         return (int(row[0]) if row else 0) + self._log_bytes()
 
-    def taken_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
+    def occupied_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
         """Return by stream how many events take space in the file, including deleted ones that are not freed yet."""
         tables = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main'"
         return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
@@ -205,22 +205,22 @@ class Session:
         return self._log_bytes() > min(_LOG_BYTES, self.memory_bytes // _LOG_SHARE)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def defer_checkpoints(self) -> Iterator[None]:
         """Put off checkpoints, so that file and log keep their contents; new row groups are written elsewhere."""
-        with self._still:
-            self._holders += 1
+        with self._file_lock:
+            self._open_backups += 1
         try:
             yield
         finally:
-            with self._still:
-                self._holders -= 1
+            with self._file_lock:
+                self._open_backups -= 1
 
-    def files(self) -> list[Opened]:
-        """Return the file and its log with their lengths; call it, and read them, within `held`."""
-        found = [Opened(self._file.name, self._descriptor_of_file(), self._file.stat().st_size, lent=True)]
+    def files(self) -> list[OpenFile]:
+        """Return the file and its log with their lengths; call it, and read them, within `defer_checkpoints`."""
+        open_files = [OpenFile(self._file.name, self._file_descriptor(), self._file.stat().st_size, is_borrowed=True)]
         with suppress(FileNotFoundError):
-            found.append(Opened(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
-        return found
+            open_files.append(OpenFile(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
+        return open_files
 
     def close(self) -> None:
         self._root.close()
@@ -228,7 +228,7 @@ class Session:
             os.close(self._descriptor)
         shutil.rmtree(self._spill, ignore_errors=True)
 
-    def _descriptor_of_file(self) -> int:
+    def _file_descriptor(self) -> int:
         """Return a descriptor that stays open: closing any descriptor of a file releases the process's lock on it."""
         if self._descriptor < 0:
             self._descriptor = os.open(self._file, os.O_RDONLY)
@@ -242,45 +242,45 @@ class Session:
 
     def _open(self) -> None:
         """Attach the file; wait if a process that was killed a moment ago still holds its lock."""
-        deadline = time.monotonic() + _LOCKED_SECONDS
+        deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
         while True:
             try:
-                self._root.execute(self._attaching)
+                self._root.execute(self._attach_sql)
             except duckdb.Error as problem:
-                fault = _unusable(self._file, str(problem))
+                fault = _fault_of_open_error(self._file, str(problem))
                 if not isinstance(fault, DataFolderInUse) or time.monotonic() > deadline:
                     self._root.close()
                     raise fault from problem
-                time.sleep(_TRY_SECONDS)
+                time.sleep(_ATTACH_RETRY_SECONDS)
             else:
                 return
 
     @property
-    def _attaching(self) -> str:
+    def _attach_sql(self) -> str:
         return (
             f"ATTACH {literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
         )
 
-    def _attach_patiently(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _attach_with_retries(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Retry ATTACH while an unregistered transaction still holds the old file."""
-        for left in reversed(range(_TRIES)):
+        for attempts_left in reversed(range(_ATTACH_ATTEMPTS)):
             try:
-                cursor.execute(self._attaching)
+                cursor.execute(self._attach_sql)
             except duckdb.Error:
-                if not left:
+                if not attempts_left:
                     self.is_open = False
                     raise
-                time.sleep(_TRY_SECONDS)
+                time.sleep(_ATTACH_RETRY_SECONDS)
             else:
                 self.is_open = True
                 return
 
-    def _file_in_place(self) -> tuple[int, int] | None:
+    def _current_file_id(self) -> tuple[int, int] | None:
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def _lock_down(self, memory_bytes: int, threads: int) -> None:
         settings: dict[str, object] = {
@@ -288,7 +288,7 @@ class Session:
             "threads": threads,
             "temp_directory": str(self._spill),
             "max_temp_directory_size": _SPILL_BYTES,
-            "wal_autocheckpoint": _NEVER,
+            "wal_autocheckpoint": _NO_AUTOCHECKPOINT,
             "variant_minimum_shredding_size": _SHREDDED_ROWS,
             # `late_materialization.py` decides when late materialization pays.
             "late_materialization_max_rows": 0,
@@ -307,14 +307,14 @@ class Session:
             self._root.execute(f"SET GLOBAL {name} = $value", {"value": value})
 
 
-def _unusable(file: Path, problem: str) -> Fault:
+def _fault_of_open_error(file: Path, problem: str) -> Fault:
     if "Could not set lock" in problem:
         return DataFolderInUse(
             f"The events in {file.parent} are in use by another process.",
             hint="Stop it, or choose another folder with --data-dir.",
         )
-    if has_no_room(problem):
+    if is_disk_full(problem):
         return out_of_disk()
-    said = problem.splitlines()[0].partition("Error: ")[2] or problem.splitlines()[0]
-    hint = "Start the cordwood that wrote it, or a newer one." if "storage version" in said else MEND_EVENTS
-    return DataFolderUnusable(f"The events in {file} cannot be read: {said.rstrip('.!')}.", hint=hint)
+    message = problem.splitlines()[0].partition("Error: ")[2] or problem.splitlines()[0]
+    hint = "Start the cordwood that wrote it, or a newer one." if "storage version" in message else RESTORE_HINT
+    return DataFolderUnusable(f"The events in {file} cannot be read: {message.rstrip('.!')}.", hint=hint)

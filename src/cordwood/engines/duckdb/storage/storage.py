@@ -16,21 +16,21 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.storage import manifest
-from cordwood.engines.duckdb.storage.backup_files import Opened, held_files
+from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
-from cordwood.engines.duckdb.storage.flusher import Flusher, Means
+from cordwood.engines.duckdb.storage.flusher import Flusher, FlushLimits
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.recent_cache import RecentCache
-from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, LookUp, RecentIds
+from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, IdLookup, RecentIds
 from cordwood.engines.duckdb.storage.recent_table import RecentView
 from cordwood.engines.duckdb.storage.retention import Retention
 from cordwood.engines.duckdb.storage.rows import first_row
-from cordwood.engines.duckdb.storage.saved_projects import saved_projects
+from cordwood.engines.duckdb.storage.saved_projects import load_projects
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.storage.stream_store import StreamStore, held_bytes
-from cordwood.engines.duckdb.storage.wal import Seen, WalRecord, WriteAheadLog
-from cordwood.engines.engine import Appended, HeldFile, StreamFacts
+from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
+from cordwood.engines.duckdb.storage.wal import PathKinds, WalRecord, WriteAheadLog
+from cordwood.engines.engine import Appended, BackupFile, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
@@ -41,7 +41,7 @@ from cordwood.observe.observer import Tell
 _PATIENCE_SECONDS = 20.0
 
 
-class Shown(NamedTuple):
+class QueryView(NamedTuple):
     """A cursor for a query; `at_rest` if everything that it sees is flushed."""
 
     cursor: duckdb.DuckDBPyConnection
@@ -58,47 +58,47 @@ class Storage:
         self._clock_us = clock_us
         self._tell = tell
         self._stores: dict[str, StreamStore] = {}
-        self._recent: dict[str, RecentIds] = {}
-        self._appending = ordered_lock(Rank.APPEND)
-        self._room = threading.Condition()
+        self._recent_ids: dict[str, RecentIds] = {}
+        self._append_lock = ordered_lock(Rank.APPEND)
+        self._capacity_changed = threading.Condition()
         cursor = session.cursor()
         manifest.open_manifest(cursor)
         self._flushed = manifest.flushed_ranges(cursor)
         self._shapes = manifest.shapes(cursor)
-        self._projects = dict(saved_projects(cursor))
+        self._projects = dict(load_projects(cursor))
         self._wal = WriteAheadLog(folder / "journal")
-        self._unclaimed = self._unflushed(self._wal.replay(tell))
+        self._replayed_records = self._unflushed(self._wal.replay(tell))
         self._cursor = cursor
-        self._compactor = Compactor(session, self._known_stores, self._is_busy, tell)
-        self.keeping = RecentCache(session, 0, tell)
-        self._flusher = Flusher(session, self._known_stores, self._after_flush, tell, clock_us)
+        self._compactor = Compactor(session, self._all_stores, self._is_busy, tell)
+        self.recent_cache = RecentCache(session, 0, tell)
+        self._flusher = Flusher(session, self._all_stores, self._after_flush, tell, clock_us)
 
-    def start(self, means: Means) -> None:
-        """Start the background threads; appends block while more bytes are pending than `means` allow."""
-        self._flusher.means = means
+    def start(self, limits: FlushLimits) -> None:
+        """Start the background threads; appends block while more bytes are pending than `limits` allow."""
+        self._flusher.limits = limits
         self._flusher.start()
         # Parts of a row group are written by a checkpoint, which waits while a run is compacted.
-        self._compactor.works_beside_flushes = not means.is_in_parts
+        self._compactor.works_beside_flushes = not limits.flushes_partial_groups
         self._compactor.start()
-        self.keeping.start()
+        self.recent_cache.start()
 
     def prepare(self, streams: Iterable[Stream]) -> None:
         for stream in streams:
-            known = self._stores.get(stream.name)
-            if known is None:
-                self._refuse_same_spelling(stream.name)
+            store = self._stores.get(stream.name)
+            if store is None:
+                self._refuse_case_variants(stream.name)
                 with self._session.gate.shared(FileAccess.FLUSH):
                     self._stores[stream.name] = self._open_store(stream)
                 # Its flushed events may need compaction.
-                self._compactor.flushed()
+                self._compactor.on_flush()
             else:
-                known.stream = stream
+                store.stream = stream
 
     def sweep(self, now_us: int) -> int:
         cursor = self._session.cursor()
         try:
-            with self._compactor.turn:
-                return 0 if self._is_closed else self.retention.sweep(self._known_stores(), now_us, cursor)
+            with self._compactor.deletion_lock:
+                return 0 if self._is_closed else self.retention.sweep(self._all_stores(), now_us, cursor)
         finally:
             cursor.close()
 
@@ -107,36 +107,36 @@ class Storage:
 
         `acknowledged` is given for batches that may be stored already: where each stream's acknowledged events end.
         """
-        self._wait_for_room()
-        with self._appending:
-            stored = self._stored_from(acknowledged) if acknowledged is not None else {}
-            screened = self._screened(batches)
-            records = [record for record, _ in screened if record.events]
+        self._wait_for_capacity()
+        with self._append_lock:
+            already_stored = self._unflushed_ids(acknowledged) if acknowledged is not None else {}
+            deduplicated = self._deduplicate(batches)
+            records = [record for record, _ in deduplicated if record.events]
             if records:
                 self._wal.append(records)
             for record in records:
-                self._recent[record.stream].take((event.id for event in record.events), record.received_us)
+                self._recent_ids[record.stream].add((event.id for event in record.events), record.received_us)
                 self._stores[record.stream].add(record)
-        self._flusher.appended()
+        self._flusher.on_append()
         return [
-            _told_of_append(batch, len(record.events), repeated, stored.get(batch.stream, set()))
-            for batch, (record, repeated) in zip(batches, screened, strict=True)
+            _append_result(batch, len(record.events), repeated, already_stored.get(batch.stream, set()))
+            for batch, (record, repeated) in zip(batches, deduplicated, strict=True)
         ]
 
     def tails(self) -> Mapping[str, int]:
         return {name: store.tail for name, store in dict(self._stores).items()}
 
-    def _stored_from(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
+    def _unflushed_ids(self, numbers: Mapping[str, int]) -> dict[str, set[str]]:
         return {
             name: self._stores[name].unflushed_ids(number) for name, number in numbers.items() if name in self._stores
         }
 
     @contextmanager
-    def shown(self, streams: Iterable[str]) -> Iterator[Shown]:
+    def query_view(self, streams: Iterable[str]) -> Iterator[QueryView]:
         """Yield a cursor whose queries see every event appended so far exactly once."""
         with self._session.reading() as cursor:
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
-            yield Shown(cursor, at_rest=not self._show(cursor, stores))
+            yield QueryView(cursor, at_rest=not self._fill_memtables(cursor, stores))
 
     @contextmanager
     def recent(self, stream: str) -> Iterator[RecentView | None]:
@@ -146,20 +146,20 @@ class Storage:
             yield None
             return
         with self._session.reading() as cursor:
-            self.keeping.wanted(store)
-            beginning = store.recent.beginnings
-            yield RecentView(cursor, store.recent, beginning) if store.refresh_recent(cursor) else None
+            self.recent_cache.request(store)
+            fill_count = store.recent.fill_count
+            yield RecentView(cursor, store.recent, fill_count) if store.refresh_recent(cursor) else None
 
     @contextmanager
-    def held(self) -> Iterator[Sequence[HeldFile]]:
+    def snapshot(self) -> Iterator[Sequence[BackupFile]]:
         """Yield the files of one moment: their lengths are taken while no append writes and no flush commits."""
-        with self._session.held(), held_files(self._opened_files()) as files:
+        with self._session.defer_checkpoints(), as_backup_files(self._open_files()) as files:
             yield files
 
-    def _opened_files(self) -> list[Opened]:
-        with self._appending, ExitStack() as turns:
-            for store in sorted(self._known_stores(), key=lambda store: store.name):
-                turns.enter_context(store.turn)
+    def _open_files(self) -> list[OpenFile]:
+        with self._append_lock, ExitStack() as locks:
+            for store in sorted(self._all_stores(), key=lambda store: store.name):
+                locks.enter_context(store.state_lock)
             return [*self._wal.files(), *self._session.files()]
 
     def shapes(self) -> Mapping[str, Shape]:
@@ -177,22 +177,24 @@ class Storage:
         Counting the blocks of each stream would take time and memory for every row group.
         """
         with self._session.reading() as cursor:
-            stores, rows = self._known_stores(), self._session.taken_rows(cursor)
+            stores, rows = self._all_stores(), self._session.occupied_rows(cursor)
             shares = {store.name: rows.get(store.name, 0) * store.text_bytes(cursor) for store in stores}
             used_bytes = self._session.used_bytes(cursor)
-        whole = max(1.0, sum(shares.values()))
-        return {store.name: int(used_bytes * shares[store.name] / whole) + store.held_bytes for store in stores}
+        total_share = max(1.0, sum(shares.values()))
+        return {
+            store.name: int(used_bytes * shares[store.name] / total_share) + store.unflushed_bytes for store in stores
+        }
 
-    def store_of(self, name: str) -> StreamStore:
+    def get_store(self, name: str) -> StreamStore:
         try:
             return self._stores[name]
         except KeyError:
             raise UnknownStream(f"There is no stream {name!r}.") from None
 
     def close(self) -> None:
-        self.keeping.close()
+        self.recent_cache.close()
         self._compactor.close()
-        with self._compactor.turn:
+        with self._compactor.deletion_lock:
             self._is_closed = True
         self._flusher.close()
         self._wal.close()
@@ -203,7 +205,9 @@ class Storage:
     def _unflushed(self, records: Iterable[WalRecord]) -> dict[str, list[WalRecord]]:
         unflushed: dict[str, list[WalRecord]] = {}
         for record in records:
-            unflushed.setdefault(record.stream, []).extend(_outside(record, self._flushed.get(record.stream, [])))
+            unflushed.setdefault(record.stream, []).extend(
+                _subtract_ranges(record, self._flushed.get(record.stream, []))
+            )
         return unflushed
 
     def _open_store(self, stream: Stream) -> StreamStore:
@@ -211,7 +215,7 @@ class Storage:
         store = StreamStore(stream)
         for statement in (
             store.tables.create_table(),
-            store.tables.add_layout(),
+            store.tables.add_missing_columns(),
             store.tables.create_memtable((), 0),
             store.tables.create_view(with_memtable=False),
         ):
@@ -220,143 +224,145 @@ class Storage:
         store.saved_projects.load(*self._projects.pop(name, ({}, {})))
         store.count_stored(self._cursor)
         store.tail = max((last for _, last in self._flushed.get(name, [])), default=0)
-        self._recent[name] = self._recent_of(store)
-        for record in self._unclaimed.pop(name, []):
+        self._recent_ids[name] = self._create_recent_ids(store)
+        for record in self._replayed_records.pop(name, []):
             if record.first > store.tail:
-                self._tell(_told_of_gap(name, record.first - store.tail))
+                self._tell(_gap_message(name, record.first - store.tail))
             store.add(record)
-            self._recent[name].take((event.id for event in record.events), record.received_us)
+            self._recent_ids[name].add((event.id for event in record.events), record.received_us)
         return store
 
-    def _refuse_same_spelling(self, name: str) -> None:
-        for known in self._stores:
-            if known.casefold() == name.casefold():
-                raise BadStreamFile(f"The streams {known!r} and {name!r} differ only in upper and lower case.")
+    def _refuse_case_variants(self, name: str) -> None:
+        for existing in self._stores:
+            if existing.casefold() == name.casefold():
+                raise BadStreamFile(f"The streams {existing!r} and {name!r} differ only in upper and lower case.")
 
     # Appending
 
-    def _wait_for_room(self) -> None:
-        with self._room:
-            if not self._room.wait_for(self._has_room, _PATIENCE_SECONDS):
+    def _wait_for_capacity(self) -> None:
+        with self._capacity_changed:
+            if not self._capacity_changed.wait_for(self._has_capacity, _PATIENCE_SECONDS):
                 raise Backlog("More events arrive than can be stored.", retry_after=5)
 
-    def _has_room(self) -> bool:
-        return held_bytes(self._stores.values()) < self._flusher.means.held_bytes
+    def _has_capacity(self) -> bool:
+        return unflushed_bytes(self._stores.values()) < self._flusher.limits.max_unflushed_bytes
 
-    def _screened(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
+    def _deduplicate(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
         """Return the records to store, and for each batch the positions of its duplicates."""
         ends = {name: store.tail for name, store in self._stores.items()}
-        taken: dict[str, set[str]] = {}
-        screened = []
+        new_ids: dict[str, set[str]] = {}
+        deduplicated = []
         for batch in batches:
-            store = self.store_of(batch.stream)
-            events, repeated = self._new_events(batch, taken.setdefault(batch.stream, set()))
-            record = WalRecord(batch.stream, ends[store.name], batch.received_us, events, *_told_of(batch))
+            store = self.get_store(batch.stream)
+            events, repeated = self._new_events(batch, new_ids.setdefault(batch.stream, set()))
+            record = WalRecord(batch.stream, ends[store.name], batch.received_us, events, *_learnt_shapes(batch))
             ends[store.name] = record.end
-            screened.append((record, repeated))
-        return screened
+            deduplicated.append((record, repeated))
+        return deduplicated
 
-    def _new_events(self, batch: Batch, taken: set[str]) -> tuple[list[Event], set[int]]:
+    def _new_events(self, batch: Batch, new_ids: set[str]) -> tuple[list[Event], set[int]]:
         """Return the events to store, and the positions of the others in the batch."""
         ids = [event.id for event in batch.events]
-        left = self._recent[batch.stream].duplicates(ids, self._clock_us())
-        left |= {place for place, one in enumerate(ids) if one in taken} if taken else set()
-        left |= self._stored_before(batch)
+        duplicates = self._recent_ids[batch.stream].duplicates(ids, self._clock_us())
+        duplicates |= {position for position, event_id in enumerate(ids) if event_id in new_ids} if new_ids else set()
+        duplicates |= self._find_reimported(batch)
         events = (
-            [event for place, event in enumerate(batch.events) if place not in left] if left else list(batch.events)
+            [event for position, event in enumerate(batch.events) if position not in duplicates]
+            if duplicates
+            else list(batch.events)
         )
-        taken.update(event.id for event in events)
+        new_ids.update(event.id for event in events)
         return events, left
 
-    def _stored_before(self, batch: Batch) -> set[int]:
+    def _find_reimported(self, batch: Batch) -> set[int]:
         """Return the positions of re-imported events that are still stored."""
         received = [event.received_us for event in batch.events if event.received_us is not None]
         if not received:
             return set()
         bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
         with self._session.reading() as cursor:
-            found = cursor.execute(self.store_of(batch.stream).tables.stored_ids_received(), bounds).fetchall()
-        known = {one[0] for one in found}
-        return {place for place, event in enumerate(batch.events) if event.id in known}
+            rows = cursor.execute(self.get_store(batch.stream).tables.stored_ids_received(), bounds).fetchall()
+        stored_ids = {row[0] for row in rows}
+        return {position for position, event in enumerate(batch.events) if event.id in stored_ids}
 
-    def _recent_of(self, store: StreamStore) -> RecentIds:
-        asked = store.tables.times_of_newest()
-        row = first_row(self._cursor, asked, {"events": WINDOW_EVENTS}) if store.facts.events else None
+    def _create_recent_ids(self, store: StreamStore) -> RecentIds:
+        sql = store.tables.times_of_newest()
+        row = first_row(self._cursor, sql, {"events": WINDOW_EVENTS}) if store.facts.events else None
         oldest_us, newest_us = row or (None, None)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(
-            self._stored_id_lookup(store, oldest_us or opened_us), opened_us, inherits=newest_us is not None
+            self._stored_id_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
         )
 
-    def _stored_id_lookup(self, store: StreamStore, oldest_us: int) -> LookUp:
+    def _stored_id_lookup(self, store: StreamStore, oldest_us: int) -> IdLookup:
         """Return a function that looks up ids among the flushed events of the window."""
 
-        def look_up(ids: Sequence[str], before_us: int) -> set[str]:
+        def find_stored_ids(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - WINDOW_US, oldest_us)
-            asked = {"since": since_us, "before": before_us, "ids": list(ids)}
+            values = {"since": since_us, "before": before_us, "ids": list(ids)}
             with self._session.reading() as cursor:
-                return {one[0] for one in cursor.execute(store.tables.stored_ids(), asked).fetchall()}
+                return {row[0] for row in cursor.execute(store.tables.stored_ids(), values).fetchall()}
 
-        return look_up
+        return find_stored_ids
 
     # Making events visible to queries
 
-    def _show(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
+    def _fill_memtables(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
         """Update the memtables; return whether they contain events."""
-        with duckdb_faults(), ExitStack() as turns:
+        with duckdb_faults(), ExitStack() as locks:
             for store in stores:
-                store.show(cursor)
+                store.fill_memtable(cursor)
             for store in stores:
-                turns.enter_context(store.turn)
+                locks.enter_context(store.state_lock)
                 store.refresh(cursor)
-            memtable = [store for store in stores if store.has_memtable]
-            if memtable:
+            with_memtable = [store for store in stores if store.has_memtable]
+            if with_memtable:
                 cursor.execute("BEGIN")
-            for store in memtable:
+            for store in with_memtable:
                 cursor.execute(store.tables.pin()).fetchall()
-            return bool(memtable)
+            return bool(with_memtable)
 
     # Flushing
 
-    def _known_stores(self) -> Collection[StreamStore]:
+    def _all_stores(self) -> Collection[StreamStore]:
         return list(self._stores.values())
 
     def _is_busy(self) -> bool:
-        return any(store.pending_rows >= 2 * ROW_GROUP_ROWS for store in self._known_stores())
+        return any(store.pending_rows >= 2 * ROW_GROUP_ROWS for store in self._all_stores())
 
     def _after_flush(self) -> None:
-        self._compactor.flushed()
+        self._compactor.on_flush()
         self._wal.drop_flushed({name: store.flushed_to for name, store in self._stores.items()})
-        with self._room:
-            self._room.notify_all()
+        with self._capacity_changed:
+            self._capacity_changed.notify_all()
 
 
-def _told_of_append(batch: Batch, new: int, repeated: set[int], stored: set[str]) -> Appended:
+def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> Appended:
     """Count the events of an append; each of `stored` counts as accepted in the first batch that has it."""
     if not repeated:
-        return Appended(new, 0)
+        return Appended(new_events, 0)
     duplicates = []
     for place in sorted(repeated):
         if batch.events[place].id in stored:
             stored.remove(batch.events[place].id)
         else:
             duplicates.append(place)
-    return Appended(new + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
+    return Appended(new_events + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
 
 
-def _told_of(batch: Batch) -> tuple[list[Seen], list[tuple[str, list[Seen]]]]:
+def _learnt_shapes(batch: Batch) -> tuple[list[PathKinds], list[tuple[str, list[PathKinds]]]]:
     by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
     return list(batch.learnt.items()), by_project
 
 
-def _told_of_gap(stream: str, events: int) -> str:
+def _gap_message(stream: str, events: int) -> str:
     return (
         f"{events:,} events of {stream} that were stored are neither in events.duckdb nor in the journal: they are lost."
         " Was events.duckdb or its .wal exchanged or removed, or is the disk failing?"
     )
 
 
-def _outside(record: WalRecord, ranges: manifest.Ranges) -> list[WalRecord]:
+def _subtract_ranges(record: WalRecord, ranges: manifest.Ranges) -> list[WalRecord]:
     """Return the parts of the record that are in none of the ranges."""
     parts = []
     first = record.first

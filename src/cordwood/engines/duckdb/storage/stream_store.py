@@ -7,13 +7,13 @@ from functools import partial
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.chunk import MOST_LARGE_BYTES, Chunk, large_bytes, pieces, text_bytes
+from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.memtable import Memtable
 from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block
 from cordwood.engines.duckdb.storage.recent_table import RecentTable
 from cordwood.engines.duckdb.storage.rows import first_row
-from cordwood.engines.duckdb.storage.saved_projects import SavedProjects, Unsaved
+from cordwood.engines.duckdb.storage.saved_projects import SavedProjects, UnsavedProjects
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.storage.transaction import roll_back
@@ -32,9 +32,9 @@ class OutOfOrderError(Exception):
 class StreamStore:
     """The events of one stream; they have consecutive sequence numbers and are flushed in this order.
 
-    Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `turn` guards
-    all three, and the commit that moves a chunk into the file. `showing` guards the filling of the memtable and of the
-    recent table, and is taken before `turn`.
+    Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `state_lock` guards
+    all three, and the commit that moves a chunk into the file. `fill_lock` guards the filling of the memtable and of the
+    recent table, and is taken before `state_lock`.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -44,20 +44,20 @@ class StreamStore:
         self.shape = Shape()
         self.tail = 0
         # The approximate bytes of the texts of events that are not flushed yet.
-        self.held_bytes = 0
-        self._taken_bytes = self._taken_events = 0
-        self._stored_bytes: float | None = None
-        self.turn = ordered_condition(Rank.STREAM)
+        self.unflushed_bytes = 0
+        self._added_bytes = self._added_events = 0
+        self._sampled_bytes: float | None = None
+        self.state_lock = ordered_condition(Rank.STREAM)
         self._pending: deque[WalRecord] = deque()
         self._pending_large_bytes = 0
         self._flushing: list[Chunk] = []
         self._memtable = Memtable(self.tables)
         self.recent = RecentTable(self.tables)
-        self.showing = ordered_lock(Rank.SHOWING)
+        self.fill_lock = ordered_lock(Rank.MEMTABLE_FILL)
         # How often flushed events were deleted.
-        self.drops = 0
+        self.deletion_count = 0
         self._facts = StreamFacts(0, None, None)
-        self._unsaved: dict[Path, frozenset[ValueKind]] = {}
+        self._unsaved_kinds: dict[Path, frozenset[ValueKind]] = {}
         self.projects = ProjectShapes()
         self.saved_projects = SavedProjects(stream.name, self.projects)
 
@@ -65,25 +65,25 @@ class StreamStore:
 
     @property
     def pending_rows(self) -> int:
-        with self.turn:
+        with self.state_lock:
             return sum(len(record.events) for record in self._pending)
 
     @property
     def is_flushing(self) -> bool:
-        with self.turn:
+        with self.state_lock:
             return bool(self._flushing)
 
     @property
     def flushed_to(self) -> int:
         """The sequence number below which every event is flushed."""
-        with self.turn:
+        with self.state_lock:
             starts = [chunk.first for chunk in self._flushing]
             starts += [record.first for record in self._pending]
             return min(starts, default=self.tail)
 
     @property
     def oldest_pending_us(self) -> int | None:
-        with self.turn:
+        with self.state_lock:
             return self._pending[0].received_us if self._pending else None
 
     @property
@@ -92,16 +92,16 @@ class StreamStore:
 
     @property
     def facts(self) -> StreamFacts:
-        with self.turn:
+        with self.state_lock:
             return self._facts
 
     def stored_events(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        row = first_row(cursor, self.tables.rows())
+        row = first_row(cursor, self.tables.count_rows())
         return int(row[0]) if row else 0
 
     def count_stored(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Count the events in the file and those that are pending."""
-        with self.turn:
+        with self.state_lock:
             events = self.stored_events(cursor)
             # Empty streams are common, and each start counts all of them.
             row = first_row(cursor, self.tables.newest_and_oldest()) if events else None
@@ -111,124 +111,126 @@ class StreamStore:
 
     def text_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
         """Estimate the bytes of an event's texts, from recent events or from a sample of the stored ones."""
-        if self._taken_events:
-            return self._taken_bytes / self._taken_events
-        if self._stored_bytes is None:
+        if self._added_events:
+            return self._added_bytes / self._added_events
+        if self._sampled_bytes is None:
             row = first_row(cursor, self.tables.text_bytes())
-            self._stored_bytes = float(row[0] or 0) if row else 0.0
-        return self._stored_bytes
+            self._sampled_bytes = float(row[0] or 0) if row else 0.0
+        return self._sampled_bytes
 
     def _count(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]
-        known = self._facts
+        facts = self._facts
         self._facts = StreamFacts(
-            known.events + len(events),
-            max(filter(None, (known.newest_us, *times)), default=None),
-            min(filter(None, (known.oldest_us, *times)), default=None),
+            facts.events + len(events),
+            max(filter(None, (facts.newest_us, *times)), default=None),
+            min(filter(None, (facts.oldest_us, *times)), default=None),
         )
 
     def unflushed_ids(self, first: int) -> set[str]:
         """Return the ids of unflushed events from the sequence number `first` on."""
-        return {event.id for piece in self._unflushed(first, self.tail) for event in piece.events}
+        return {event.id for chunk in self._unflushed_chunks(first, self.tail) for event in chunk.events}
 
     # Adding
 
     def add(self, record: WalRecord) -> None:
-        with self.turn:
+        with self.state_lock:
             self._count(record.events)
             self._pending.append(record)
             self._pending_large_bytes += large_bytes(record.events)
-            taken = text_bytes(record.events)
-            self.held_bytes += taken
-            self._taken_bytes += taken
-            self._taken_events += len(record.events)
+            added_bytes = text_bytes(record.events)
+            self.unflushed_bytes += added_bytes
+            self._added_bytes += added_bytes
+            self._added_events += len(record.events)
             self.tail = record.end
             self.learn(dict(record.learnt))
             for project, kinds in record.by_project:
                 self.projects.learn(project, dict(kinds))
-                self.saved_projects.changed([project])
+                self.saved_projects.mark_changed([project])
 
     def learn(self, learnt: Kinds) -> None:
         if not learnt:
             return
-        with self.turn:
+        with self.state_lock:
             self.shape = self.shape.with_learnt(learnt)
             for path, kinds in learnt.items():
-                self._unsaved[path] = self._unsaved.get(path, frozenset()) | kinds
+                self._unsaved_kinds[path] = self._unsaved_kinds.get(path, frozenset()) | kinds
 
     # Making events visible to queries
 
-    def show(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def fill_memtable(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Put every pending event into the memtable; flushes and appends continue meanwhile."""
         until = self.tail
-        with self.showing:
-            for piece in self._unflushed(self._memtable.end, until):
-                self._fill_memtable(piece, cursor)
+        with self.fill_lock:
+            for chunk in self._unflushed_chunks(self._memtable.end, until):
+                self._fill_memtable(chunk, cursor)
 
     def refresh_recent(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Update the recent table; return whether it is maintained."""
         until = self.tail
-        with self.showing:
-            self._keep(until, cursor)
-            return self.recent.is_kept
+        with self.fill_lock:
+            self._update_recent(until, cursor)
+            return self.recent.is_maintained
 
-    def _keep(self, until: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        if not self.recent.is_kept:
+    def _update_recent(self, until: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        if not self.recent.is_maintained:
             return
-        pieces = self._unflushed(self.recent.end, until)
+        chunks = self._unflushed_chunks(self.recent.end, until)
         try:
-            if self.recent.is_too_much(pieces):
-                self.recent.forget(cursor)
+            if self.recent.is_overload(chunks):
+                self.recent.discard(cursor)
             else:
-                for piece in pieces:
-                    self.recent.add(piece, cursor)
+                for chunk in chunks:
+                    self.recent.add(chunk, cursor)
         except duckdb.Error:
             # A failure loses nothing: the events are in the memtable or the file as well.
-            self.recent.forget(cursor)
+            self.recent.discard(cursor)
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Update the views; hold `turn` until the query has begun."""
+        """Update the views; hold `state_lock` until the query has begun."""
         self._memtable.refresh(cursor)
 
-    def _unflushed(self, first: int, until: int) -> list[Chunk]:
+    def _unflushed_chunks(self, first: int, until: int) -> list[Chunk]:
         """Return the unflushed events from the number `first` on; pending ones only below `until`."""
-        with self.turn:
-            being_flushed = [chunk.rest(first) for chunk in self._flushing if chunk.end > first]
-            waiting = [record for record in self._pending if first < record.end and record.first < until]
-        found = being_flushed + pieces([record.without(max(0, first - record.first)) for record in waiting], until)
-        return sorted(found, key=lambda piece: piece.first)
+        with self.state_lock:
+            being_flushed = [chunk.events_from(first) for chunk in self._flushing if chunk.end > first]
+            pending = [record for record in self._pending if first < record.end and record.first < until]
+        chunks = being_flushed + split_into_chunks(
+            [record.without(max(0, first - record.first)) for record in pending], until
+        )
+        return sorted(chunks, key=lambda chunk: chunk.first)
 
-    def _fill_memtable(self, piece: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _fill_memtable(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Insert the events into the memtable; the view hides those that are flushed meanwhile."""
-        with self.turn:
-            if piece.end <= self.flushed_to:
+        with self.state_lock:
+            if chunk.end <= self.flushed_to:
                 return
-            table = self._memtable.begin(piece.first, piece.end, cursor)
-        filled = False
+            table = self._memtable.begin_fill(chunk.first, chunk.end, cursor)
+        is_filled = False
         try:
-            piece.insert_mended(cursor, partial(self.tables.insert_events, table, numbered=True))
-            filled = True
+            chunk.insert_repaired(cursor, partial(self.tables.insert_events, table, numbered=True))
+            is_filled = True
         finally:
-            with self.turn:
-                self._memtable.finish(filled=filled)
+            with self.state_lock:
+                self._memtable.finish_fill(is_filled=is_filled)
 
     # Flushing
 
     def take_chunk(
-        self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS, most_large_bytes: int = MOST_LARGE_BYTES
+        self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS, max_large_bytes: int = MAX_LARGE_BYTES
     ) -> Chunk | None:
         """Take the oldest pending events for a flush, within a number of rows and of bytes of large events.
 
         With `whole_groups_only` return None if there are fewer of both.
         """
-        with self.turn:
-            is_less = self.pending_rows < rows and self._pending_large_bytes < most_large_bytes
-            if not self._pending or (whole_groups_only and is_less):
+        with self.state_lock:
+            is_below_limits = self.pending_rows < rows and self._pending_large_bytes < max_large_bytes
+            if not self._pending or (whole_groups_only and is_below_limits):
                 return None
             chunk = Chunk(self._pending[0].first)
             while self._pending and self._pending[0].first == chunk.end and len(chunk.events) < rows:
                 record = self._pending[0]
-                count = min(rows - len(chunk.events), chunk.room(record.events, most_large_bytes))
+                count = min(rows - len(chunk.events), chunk.count_fitting(record.events, max_large_bytes))
                 if not count:
                     break
                 self._move_into(chunk, count)
@@ -237,30 +239,30 @@ class StreamStore:
 
     def _move_into(self, chunk: Chunk, count: int) -> None:
         record = self._pending.popleft()
-        chunk.take(record, count)
+        chunk.add_events(record, count)
         self._pending_large_bytes -= large_bytes(record.events[:count])
         if len(record.events) > count:
             self._pending.appendleft(record.without(count))
 
-    def give_back(self, chunk: Chunk) -> None:
+    def restore_pending(self, chunk: Chunk) -> None:
         """Return the events of a chunk that could not be flushed to the pending ones."""
-        with self.turn:
+        with self.state_lock:
             self._flushing.remove(chunk)
             self._pending_large_bytes += chunk.large_bytes
             self._pending = deque(sorted([*chunk.records(self.name), *self._pending], key=lambda record: record.first))
-            self.turn.notify_all()
+            self.state_lock.notify_all()
 
     def flush(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Write the chunk into the file exactly once: its range of numbers is stored in the same transaction."""
-        if self.recent.is_kept:
-            with self.showing:
-                self._keep(chunk.end, cursor)
+        if self.recent.is_maintained:
+            with self.fill_lock:
+                self._update_recent(chunk.end, cursor)
         unsaved, unsaved_projects = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
             block = new_block(cursor)
-            into = partial(self.tables.insert_events, self.tables.table, numbered=False)
-            chunk.clustered().insert(cursor, into, block=block)
+            insert_sql = partial(self.tables.insert_events, self.tables.table, numbered=False)
+            chunk.sorted_by_project().insert(cursor, insert_sql, block=block)
             list_block(cursor, self.tables, block)
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
@@ -268,93 +270,93 @@ class StreamStore:
             )
             self._save_shape(cursor, unsaved)
             self.saved_projects.save(cursor, unsaved_projects)
-            with self.turn:
-                self._wait_for_those_before(chunk)
+            with self.state_lock:
+                self._wait_for_earlier_chunks(chunk)
                 cursor.execute("COMMIT")
-                self._forget(chunk)
+                self._mark_flushed(chunk)
         except BaseException:
             roll_back(cursor)
             self.learn(unsaved)
-            with self.turn:
-                self.saved_projects.give_back(unsaved_projects)
+            with self.state_lock:
+                self.saved_projects.restore(unsaved_projects)
             raise
-        self._let_go(cursor)
+        self._drop_flushed_memtables(cursor)
 
-    def _wait_for_those_before(self, chunk: Chunk) -> None:
-        self.turn.wait_for(lambda: chunk.first == min(one.first for one in self._flushing))
+    def _wait_for_earlier_chunks(self, chunk: Chunk) -> None:
+        self.state_lock.wait_for(lambda: chunk.first == min(flushing.first for flushing in self._flushing))
         if self.flushed_to != chunk.first:
             raise OutOfOrderError(f"Events of {self.name} from number {self.flushed_to} on could not be flushed.")
 
-    def _forget(self, chunk: Chunk) -> None:
+    def _mark_flushed(self, chunk: Chunk) -> None:
         self._flushing.remove(chunk)
-        self.held_bytes -= text_bytes(chunk.events)
-        self._memtable.forget(self.flushed_to)
-        self.recent.flushed(self.flushed_to)
-        self.turn.notify_all()
+        self.unflushed_bytes -= text_bytes(chunk.events)
+        self._memtable.mark_flushed(self.flushed_to)
+        self.recent.on_flush(self.flushed_to)
+        self.state_lock.notify_all()
 
-    def _let_go(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _drop_flushed_memtables(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop memtables that are flushed; if this fails, the next query does so."""
-        with self.turn, suppress(duckdb.Error):
+        with self.state_lock, suppress(duckdb.Error):
             self._memtable.refresh(cursor)
 
     # Retention
 
     def sweep(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete events beyond the stream's retention; return how many were deleted."""
-        before_us = self._keeps_from_us(now_us, cursor)
+        before_us = self._retention_bound_us(now_us, cursor)
         if before_us is None or (self.facts.oldest_us or now_us) >= before_us:
             return 0
-        if self._waits(lambda record: any(event.timestamp_us < before_us for event in record.events)):
+        if self._has_pending(lambda record: any(event.timestamp_us < before_us for event in record.events)):
             self._flush_below(self.tail, cursor)
         return self.drop_before(before_us, cursor)
 
     def _flush_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Flush the events that are pending now, and none that arrive meanwhile."""
-        while self._waits(lambda record: record.first < end):
+        while self._has_pending(lambda record: record.first < end):
             chunk = self.take_chunk(whole_groups_only=False)
             if chunk is not None:
-                self._flush_or_give_back(chunk, cursor)
+                self._flush_or_restore(chunk, cursor)
 
-    def _waits(self, is_meant: Callable[[WalRecord], bool]) -> bool:
-        with self.turn:
-            return any(map(is_meant, self._pending))
+    def _has_pending(self, predicate: Callable[[WalRecord], bool]) -> bool:
+        with self.state_lock:
+            return any(map(predicate, self._pending))
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete flushed events older than that; a later checkpoint frees their space."""
         row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
-        with self.showing:
+        with self.fill_lock:
             # A concurrent fill of the recent table has not seen the deletion.
-            self.drops += 1
+            self.deletion_count += 1
             self.recent.drop_before(before_us, cursor)
-        gone = int(row[0]) if row else 0
-        if gone:
+        deleted = int(row[0]) if row else 0
+        if deleted:
             self.count_stored(cursor)
-        return gone
+        return deleted
 
-    def _flush_or_give_back(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _flush_or_restore(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         try:
             self.flush(chunk, cursor)
         except BaseException:
-            self.give_back(chunk)
+            self.restore_pending(chunk)
             raise
 
-    def _keeps_from_us(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int | None:
+    def _retention_bound_us(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int | None:
         bounds = []
         if self.stream.retention_seconds is not None:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
-        most = self.stream.max_events
-        if most is not None and self.facts.events > most:
+        max_events = self.stream.max_events
+        if max_events is not None and self.facts.events > max_events:
             # Events that are not in the file are the newest and count as well; the lock prevents a flush meanwhile.
-            with self.turn:
-                rank = max(1, most - (self.tail - self.flushed_to))
+            with self.state_lock:
+                rank = max(1, max_events - (self.tail - self.flushed_to))
                 row = first_row(cursor, self.tables.time_of_newest(), {"rank": rank})
             bounds += row or []
         return max(bounds, default=None)
 
-    def _take_unsaved(self) -> tuple[Kinds, Unsaved]:
-        with self.turn:
-            unsaved, self._unsaved = self._unsaved, {}
-            return unsaved, self.saved_projects.take()
+    def _take_unsaved(self) -> tuple[Kinds, UnsavedProjects]:
+        with self.state_lock:
+            unsaved, self._unsaved_kinds = self._unsaved_kinds, {}
+            return unsaved, self.saved_projects.take_changes()
 
     def _save_shape(self, cursor: duckdb.DuckDBPyConnection, unsaved: Kinds) -> None:
         rows = [(list(path), str(kind)) for path, kinds in unsaved.items() for kind in kinds]
@@ -365,5 +367,5 @@ class StreamStore:
             )
 
 
-def held_bytes(stores: Iterable[StreamStore]) -> int:
-    return sum(store.held_bytes for store in stores)
+def unflushed_bytes(stores: Iterable[StreamStore]) -> int:
+    return sum(store.unflushed_bytes for store in stores)

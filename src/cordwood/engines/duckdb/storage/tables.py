@@ -16,10 +16,10 @@ COLUMNS = {
 }
 
 # The approximate memory of an event apart from its texts.
-OF_ANY_EVENT = 300
+EVENT_OVERHEAD_BYTES = 300
 
 # Compression that is not left to the engine: with zstd, long texts take half the space and are written faster.
-_KEPT = {"event_message": " USING COMPRESSION zstd"}
+_COMPRESSION = {"event_message": " USING COMPRESSION zstd"}
 
 
 class StreamTables:
@@ -32,23 +32,23 @@ class StreamTables:
         self.memtable = f"memory.memtable.{quoted(stream)}"
         self.recent = f"memory.recent.{quoted(stream)}"
         # Catalog, schema and name of everything that a statement over the stream may read.
-        places = ("store.main", "memory.main", "memory.memtable", "memory.recent")
-        self.paths = frozenset((*place.split("."), stream) for place in places)
+        schemas = ("store.main", "memory.main", "memory.memtable", "memory.recent")
+        self.paths = frozenset((*schema.split("."), stream) for schema in schemas)
 
     def create_table(self) -> str:
-        columns = ", ".join(f"{quoted(name)} {kind}{_KEPT.get(name, '')}" for name, kind in COLUMNS.items())
+        columns = ", ".join(f"{quoted(name)} {kind}{_COMPRESSION.get(name, '')}" for name, kind in COLUMNS.items())
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
 
-    def add_layout(self) -> str:
+    def add_missing_columns(self) -> str:
         """Add the columns `settled` (the event is in a compacted run) and `block`, which tables of version 1 lack."""
-        add = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
-        return f"{add} settled BOOLEAN DEFAULT false; {add} block BIGINT DEFAULT 0"
+        add_column = f"ALTER TABLE {self.table} ADD COLUMN IF NOT EXISTS"
+        return f"{add_column} settled BOOLEAN DEFAULT false; {add_column} block BIGINT DEFAULT 0"
 
     def memtable_part(self, part: int) -> str:
         return f"memory.parts.{quoted(f'{part} of {self.stream}')}"
 
     def create_memtable_part(self, part: int) -> str:
-        return f"CREATE TABLE {self.memtable_part(part)} AS {self._numbered()}"
+        return f"CREATE TABLE {self.memtable_part(part)} AS {self._no_numbered_rows()}"
 
     def drop_memtable_part(self, part: int) -> str:
         return f"DROP TABLE {self.memtable_part(part)}"
@@ -57,18 +57,16 @@ class StreamTables:
         """Create the view of the unflushed rows; their sequence number serves as rowid."""
         rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
         tables = [f"{rows} {self.memtable_part(part)} WHERE number >= {flushed_to:d}" for part in parts]
-        return (
-            f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._numbered()})'}"
-        )
+        return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._no_numbered_rows()})'}"
 
-    def _numbered(self) -> str:
-        return f"SELECT {_NAMES}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
+    def _no_numbered_rows(self) -> str:
+        return f"SELECT {_COLUMN_LIST}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
 
     def create_recent(self) -> str:
         """Create the table of flushed events newer than `$since`, with objects as texts."""
-        said = ", ".join(_as_text(quoted(name), kind) for name, kind in COLUMNS.items())
+        columns = ", ".join(_select_as_text(quoted(name), kind) for name, kind in COLUMNS.items())
         newer = "timestamp > make_timestamptz($since)"
-        return f"CREATE OR REPLACE TABLE {self.recent} AS SELECT {said} FROM {self.table} WHERE {newer}"  # noqa: S608
+        return f"CREATE OR REPLACE TABLE {self.recent} AS SELECT {columns} FROM {self.table} WHERE {newer}"  # noqa: S608
 
     def empty_recent(self) -> str:
         return f"CREATE OR REPLACE TABLE {self.recent} AS FROM {self.recent} WHERE false"
@@ -86,9 +84,9 @@ class StreamTables:
 
     def create_view(self, *, with_memtable: bool) -> str:
         union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.memtable}" if with_memtable else ""  # noqa: S608 - our own names
-        return f"CREATE OR REPLACE VIEW memory.main.{self.view} AS SELECT {_NAMES} FROM {self.table}{union}"  # noqa: S608
+        return f"CREATE OR REPLACE VIEW memory.main.{self.view} AS SELECT {_COLUMN_LIST} FROM {self.table}{union}"  # noqa: S608
 
-    def rows(self) -> str:
+    def count_rows(self) -> str:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
     def newest_and_oldest(self) -> str:
@@ -99,13 +97,13 @@ class StreamTables:
     def text_bytes(self) -> str:
         """Select the average bytes of an event's texts, as `chunk.text_bytes` counts them, from a sample."""
         texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
-        told = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
-        return f"SELECT avg({OF_ANY_EVENT} + {told}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
+        total = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
+        return f"SELECT avg({EVENT_OVERHEAD_BYTES} + {total}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
 
     def delete_before(self) -> str:
         return f"DELETE FROM {self.table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
 
-    def oldest(self) -> str:
+    def oldest_rowids(self) -> str:
         """Select the first and the last rowid of the oldest `$rows` rows."""
         return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.table} ORDER BY rowid LIMIT $rows)"  # noqa: S608
 
@@ -115,7 +113,7 @@ class StreamTables:
     def delete_rows(self) -> str:
         return f"DELETE FROM {self.table} WHERE rowid BETWEEN $first AND $last"  # noqa: S608 - our own names
 
-    def times(self) -> str:
+    def select_times(self) -> str:
         return f"SELECT epoch_us(timestamp) FROM {self.table}"  # noqa: S608
 
     def time_of_newest(self, table: str | None = None) -> str:
@@ -144,8 +142,10 @@ class StreamTables:
 
     def last_of_run(self) -> str:
         """Select the number of uncompacted rows, and the rowid of the last of the oldest `$rows` of them."""
-        fresh = f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
-        return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({fresh})"  # noqa: S608 - our own names
+        uncompacted = (
+            f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
+        )
+        return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({uncompacted})"  # noqa: S608 - our own names
 
     def order_run(self) -> str:
         """Assign each event up to `$last` to one of the new row groups of `$rows` events."""
@@ -155,7 +155,7 @@ class StreamTables:
 
     def write_run_part(self) -> str:
         return (
-            f"INSERT INTO {self.table} ({_NAMES}, settled, block) SELECT {_NAMES}, true, $block FROM {self.table}"  # noqa: S608 - our own names
+            f"INSERT INTO {self.table} ({_COLUMN_LIST}, settled, block) SELECT {_COLUMN_LIST}, true, $block FROM {self.table}"  # noqa: S608 - our own names
             " WHERE rowid IN (SELECT place FROM slice WHERE part = $part) ORDER BY project NULLS FIRST, timestamp"
         )
 
@@ -169,7 +169,7 @@ class StreamTables:
     def pin_table(self) -> str:
         return f"FROM {self.table} LIMIT 0"
 
-    def stored(self) -> str:
+    def select_events(self) -> str:
         return (
             "SELECT id, timestamp, event_message, project, metadata::JSON::VARCHAR AS metadata,"  # noqa: S608
             " extras::JSON::VARCHAR AS extras, ingested_at, timestamp_inferred"
@@ -178,13 +178,13 @@ class StreamTables:
         )
 
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
-        """Insert the events of `source`, `LISTED` or a relation, whose columns are named by single letters."""
+        """Insert the events of `source`, `LISTED_EVENTS` or a relation, whose columns are named by single letters."""
         into, number = (", number", ", n") if numbered else (", block", ", $block")
-        return f"INSERT INTO {table} ({_NAMES}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
+        return f"INSERT INTO {table} ({_COLUMN_LIST}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
 
 # Events as parameters, one list per column. Parsing JSON after UNNEST instead of before saves a third of the time.
-LISTED = (
+LISTED_EVENTS = (
     "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
     "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
     " unnest($p::VARCHAR[]) AS p, unnest($m::VARCHAR[]) AS m, unnest($x::VARCHAR[]) AS x, unnest($r::BIGINT[]) AS r,"
@@ -199,12 +199,12 @@ def quoted(name: str) -> str:
 
 def literal(text: str) -> str:
     """Quote a text for DuckDB, whose literals cannot contain a NUL character."""
-    pieces = ["'" + piece.replace("'", "''") + "'" for piece in text.split("\0")]
-    return pieces[0] if len(pieces) == 1 else "(" + " || chr(0) || ".join(pieces) + ")"
+    parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
+    return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
 
 
-def _as_text(column: str, kind: str) -> str:
+def _select_as_text(column: str, kind: str) -> str:
     return f"{column}::JSON AS {column}" if kind == "VARIANT" else column
 
 
-_NAMES = ", ".join(map(quoted, COLUMNS))
+_COLUMN_LIST = ", ".join(map(quoted, COLUMNS))

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.engines.duckdb.storage.backup_files import Opened
+from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event
@@ -22,7 +22,7 @@ _HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
 
 
-Seen = tuple[tuple[str, ...], frozenset[ValueKind]]
+PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -32,8 +32,8 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     first: int
     received_us: int
     events: list[Event]
-    learnt: list[Seen] = []
-    by_project: list[tuple[str, list[Seen]]] = []
+    learnt: list[PathKinds] = []
+    by_project: list[tuple[str, list[PathKinds]]] = []
 
     @property
     def end(self) -> int:
@@ -54,13 +54,13 @@ class WriteAheadLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        self._ends: dict[int, dict[str, int]] = {}
-        self._turn = ordered_lock(Rank.LOG)
+        self._segment_ends: dict[int, dict[str, int]] = {}
+        self._lock = ordered_lock(Rank.LOG)
         self._number = 0
         self._file = -1
         self._size = 0
         # Reused for each record, because filling fresh pages takes five times as long; freed with the last segment.
-        self._encoded = bytearray()
+        self._encode_buffer = bytearray()
 
     def replay(self, tell: Tell) -> Iterator[WalRecord]:
         """Yield every whole record in order; must be exhausted before the first append.
@@ -71,44 +71,46 @@ class WriteAheadLog:
         for file in files:
             number = int(file.stem)
             self._number = max(self._number, number)
-            self._ends[number] = {}
-            reading = _Reading(file)
-            for record in reading.records():
-                self._ends[number][record.stream] = record.end
+            self._segment_ends[number] = {}
+            reader = _SegmentReader(file)
+            for record in reader.records():
+                self._segment_ends[number][record.stream] = record.end
                 yield record
-            if reading.lost_bytes:
-                tell(_told_of_loss(reading, is_last=file == files[-1]))
+            if reader.lost_bytes:
+                tell(_loss_message(reader, is_last=file == files[-1]))
 
     def append(self, records: Iterable[WalRecord]) -> None:
         """Append the records durably; if that fails, none of them is replayed later."""
-        with self._turn:
+        with self._lock:
             if self._file < 0 or self._size > _SEGMENT_BYTES:
                 self._next_segment()
             written = {}
-            with self._undone_on_failure():
+            with self._truncate_on_failure():
                 for record in records:
-                    _encoder.encode_into(record, self._encoded)
-                    self._write(_HEADER.pack(len(self._encoded), zlib.crc32(self._encoded)), self._encoded)
+                    _encoder.encode_into(record, self._encode_buffer)
+                    self._write(
+                        _HEADER.pack(len(self._encode_buffer), zlib.crc32(self._encode_buffer)), self._encode_buffer
+                    )
                     written[record.stream] = record.end
                 os.fdatasync(self._file)
-            self._ends[self._number] |= written
+            self._segment_ends[self._number] |= written
 
     def drop_flushed(self, flushed_to: Mapping[str, int]) -> None:
         """Remove the segments of which every event is below its stream's flushed number."""
-        with self._turn:
-            for number, ends in list(self._ends.items()):
+        with self._lock:
+            for number, ends in list(self._segment_ends.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
                     self._drop(number)
 
-    def files(self) -> list[Opened]:
+    def files(self) -> list[OpenFile]:
         """Return all segments open for reading, which stays possible after they are removed."""
-        with self._turn:
-            return [self._opened(number) for number in sorted(self._ends)]
+        with self._lock:
+            return [self._open_segment(number) for number in sorted(self._segment_ends)]
 
-    def _opened(self, number: int) -> Opened:
+    def _open_segment(self, number: int) -> OpenFile:
         path = self._folder / f"{number:08}.log"
         size = self._size if number == self._number and self._file >= 0 else path.stat().st_size
-        return Opened(f"{self._folder.name}/{path.name}", os.open(path, os.O_RDONLY), size)
+        return OpenFile(f"{self._folder.name}/{path.name}", os.open(path, os.O_RDONLY), size)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -116,7 +118,7 @@ class WriteAheadLog:
             self._file = -1
 
     @contextmanager
-    def _undone_on_failure(self) -> Iterator[None]:
+    def _truncate_on_failure(self) -> Iterator[None]:
         size = self._size
         try:
             yield
@@ -126,10 +128,10 @@ class WriteAheadLog:
             self._size = size
             raise
 
-    def _write(self, *pieces: bytes | bytearray) -> None:
-        for piece in pieces:
-            _write_all(self._file, piece)
-            self._size += len(piece)
+    def _write(self, *parts: bytes | bytearray) -> None:
+        for part in parts:
+            _write_all(self._file, part)
+            self._size += len(part)
 
     def _next_segment(self) -> None:
         self.close()
@@ -137,18 +139,18 @@ class WriteAheadLog:
         path = self._folder / f"{self._number:08}.log"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._size = 0
-        self._ends[self._number] = {}
+        self._segment_ends[self._number] = {}
         sync_folder(self._folder)
 
     def _drop(self, number: int) -> None:
         if number == self._number:
             self.close()
-            self._encoded = bytearray()
+            self._encode_buffer = bytearray()
         (self._folder / f"{number:08}.log").unlink(missing_ok=True)
-        del self._ends[number]
+        del self._segment_ends[number]
 
 
-class _Reading:
+class _SegmentReader:
     """The reading of one segment, record by record; a corrupt record is skipped if its length is plausible."""
 
     def __init__(self, file: Path) -> None:
@@ -159,16 +161,16 @@ class _Reading:
 
     def records(self) -> Iterator[WalRecord]:
         with self.file.open("rb") as source:
-            while (at := source.tell()) < self._size:
-                payload = _payload(source)
+            while (start := source.tell()) < self._size:
+                payload = _read_payload(source)
                 if payload is not None:
                     self.has_more = self.lost_bytes > 0
                     yield _decoder.decode(payload)
                 else:
-                    self.lost_bytes += source.tell() - at
+                    self.lost_bytes += source.tell() - start
 
 
-def _payload(source: BinaryIO) -> bytes | None:
+def _read_payload(source: BinaryIO) -> bytes | None:
     header = source.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
@@ -177,16 +179,16 @@ def _payload(source: BinaryIO) -> bytes | None:
     return payload if payload and len(payload) == length and zlib.crc32(payload) == checksum else None
 
 
-def _told_of_loss(reading: _Reading, *, is_last: bool) -> str:
+def _loss_message(reader: _SegmentReader, *, is_last: bool) -> str:
     """Describe what could not be read; keep a copy of the segment, unless only its last write was torn."""
-    file = reading.file
-    if is_last and not reading.has_more and reading.lost_bytes < file.stat().st_size:
-        return f"The last {reading.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
-    kept = file.with_suffix(".damaged")
-    shutil.copyfile(file, kept)
+    file = reader.file
+    if is_last and not reader.has_more and reader.lost_bytes < file.stat().st_size:
+        return f"The last {reader.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
+    copy = file.with_suffix(".damaged")
+    shutil.copyfile(file, copy)
     return (
-        f"{reading.lost_bytes} bytes of the journal's {file.name} cannot be read, and the events in them are lost:"
-        f" the disk may be failing. What else it holds is there; the file is kept as {kept}."
+        f"{reader.lost_bytes} bytes of the journal's {file.name} cannot be read, and the events in them are lost:"
+        f" the disk may be failing. What else it holds is there; the file is kept as {copy}."
     )
 
 
@@ -195,5 +197,5 @@ def _write_all(descriptor: int, data: bytes | bytearray) -> None:
     written = 0
     with memoryview(data) as view:
         while written < len(view):
-            with view[written:] as rest:
-                written += os.write(descriptor, rest)
+            with view[written:] as remaining:
+                written += os.write(descriptor, remaining)

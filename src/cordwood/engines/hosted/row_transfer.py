@@ -6,19 +6,19 @@ from itertools import chain
 from typing import cast
 
 from cordwood.engines.engine import Run
-from cordwood.engines.hosted.messages import NUMBER, packed, unpacked
+from cordwood.engines.hosted.messages import NUMBER, pack, unpack
 from cordwood.model.rows import Column, Row, Rows
 
 
 def encode(rows: Rows) -> Iterator[bytes]:
     """Yield the columns, then each batch, each with its length before it."""
     for value in chain([rows.columns], rows.batches):
-        data = packed(value)
+        data = pack(value)
         yield NUMBER.pack(len(data)) + data
 
 
-def rows_of(run: Run) -> Rows:
-    values = _values(run.pieces())
+def decode_rows(run: Run) -> Rows:
+    values = _values(run.chunks())
     rows = Rows(cast(tuple[Column, ...], next(values)), ())
     rows.batches = _batches(run, rows, values)
     return rows
@@ -28,15 +28,15 @@ def _batches(run: Run, rows: Rows, values: Generator[object, None, None]) -> Ite
     with closing(values):
         for batch in values:
             yield cast(list[Row], batch)
-    made = run.made()
-    rows.truncated, rows.engine_seconds = made.truncated, made.engine_seconds
+    stats = run.stats()
+    rows.truncated, rows.engine_seconds = stats.truncated, stats.engine_seconds
 
 
-def _values(pieces: Generator[bytes, None, None]) -> Generator[object, None, None]:
-    held = bytearray()
-    with closing(pieces):
-        for piece in pieces:
-            held += piece
-            while len(held) >= NUMBER.size and len(held) >= (end := NUMBER.size + NUMBER.unpack_from(held)[0]):
-                yield unpacked(bytes(held[NUMBER.size : end]))
-                del held[:end]
+def _values(chunks: Generator[bytes, None, None]) -> Generator[object, None, None]:
+    buffer = bytearray()
+    with closing(chunks):
+        for chunk in chunks:
+            buffer += chunk
+            while len(buffer) >= NUMBER.size and len(buffer) >= (end := NUMBER.size + NUMBER.unpack_from(buffer)[0]):
+                yield unpack(bytes(buffer[NUMBER.size : end]))
+                del buffer[:end]

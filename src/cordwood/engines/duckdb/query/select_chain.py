@@ -16,19 +16,19 @@ class Step(msgspec.Struct, frozen=True):
     alias: str
 
 
-def way_of(tree: exp.Expr, table: exp.Table) -> list[Step]:
+def selects_to_answer(tree: exp.Expr, table: exp.Table) -> list[Step]:
     """Return the SELECTs from the scan to the answer if each is read only once, by the next; else an empty list."""
     steps: list[Step] = []
-    readings = Readings(tree)
+    uses = RelationUses(tree)
     relation: exp.Expr | None = table
     while relation is not None:
-        select = reader(relation)
+        select = reading_select(relation)
         if select is None:
             return []
         steps.append(Step(select, relation.alias_or_name))
         if select is tree:
             return steps
-        relation = readings.only_reading(select)
+        relation = uses.only_use(select)
     return []
 
 
@@ -37,7 +37,7 @@ def is_one_scan(tree: exp.Expr, steps: Sequence[Step]) -> bool:
     return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
 
-def gathers(steps: Sequence[Step]) -> bool:
+def aggregates_before_limit(steps: Sequence[Step]) -> bool:
     """Return whether events are aggregated before a LIMIT, so that all that pass the filters are read."""
     for step in steps:
         if step.select.args.get("group"):
@@ -47,22 +47,22 @@ def gathers(steps: Sequence[Step]) -> bool:
     return False
 
 
-def reader(relation: exp.Expr) -> exp.Select | None:
+def reading_select(relation: exp.Expr) -> exp.Select | None:
     """Return the SELECT that reads the relation; None for a pivot, and for an outer join that keeps unmatched rows."""
     if relation.args.get("pivots"):
         return None
-    place = relation.parent
-    select = place.parent if place is not None else None
-    if not isinstance(place, exp.From | exp.Join) or not isinstance(select, exp.Select):
+    clause = relation.parent
+    select = clause.parent if clause is not None else None
+    if not isinstance(clause, exp.From | exp.Join) or not isinstance(select, exp.Select):
         return None
-    return None if any(map(_keeps_or_drops, select.args.get("joins") or ())) else select
+    return None if any(map(_is_not_inner, select.args.get("joins") or ())) else select
 
 
-def _keeps_or_drops(join: exp.Join) -> bool:
+def _is_not_inner(join: exp.Join) -> bool:
     return bool(join.side or join.method or join.kind in ("SEMI", "ANTI"))
 
 
-class Readings:
+class RelationUses:
     """The relations through which the sub-queries of a tree are read; the tree is walked once, when needed."""
 
     def __init__(self, tree: exp.Expr) -> None:
@@ -70,21 +70,21 @@ class Readings:
 
     @cached_property
     def _tables(self) -> Mapping[str, Sequence[exp.Table]]:
-        found: dict[str, list[exp.Table]] = {}
+        tables: dict[str, list[exp.Table]] = {}
         for table in self._tree.find_all(exp.Table):
-            found.setdefault(table.name, []).append(table)
-        return found
+            tables.setdefault(table.name, []).append(table)
+        return tables
 
-    def only_reading(self, select: exp.Select) -> exp.Expr | None:
+    def only_use(self, select: exp.Select) -> exp.Expr | None:
         """Return the only relation through which a sub-query is read; None if there are several."""
         check_time()
-        holder = select.parent
-        if isinstance(holder, exp.Subquery):
-            return holder
-        if not isinstance(holder, exp.CTE):
+        container = select.parent
+        if isinstance(container, exp.Subquery):
+            return container
+        if not isinstance(container, exp.CTE):
             return None
-        named = [table for table in self._tables.get(holder.alias, ()) if cte_of(table) is holder]
-        return named[0] if len(named) == 1 else None
+        uses = [table for table in self._tables.get(container.alias, ()) if cte_of(table) is container]
+        return uses[0] if len(uses) == 1 else None
 
 
 def cte_of(table: exp.Table) -> exp.CTE | None:
@@ -92,13 +92,13 @@ def cte_of(table: exp.Table) -> exp.CTE | None:
     node: exp.Expr | None = table.parent
     while node is not None:
         with_ = node.args.get("with_")
-        cte = _named(with_, table.name) if isinstance(with_, exp.With) else None
+        cte = _find_cte(with_, table.name) if isinstance(with_, exp.With) else None
         if cte is not None:
             return None if cte.parent is not None and cte.parent.args.get("recursive") else cte
         node = node.parent
     return None
 
 
-def _named(with_: exp.With, name: str) -> exp.CTE | None:
-    found = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
-    return next(found, None)
+def _find_cte(with_: exp.With, name: str) -> exp.CTE | None:
+    ctes = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
+    return next(ctes, None)

@@ -9,8 +9,8 @@ import msgspec
 
 from cordwood.engines.hosted.call import Call
 from cordwood.engines.hosted.host import Host
-from cordwood.engines.hosted.link import Killed, Link
-from cordwood.engines.hosted.messages import Kind, StreamState, numbered
+from cordwood.engines.hosted.link import KillReason, Link
+from cordwood.engines.hosted.messages import Kind, StreamState, with_number
 from cordwood.errors import EngineFailed, Fault, OutOfMemory
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
@@ -22,13 +22,13 @@ GRACE_SECONDS = 1.0
 _ABANDONED_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
 # The time for an interrupted query to free its memory.
-_GIVE_BACK_SECONDS = 0.3
+_FREE_MEMORY_SECONDS = 0.3
 # Above this multiple of the ceiling the process is killed at once.
-_KILLED_AT = 1.1
+_KILL_RATIO = 1.1
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
 _GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
-_FIRST_BACK_OFF_SECONDS, _MOST_BACK_OFF_SECONDS = 0.1, 5.0
+_FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS = 0.1, 5.0
 # A process that ends sooner than this after opening counts as one that could not be opened.
 _SHORT_LIFE_SECONDS = 1.0
 
@@ -36,28 +36,30 @@ _SHORT_LIFE_SECONDS = 1.0
 OnState = Callable[[str | None], None]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class LaunchOptions(msgspec.Struct, frozen=True):
     """How to open the engine's process, and the limit of its memory together with the growth of this process."""
 
     settings: object
-    ceiling: int
+    memory_ceiling: int
     on_state: OnState
 
 
-class Keeper:
+class Supervisor:
     """The supervisor thread of the engine's process."""
 
-    def __init__(self, host: Host, fork_server: ForkServer, plan: Plan, take_states: Callable[..., None]) -> None:
+    def __init__(
+        self, host: Host, fork_server: ForkServer, options: LaunchOptions, update_states: Callable[..., None]
+    ) -> None:
         self._host = host
         self._fork_server = fork_server
-        self._plan = plan
-        self._take_states = take_states
-        self._opening: Link | None = None
-        self._old: Link | None = None
+        self._options = options
+        self._update_states = update_states
+        self._opening_link: Link | None = None
+        self._previous_link: Link | None = None
         self._failures = 0
-        self._open_at = 0.0
+        self._retry_at = 0.0
         self._pinged_at = 0.0
-        self._own_bytes_before = resident_bytes(os.getpid()) or 0
+        self._initial_own_bytes = resident_bytes(os.getpid()) or 0
         self._thread = threading.Thread(target=self._work, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
@@ -69,19 +71,19 @@ class Keeper:
         """Stop supervising; call it after the host is closed."""
         while self._thread.is_alive():
             # The thread may be opening another process.
-            opening = self._opening
+            opening = self._opening_link
             if opening is not None:
                 opening.kill()
             self._host.wake.set()
             self._thread.join(_BUSY_PAUSE_SECONDS)
-        if self._old is not None:
-            self._old.close()
+        if self._previous_link is not None:
+            self._previous_link.close()
 
     def pids(self) -> list[int]:
         """Return the ids of the child processes."""
         link = self._host.link
-        found = [self._fork_server.pid, link.child.pid if link else None]
-        return [pid for pid in found if pid is not None]
+        pids = [self._fork_server.pid, link.child.pid if link else None]
+        return [pid for pid in pids if pid is not None]
 
     def _work(self) -> None:
         while not self._host.is_closed:
@@ -97,47 +99,47 @@ class Keeper:
     # Opening a process
 
     def _open(self) -> None:
-        if self._old is not None:
-            self._old.close()
-            self._old = None
+        if self._previous_link is not None:
+            self._previous_link.close()
+            self._previous_link = None
         try:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening = self._old = Link(child, self._host.note)
+        link = self._opening_link = self._previous_link = Link(child, self._host.note)
         try:
-            states: dict[str, StreamState] = link.open(self._plan.settings, list(self._host.streams.values()))
+            states: dict[str, StreamState] = link.open(self._options.settings, list(self._host.streams.values()))
         except OSError as problem:
             raise EngineFailed("The engine's process ended while it opened the events.") from problem
         finally:
-            self._opening = None
-        self._take_states(states)
+            self._opening_link = None
+        self._update_states(states)
         self._host.attach(link)
 
     def _replace(self) -> None:
         now = time.monotonic()
-        if now < self._open_at:
+        if now < self._retry_at:
             return
-        if self._old is not None and now - self._old.opened_at < _SHORT_LIFE_SECONDS:
-            self._failed("The engine's process ends soon after it was started.")
-            if self._failures > 1 and now < self._open_at:
+        if self._previous_link is not None and now - self._previous_link.opened_at < _SHORT_LIFE_SECONDS:
+            self._record_failure("The engine's process ends soon after it was started.")
+            if self._failures > 1 and now < self._retry_at:
                 return
         try:
             self._open()
         except Fault as fault:
-            self._failed(fault.message)
+            self._record_failure(fault.message)
         except Exception as problem:  # noqa: BLE001 - the service goes on and says that it cannot answer
-            self._failed(f"The engine cannot be opened: {problem!r}.")
+            self._record_failure(f"The engine cannot be opened: {problem!r}.")
         else:
-            self._plan.on_state(None)
+            self._options.on_state(None)
 
-    def _failed(self, reason: str) -> None:
+    def _record_failure(self, reason: str) -> None:
         self._failures += 1
-        self._open_at = time.monotonic() + min(
-            _FIRST_BACK_OFF_SECONDS * 2 ** min(self._failures - 1, 10), _MOST_BACK_OFF_SECONDS
+        self._retry_at = time.monotonic() + min(
+            _FIRST_BACK_OFF_SECONDS * 2 ** min(self._failures - 1, 10), _MAX_BACK_OFF_SECONDS
         )
         if self._failures > 1:
-            self._plan.on_state(reason)
+            self._options.on_state(reason)
             self._host.note(Noted(message=f"The engine cannot answer: {reason}", level="error"))
 
     # Watching a process
@@ -145,71 +147,81 @@ class Keeper:
     def _watch(self, link: Link, now: float) -> None:
         if self._failures and now - link.opened_at > _SHORT_LIFE_SECONDS:
             self._failures = 0
-        calls = self._host.under_way()
+        calls = self._host.calls_in_progress()
         self._host.run_next_suspect()
         for call in calls:
             if call.cancelled_at is not None and not call.cancel_is_sent:
                 _interrupt(link, call)
         queries = [call for call in calls if call.is_query]
-        self._end_overdue(link, queries, now)
-        self._hold_ceiling(link, queries, now)
-        self._listen(link, now)
+        self._kill_overdue(link, queries, now)
+        self._enforce_memory_ceiling(link, queries, now)
+        self._check_liveness(link, now)
 
-    def _end_overdue(self, link: Link, queries: Sequence[Call], now: float) -> None:
-        overdue = [call for call in queries if now > _due(call) + GRACE_SECONDS]
+    def _kill_overdue(self, link: Link, queries: Sequence[Call], now: float) -> None:
+        overdue = [call for call in queries if now > _deadline_of(call) + GRACE_SECONDS]
         if overdue:
-            link.kill(Killed("time", f"it did not stop within {GRACE_SECONDS:g} s after its time was over", overdue))
+            link.kill(
+                KillReason("time", f"it did not stop within {GRACE_SECONDS:g} s after its time was over", overdue)
+            )
 
-    def _hold_ceiling(self, link: Link, queries: Sequence[Call], now: float) -> None:
-        held = resident_bytes(link.child.pid) if queries else None
-        if held is None:
+    def _enforce_memory_ceiling(self, link: Link, queries: Sequence[Call], now: float) -> None:
+        process_bytes = resident_bytes(link.child.pid) if queries else None
+        if process_bytes is None:
             return
         for call in queries:
-            call.bytes_before = min(call.bytes_before or held, held)
-        together = held + self._own_growth()
-        if together > self._plan.ceiling:
-            self._stop_newest(link, queries, held, together, now)
+            call.bytes_before = min(call.bytes_before or process_bytes, process_bytes)
+        total_bytes = process_bytes + self._own_growth()
+        if total_bytes > self._options.memory_ceiling:
+            self._stop_newest_query(link, queries, process_bytes, total_bytes, now)
 
     def _own_growth(self) -> int:
         """Return the resident bytes of this process beyond the pages that it shares with the engine's process."""
-        return max(0, (resident_bytes(os.getpid()) or 0) - self._own_bytes_before)
+        return max(0, (resident_bytes(os.getpid()) or 0) - self._initial_own_bytes)
 
-    def _stop_newest(self, link: Link, queries: Sequence[Call], held: int, together: int, now: float) -> None:
+    def _stop_newest_query(
+        self, link: Link, queries: Sequence[Call], process_bytes: int, total_bytes: int, now: float
+    ) -> None:
         """Interrupt the newest query during which memory grew much; kill the process if that does not help.
 
         A query is known to be the cause only if memory grew during no other.
         """
-        grown = [call for call in queries if held - (call.bytes_before or held) > self._plan.ceiling * _GROWTH_SHARE]
-        if not grown:
+        grown_calls = [
+            call
+            for call in queries
+            if process_bytes - (call.bytes_before or process_bytes) > self._options.memory_ceiling * _GROWTH_SHARE
+        ]
+        if not grown_calls:
             return
-        stopped = [call for call in queries if call.stopped_as is not None]
-        if not stopped:
-            stopped = [max(grown, key=lambda call: call.sent_at or 0.0)]
-            stopped[0].stopped_as, stopped[0].stopped_at = _out_of_memory(), now
-            _interrupt(link, stopped[0])
-        is_late = any(now > call.stopped_at + _GIVE_BACK_SECONDS for call in stopped)
-        if is_late or together > _KILLED_AT * self._plan.ceiling:
-            causes, suspects = (grown, []) if len(grown) == 1 else ([], grown)
-            link.kill(Killed("memory", "memory passed its ceiling while it ran", causes, suspects))
+        stopped_calls = [call for call in queries if call.stop_fault is not None]
+        if not stopped_calls:
+            stopped_calls = [max(grown_calls, key=lambda call: call.sent_at or 0.0)]
+            stopped_calls[0].stop_fault, stopped_calls[0].stopped_at = _out_of_memory_fault(), now
+            _interrupt(link, stopped_calls[0])
+        is_late = any(now > call.stopped_at + _FREE_MEMORY_SECONDS for call in stopped_calls)
+        if is_late or total_bytes > _KILL_RATIO * self._options.memory_ceiling:
+            causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
+            link.kill(KillReason("memory", "memory passed its ceiling while it ran", causes, suspects))
 
-    def _listen(self, link: Link, now: float) -> None:
+    def _check_liveness(self, link: Link, now: float) -> None:
         if now > link.heard_at + _SILENT_SECONDS and self._pinged_at > link.heard_at:
             link.kill()
-        if now > max(self._pinged_at, link.heard_at) + _PING_SECONDS and _tried(link, Kind.PING):
+        if now > max(self._pinged_at, link.heard_at) + _PING_SECONDS and _try_send(link, Kind.PING):
             self._pinged_at = now
 
 
-def _due(call: Call) -> float:
+def _deadline_of(call: Call) -> float:
     sent_at = call.sent_at or time.monotonic()
-    due = sent_at + (call.seconds or float("inf"))
-    return due if call.cancelled_at is None else min(due, max(call.cancelled_at, sent_at) + _ABANDONED_SECONDS)
+    deadline = sent_at + (call.seconds or float("inf"))
+    return (
+        deadline if call.cancelled_at is None else min(deadline, max(call.cancelled_at, sent_at) + _ABANDONED_SECONDS)
+    )
 
 
 def _interrupt(link: Link, call: Call) -> None:
-    call.cancel_is_sent = _tried(link, Kind.CANCEL, numbered(call.number))
+    call.cancel_is_sent = _try_send(link, Kind.CANCEL, with_number(call.number))
 
 
-def _tried(link: Link, kind: Kind, payload: bytes = b"") -> bool:
+def _try_send(link: Link, kind: Kind, payload: bytes = b"") -> bool:
     try:
         return link.frames.try_send(kind, payload)
     except OSError:
@@ -217,7 +229,7 @@ def _tried(link: Link, kind: Kind, payload: bytes = b"") -> bool:
         return False
 
 
-def _out_of_memory() -> OutOfMemory:
+def _out_of_memory_fault() -> OutOfMemory:
     return OutOfMemory(
         "The query was stopped: memory passed its ceiling while it ran.",
         hint="Read a shorter time range, or fewer columns.",

@@ -4,24 +4,24 @@ import threading
 from collections.abc import Callable
 
 
-class Halt:
+class CancelToken:
     """A cancellation token: the engine registers how to stop, and the caller triggers it; safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stops: list[Callable[[], None]] = []
-        self.pulled = False
+        self.is_cancelled = False
 
-    def on_pull(self, stop: Callable[[], None]) -> None:
+    def on_cancel(self, stop: Callable[[], None]) -> None:
         with self._lock:
-            if not self.pulled:
+            if not self.is_cancelled:
                 self._stops.append(stop)
                 return
         stop()
 
-    def pull(self) -> None:
+    def cancel(self) -> None:
         with self._lock:
-            self.pulled = True
+            self.is_cancelled = True
             stops, self._stops = self._stops, []
         for stop in stops:
             stop()
