@@ -62,21 +62,21 @@ class DataFolder:
 
     def managed(self) -> Sequence[Path]:
         """Return the streams and endpoint files that the service wrote, and their versions, relative to the folder."""
-        found = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
-        return sorted(file.relative_to(self.path) for file in found if file.exists())
+        candidates = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
+        return sorted(file.relative_to(self.path) for file in candidates if file.exists())
 
     @property
     def engine_folder(self) -> Path:
         return self.path
 
     @property
-    def draft(self) -> Path:
+    def restore_folder(self) -> Path:
         """The folder in which a restore collects its files before it moves them into place."""
         return self.path / "restoring"
 
-    def require_whole(self) -> None:
+    def require_complete(self) -> None:
         """Raise DataFolderUnusable if a restore into the folder was interrupted."""
-        if any(self.draft.glob("*")):
+        if any(self.restore_folder.glob("*")):
             raise DataFolderUnusable(
                 f"A restore into {self.path} was interrupted: some events are missing.",
                 hint="Restore into a new folder: cordwood restore BACKUP --data-dir. Or, to begin without them, delete this one.",
@@ -88,9 +88,9 @@ class DataFolder:
 
     def contents(self) -> Sequence[str]:
         """Return the names in the folder, without the lock file."""
-        return sorted(place.name for place in self.path.iterdir() if place.name != _LOCK)
+        return sorted(path.name for path in self.path.iterdir() if path.name != _LOCK)
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the folder if it is missing, with mode 0700."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -101,35 +101,35 @@ class DataFolder:
     def owned(self) -> Iterator["Ownership"]:
         """Own the folder, created if missing; raise DataFolderInUse if another process owns it."""
         with self._open_lock() as lock:
-            if not _took_in_time(lock):
+            if not _try_lock_repeatedly(lock):
                 raise DataFolderInUse(self._in_use(), hint="Stop it, or choose another folder with --data-dir.")
             # An existing folder may be readable by others, but files created by its owner are not.
-            before = os.umask(0o077)
+            previous_umask = os.umask(0o077)
             try:
                 yield Ownership(lock)
             finally:
-                os.umask(before)
+                os.umask(previous_umask)
                 lock.truncate(0)
 
     def owner(self) -> Owner | None:
         """Return the process that owns the folder; None if there is none, or the lock file is not readable."""
         try:
             with (self.path / _LOCK).open("r+", encoding="utf-8") as lock:
-                if _took(lock):
+                if _try_lock(lock):
                     return None
                 return _read_owner(lock.read())
         except (FileNotFoundError, PermissionError):
             return None
 
-    def ask_to_reload(self, owner: Owner, patience_seconds: float = 10.0) -> Outcome | None:
+    def ask_to_reload(self, owner: Owner, timeout_seconds: float = 10.0) -> Outcome | None:
         """Signal the owner and wait for the result; return None on a timeout."""
-        before = self._outcome_at()
+        previous_at = self._outcome_at()
         os.kill(owner.pid, signal.SIGHUP)
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             time.sleep(0.02)
             outcome = self.outcome()
-            if outcome is not None and outcome.at > before:
+            if outcome is not None and outcome.at > previous_at:
                 return outcome
         return None
 
@@ -139,17 +139,19 @@ class DataFolder:
         except (FileNotFoundError, ValueError):
             return None
 
-    def tell_outcome(self, outcome: Outcome) -> None:
-        draft = self.path / f"{_OUTCOME}.new"
-        draft.write_text(json.dumps({"at": outcome.at, "ok": outcome.ok, "message": outcome.message}), encoding="utf-8")
-        draft.replace(self.path / _OUTCOME)
+    def publish_outcome(self, outcome: Outcome) -> None:
+        temporary = self.path / f"{_OUTCOME}.new"
+        temporary.write_text(
+            json.dumps({"at": outcome.at, "ok": outcome.ok, "message": outcome.message}), encoding="utf-8"
+        )
+        temporary.replace(self.path / _OUTCOME)
 
     def _outcome_at(self) -> float:
         outcome = self.outcome()
         return outcome.at if outcome else 0.0
 
     def _open_lock(self) -> IO[str]:
-        self.make()
+        self.create()
         try:
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as problem:
@@ -158,8 +160,8 @@ class DataFolder:
 
     def _in_use(self) -> str:
         owner = self.owner()
-        who = f"process {owner.pid} at {owner.url}" if owner and owner.pid else "another process"
-        return f"The data folder {self.path} is in use by {who}."
+        owner_text = f"process {owner.pid} at {owner.url}" if owner and owner.pid else "another process"
+        return f"The data folder {self.path} is in use by {owner_text}."
 
 
 class Ownership:
@@ -177,10 +179,10 @@ class Ownership:
         return owner
 
 
-def _took_in_time(lock: IO[str]) -> bool:
+def _try_lock_repeatedly(lock: IO[str]) -> bool:
     """Take the lock, with retries: a process that only looks for the owner holds it for a moment."""
     for _ in range(5):
-        if _took(lock):
+        if _try_lock(lock):
             return True
         time.sleep(0.02)
     return False
@@ -193,7 +195,7 @@ def _read_owner(text: str) -> Owner:
         return Owner(0, "", "")
 
 
-def _took(lock: IO[str]) -> bool:
+def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -203,15 +205,15 @@ def _took(lock: IO[str]) -> bool:
 
 def write_durably(file: Path, body: bytes) -> None:
     """Replace a file atomically and durably, with mode 0600."""
-    draft = file.with_name(f"{file.name}.new")
+    temporary = file.with_name(f"{file.name}.new")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
             out.write(body)
             out.flush()
             os.fsync(out.fileno())
-        draft.replace(file)
+        temporary.replace(file)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync_folder(file.parent)
 

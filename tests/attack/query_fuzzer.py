@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.settings.settings import Serve, Settings, Web
 from tests.attack.random_queries import as_json, events, query
 from tests.chdb_databases import fresh_database
@@ -56,7 +56,7 @@ class Asked(msgspec.Struct, frozen=True):
     status: int
     told: str
 
-    def wrong(self) -> str | None:
+    def fault_at(self) -> str | None:
         """What is wrong with the answer."""
         if self.status == 200:
             return None
@@ -81,7 +81,7 @@ def _without(said: str, text: str) -> str:
 
 
 @contextmanager
-def service(engine: str) -> Iterator[Inside]:
+def service(engine: str) -> Iterator[InProcessService]:
     """A service on that engine with the events that the queries read."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
@@ -90,7 +90,7 @@ def service(engine: str) -> Iterator[Inside]:
             web=Web(log_level="error"),
         )
         settings = msgspec.structs.replace(settings, limits=msgspec.structs.replace(settings.limits, query_time=4.0))
-        with opened(settings, lambda: NOW_US) as inside:
+        with open_service(settings, lambda: NOW_US) as inside:
             body = as_json(events(PROJECT, NOW_US - 60_000_000))
             for stream in (STREAM, "postgres.logs"):
                 status, _, told = inside.send(
@@ -100,11 +100,11 @@ def service(engine: str) -> Iterator[Inside]:
             yield inside
 
 
-def ask(inside: Inside, seed: str) -> Asked:
+def ask(inside: InProcessService, seed: str) -> Asked:
     return ask_text(inside, seed, *query(seed))
 
 
-def ask_text(inside: Inside, seed: str, language: str, text: str) -> Asked:
+def ask_text(inside: InProcessService, seed: str, language: str, text: str) -> Asked:
     """Ask a query; `seed` tells in which format its answer is wanted."""
     sent = {language: text, "project": PROJECT}
     accept = ACCEPTED[sum(seed.encode()) % len(ACCEPTED)]
@@ -126,7 +126,7 @@ def main(engine: str, seed: str, count: int) -> None:
             print(f"{seed}:{number}", file=sys.stderr, flush=True)
             asked = ask(inside, f"{seed}:{number}")
             statuses[asked.status] += 1
-            wrong = asked.wrong()
+            wrong = asked.fault_at()
             if wrong is not None:
                 print(json.dumps({"seed": asked.seed, "wrong": wrong, asked.language: asked.text}), flush=True)
         print(json.dumps({"statuses": statuses}))
@@ -135,7 +135,7 @@ def main(engine: str, seed: str, count: int) -> None:
 def reproduce(engine: str, seed: str) -> None:
     with service(engine) as inside:
         asked = ask(inside, seed)
-        print(asked.text, asked.status, asked.told, asked.wrong(), sep="\n\n")
+        print(asked.text, asked.status, asked.told, asked.fault_at(), sep="\n\n")
 
 
 if __name__ == "__main__":

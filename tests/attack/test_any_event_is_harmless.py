@@ -25,9 +25,9 @@ import msgspec
 import pytest
 
 from cordwood.app.event_files import Reading, opened_events
-from cordwood.app.in_process import opened
+from cordwood.app.in_process import open_service
 from cordwood.app.restore import restore
-from cordwood.demo import past
+from cordwood.demo import history_events
 from tests.attack.poison import contradicting, crafted, random_events
 from tests.attack.stores import Store, Told
 from tests.attack.test_pinned import settings
@@ -64,7 +64,7 @@ ASKED_IN_LQL: Final = ("f:{table} s:* limit:50", "f:{table} c:count(*) c:group_b
 def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """The clients' own where they lie beside the project, those of the demo elsewhere."""
     if not CLIENTS.exists():
-        streams = {stream: events[:60] for stream, events in past(datetime.fromtimestamp(NOW, UTC))}
+        streams = {stream: events[:60] for stream, events in history_events(datetime.fromtimestamp(NOW, UTC))}
         yield from streams.items()
         return
     by_stream: dict[str, list[dict[str, Any]]] = {}
@@ -103,7 +103,7 @@ class Components(msgspec.Struct, frozen=True):
 
     @contextmanager
     def opened(self) -> Iterator[Store]:
-        with opened(settings(self.folder, engine=self.address), lambda: NOW * 1_000_000) as inside:
+        with open_service(settings(self.folder, engine=self.address), lambda: NOW * 1_000_000) as inside:
             yield Store(inside, self.engine, "default")
 
 
@@ -140,7 +140,7 @@ def exported(store: Store, stream: str, key: str) -> list[str]:
         kept.write(file)
         kept.flush()
         with opened_events(Path(kept.name), Reading()) as events:
-            return sorted(record.data.decode() for record in events.stored())
+            return sorted(record.data.decode() for record in events.stored_rows())
 
 
 def differing(before: Mapping[str, Told], after: Mapping[str, Told]) -> dict[str, tuple[Told, Told]]:

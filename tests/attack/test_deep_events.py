@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.ingest.json_scan import MOST_LEVELS, cut_below
 from cordwood.model import shape
 from tests.attack.test_pinned import ask, send, settings
@@ -33,7 +33,7 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
     return opening * levels + inner + closing * levels
 
 
-def post(inside: Inside, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
+def post(inside: InProcessService, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
     """Send events by the text of their metadata, which may be deeper than `json` can write."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
     body = f"[{','.join(events)}]".encode()
@@ -41,7 +41,7 @@ def post(inside: Inside, *metadata: str, project: str = "poison") -> tuple[int, 
     return status, json.loads(told)
 
 
-def send_usual(inside: Inside) -> None:
+def send_usual(inside: InProcessService) -> None:
     for number in range(3):
         metadata = json.dumps({"project": "default", "a": {"b": number}, "l": [number, "x"]})
         assert post(inside, metadata, project="default") == (200, LOGGED | {"accepted": 1})
@@ -50,7 +50,7 @@ def send_usual(inside: Inside) -> None:
 LOGGED: dict[str, object] = {"message": "Logged!", "accepted": 0, "duplicates": 0, "quarantined": 0, "reasons": []}
 
 
-def answers(inside: Inside) -> list[tuple[int, str]]:
+def answers(inside: InProcessService) -> list[tuple[int, str]]:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(told)["token"])
     return [ask(inside, key, sql=sql) for sql in QUERIES]
@@ -62,12 +62,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def inside(engine: str, tmp_path: Path) -> Iterator[Inside]:
-    with opened(settings(tmp_path / "data", engine=engine)) as inside:
+def inside(engine: str, tmp_path: Path) -> Iterator[InProcessService]:
+    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         yield inside
 
 
-def count(inside: Inside, sql: str) -> object:
+def count(inside: InProcessService, sql: str) -> object:
     status, told = ask(inside, inside.key, project="poison", sql=sql)
     assert status == 200, told
     return json.loads(told)["result"][0]["n"]
@@ -75,14 +75,14 @@ def count(inside: Inside, sql: str) -> object:
 
 @pytest.mark.parametrize("kind", DEEP)
 def test_deep_events_change_nothing_for_others_after_a_restart_either(engine: str, tmp_path: Path, kind: str) -> None:
-    with opened(settings(tmp_path / "data", engine=engine)) as inside:
+    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         send_usual(inside)
         before = answers(inside)
         assert all(status == 200 for status, _ in before)
         for levels in (30, 33, 60, 90, MOST_LEVELS):
             assert post(inside, nested(kind, levels)) == (200, LOGGED | {"accepted": 1})
         assert answers(inside) == before
-    with opened(settings(tmp_path / "data", engine=engine)) as inside:
+    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         assert answers(inside) == before
         send_usual(inside)
         assert count(inside, "select count(*) as n from edge_logs") == 5
@@ -95,12 +95,12 @@ def test_a_folder_that_has_learnt_deep_paths_before_is_served(
     with monkeypatch.context() as unbounded:
         unbounded.setattr(shape, "MAX_STEPS", 10**6)
         unbounded.setattr(shape, "MAX_LETTERS", 10**9)
-        with opened(settings(tmp_path / "data", engine=engine)) as inside:
+        with open_service(settings(tmp_path / "data", engine=engine)) as inside:
             send_usual(inside)
             before = answers(inside)
             assert post(inside, nested("object", 40), nested("object", MOST_LEVELS))[0] == 200
     for _ in range(2):
-        with opened(settings(tmp_path / "data", engine=engine)) as inside:
+        with open_service(settings(tmp_path / "data", engine=engine)) as inside:
             assert answers(inside) == before
             assert post(inside, nested("object", 40)) == (200, LOGGED | {"accepted": 1})
             assert count(inside, below(38, "is not null")) in {3, 4}
@@ -108,7 +108,7 @@ def test_a_folder_that_has_learnt_deep_paths_before_is_served(
 
 
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
-def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: Inside, step: str) -> None:
+def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: InProcessService, step: str) -> None:
     """A name that stands for several keys at each step doubled the compiler's work with each, until it hung."""
     dice = random.Random(3)
     for _ in range(12):
@@ -136,7 +136,7 @@ def below(steps: int, condition: str) -> str:
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
 
-def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed(inside: Inside) -> None:
+def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed(inside: InProcessService) -> None:
     assert post(inside, nested("object", 60, '{"deep":"found"}'))[0] == 200
     assert count(inside, below(60, ".deep = 'found'").replace(" .", ".")) == 1
     unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
@@ -148,7 +148,9 @@ def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(inside: Inside, kind: str) -> None:
+def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(
+    inside: InProcessService, kind: str
+) -> None:
     too_deep = [nested(kind, levels) for levels in (MOST_LEVELS + 2, 400, 960, 1100, 20_000)]
     status, told = post(inside, *too_deep, '{"a":1}')
     assert (status, told["accepted"], told["quarantined"]) == (200, 1, len(too_deep))
@@ -165,7 +167,9 @@ def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(insi
         assert (status, json.loads(told_of_one)["quarantined"]) == (200, 1), told_of_one
 
 
-def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(inside: Inside, tmp_path: Path) -> None:
+def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(
+    inside: InProcessService, tmp_path: Path
+) -> None:
     """110 KB of an object of empty objects under one long key were 190 MB on disk, 750 KB of a spine 530 MB."""
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long = "k" * 1500
@@ -176,7 +180,7 @@ def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(inside: 
     assert count(inside, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
 
 
-def test_a_key_too_long_to_be_listed_is_read_by_its_name(inside: Inside) -> None:
+def test_a_key_too_long_to_be_listed_is_read_by_its_name(inside: InProcessService) -> None:
     key = "k" * (shape.MAX_LETTERS + 1)
     assert post(inside, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     asked = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"

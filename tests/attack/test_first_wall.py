@@ -6,24 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from tests.attack.test_pinned import ATTACKS, FOREIGN, OWN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
 from tests.second_wall import switch_off
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inside]:
+def inside(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InProcessService]:
     switch_off(monkeypatch)
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    with opened(settings(tmp_path / "data", engine=engine)) as inside:
+    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         for stream in STREAMS:
             events = [event("default", "ours"), event("other", FOREIGN)]
             assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
         yield inside
 
 
-def test_every_attack_is_refused_or_reads_the_pinned_project_alone(inside: Inside) -> None:
+def test_every_attack_is_refused_or_reads_the_pinned_project_alone(inside: InProcessService) -> None:
     told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})[1]
     key = str(json.loads(told)["token"])
     answers = {sql: ask(inside, key, sql=sql) for sql in [*ATTACKS, *OWN]}

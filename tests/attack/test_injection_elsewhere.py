@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.errors import BrokenFiles
 from cordwood.settings.settings import Settings
 from tests.attack.injections import as_name, as_text, some
@@ -50,7 +50,7 @@ select event_message from logs
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "endpoints").mkdir()
     (folder / "endpoints" / "hostile.sql").write_text(ENDPOINT)
@@ -58,7 +58,7 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     (folder / "streams.toml").write_text(f"[[stream]]\nname = '''{STREAM}'''\n")
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     chosen = settings(folder / "data", endpoints=folder / "endpoints", streams=folder / "streams.toml", engine=engine)
-    with opened(with_key(chosen)) as inside:
+    with open_service(with_key(chosen)) as inside:
         for stream in ("postgres.logs", STREAM):
             events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
             events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **KEYED}
@@ -81,12 +81,12 @@ def quoted(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def key(inside: Inside) -> str:
+def key(inside: InProcessService) -> str:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(told)["token"])
 
 
-def rows(inside: Inside, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
+def rows(inside: InProcessService, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
     status, told = send(inside, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
     assert status in (200, 400, 422), (body, told)
     assert FOREIGN not in told
@@ -94,7 +94,7 @@ def rows(inside: Inside, key: str, endpoint: str = "hostile", **body: str) -> li
     return list(json.loads(told)["result"]) if status == 200 else None
 
 
-def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: Inside, key: str) -> None:
+def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: InProcessService, key: str) -> None:
     default = '{0}\\"@a'
     assert rows(inside, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
     found = rows(inside, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
@@ -103,7 +103,7 @@ def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: Inside,
 
 @pytest.mark.torture
 @pytest.mark.parametrize("at", range(20))
-def test_a_value_is_a_value(inside: Inside, key: str, at: int) -> None:
+def test_a_value_is_a_value(inside: InProcessService, key: str, at: int) -> None:
     for value in some(at):
         assert rows(inside, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
         assert rows(inside, key, p=value, sql=f"select @p = {as_text(value)} as same from logs") == [{"same": True}]
@@ -119,14 +119,14 @@ LQL_PLACES = (
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "query"), list(enumerate(LQL_PLACES)))
-def test_lql_says_no_more_than_it_says(inside: Inside, key: str, at: int, query: str) -> None:
+def test_lql_says_no_more_than_it_says(inside: InProcessService, key: str, at: int, query: str) -> None:
     for text in some(at):
         said = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
         rows(inside, key, lql=f"f:logs {query.replace('T', said)}")
         rows(inside, key, lql=f"f:logs {query.replace('T', text)}")
 
 
-def test_lql_finds_fields_of_hostile_names(inside: Inside, key: str) -> None:
+def test_lql_finds_fields_of_hostile_names(inside: InProcessService, key: str) -> None:
     for name, value in (("{0}", "x"), ("@a", "y"), ('q\\"', "z"), ("b\\\\", "w")):
         assert rows(inside, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
         assert rows(inside, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
@@ -136,7 +136,7 @@ def test_lql_finds_fields_of_hostile_names(inside: Inside, key: str) -> None:
     "text",
     ["%(cordwood_redaction_key)s", "x%(cordwood_redaction_key)s'", "{cordwood_redaction_key:String}", "%s", "100%"],
 )
-def test_the_engine_s_client_puts_nothing_into_a_text(inside: Inside, text: str) -> None:
+def test_the_engine_s_client_puts_nothing_into_a_text(inside: InProcessService, text: str) -> None:
     """ClickHouse's own fills places of its own in any text that has none of the server's."""
     sql = f"select {as_text(text)} as v"
     assert rows(inside, inside.key, "hashed", sql=sql) == [{"v": text}]
@@ -148,6 +148,6 @@ def test_two_parameters_are_not_told_apart_by_case(tmp_path: Path) -> None:
     (tmp_path / "two.sql").write_text(said)
     with (
         pytest.raises(BrokenFiles, match="only in case"),
-        opened(settings(tmp_path / "data", endpoints=tmp_path)),
+        open_service(settings(tmp_path / "data", endpoints=tmp_path)),
     ):
         pass

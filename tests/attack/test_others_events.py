@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.in_process import opened
+from cordwood.app.in_process import open_service
 from tests.attack.stores import Store
 from tests.attack.test_pinned import settings
 from tests.chdb_databases import fresh_database
@@ -201,7 +201,7 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for name in ("alone", "crowded"):
             engine = fresh_database() if request.param == "clickhouse" else "duckdb"
             inside = stack.enter_context(
-                opened(settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
+                open_service(settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
             )
             made.append(Store(inside, request.param))
         alone, crowded = made

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from cordwood.app.in_process import Inside
+from cordwood.app.in_process import InProcessService
 from tests.attack.query_fuzzer import ask_text, service
 from tests.chdb_databases import IS_THERE, REASON
 
@@ -46,15 +46,15 @@ FOUND_ON_BOTH: Final = (*FOUND, *(sql.replace("N", _MANY) for sql in DIGITS))
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def asked(request: pytest.FixtureRequest) -> Iterator[Inside]:
+def asked(request: pytest.FixtureRequest) -> Iterator[InProcessService]:
     with service(request.param) as inside:
         yield inside
 
 
-def test_queries_that_failed_once_are_answered_or_refused_in_words_of_ours(asked: Inside) -> None:
+def test_queries_that_failed_once_are_answered_or_refused_in_words_of_ours(asked: InProcessService) -> None:
     for sql in FOUND_ON_BOTH:
         answer = ask_text(asked, "1", "sql", sql)
-        assert answer.wrong() is None, (sql[:200], answer.told)
+        assert answer.fault_at() is None, (sql[:200], answer.told)
 
 
 @pytest.mark.torture

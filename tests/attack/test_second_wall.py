@@ -155,7 +155,7 @@ def test_a_refusal_is_noted_each_time_and_its_text_once() -> None:
     assert isinstance(first, IsolationRefused)
     assert isinstance(second, IsolationRefused)
     assert first.sql == "SELECT * FROM secret_table"
-    assert (first.told_level(), second.told_level(), second.sql) == ("error", "debug", "")
+    assert (first.effective_level(), second.effective_level(), second.sql) == ("error", "debug", "")
     assert first.incident == second.incident
     assert first.incident in raised.value.told()
     assert "secret_table" not in raised.value.told()

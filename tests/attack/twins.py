@@ -16,8 +16,8 @@ import msgspec
 
 from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
-from cordwood.app.in_process import Inside
-from cordwood.app.observability import Watch
+from cordwood.app.in_process import InProcessService
+from cordwood.app.observability import Observability
 from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
 from cordwood.engines.engine import Engine
 from cordwood.folder import DataFolder
@@ -95,7 +95,7 @@ class Twin(msgspec.Struct, frozen=True):
     """One of the two, and the house it lives in."""
 
     components: Components
-    inside: Inside
+    inside: InProcessService
     secrets: _Secrets
     noted: Noted
 
@@ -156,7 +156,7 @@ def _event(secret: Mapping[str, str], at: int) -> dict[str, object]:
 @contextmanager
 def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
     settings = _settings(folder, engine)
-    data, key, watch = DataFolder(folder / "data"), "twin-key-0123456789abcdef0123456789", Watch.of(settings)
+    data, key, watch = DataFolder(folder / "data"), "twin-key-0123456789abcdef0123456789", Observability.of(settings)
     with data.owned(), asyncio.Runner() as runner:
         local = (fixed_key("private", key, "local"),)
         components = build(settings, data, watch.observer, local, lambda: NOW_US)
@@ -164,7 +164,7 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
         try:
             lifecycle.open(components.services)
             app = application(lifecycle, watch.observer, web_options(settings), watch.metrics)
-            yield Twin(components, Inside(app, runner, key), secrets, _listen(components.engine))
+            yield Twin(components, InProcessService(app, runner, key), secrets, _listen(components.engine))
         finally:
             runner.run(components.services.answers.close())
             components.close()

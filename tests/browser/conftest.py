@@ -26,7 +26,7 @@ class Tab:
     page: Page
     demo: Demo
     name: str
-    wrong: list[str] = field(default_factory=list)
+    fault_at: list[str] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)
 
     def open(self, place: str = "explore?range=7d", *, with_key: bool = True) -> Page:
@@ -45,7 +45,7 @@ class Tab:
     @property
     def went_wrong(self) -> list[str]:
         """What the page did not mean to say, a breach of its policy included."""
-        return [line for line in self.wrong if not any(one in line for one in self.expected)]
+        return [line for line in self.fault_at if not any(one in line for one in self.expected)]
 
     def picture(self, what: str) -> None:
         self.page.screenshot(path=PICTURES / f"{self.name}-{what}.png")
@@ -91,8 +91,8 @@ def context_of(browser: Browser, width: int, scheme: str) -> BrowserContext:
 def tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Tab:
     page = context.new_page()
     tab = Tab(page, demo, re.sub(r"\W+", "-", request.node.name).strip("-"))
-    page.on("console", lambda line: tab.wrong.append(line.text) if line.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: tab.wrong.append(str(error)))
+    page.on("console", lambda line: tab.fault_at.append(line.text) if line.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: tab.fault_at.append(str(error)))
     return tab
 
 

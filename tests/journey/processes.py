@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from cordwood.processes.memory_use import bytes_together
+from cordwood.processes.memory_use import total_bytes
 
 
 def children(pid: int) -> list[int]:
@@ -22,7 +22,7 @@ def children(pid: int) -> list[int]:
 
 def family_bytes(pid: int) -> int:
     """Return what the process and all below it hold together; shared pages count once."""
-    return bytes_together((pid, *children(pid))) or 0
+    return total_bytes((pid, *children(pid))) or 0
 
 
 def kill(pid: int) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
 from tests.second_wall import silent
@@ -39,14 +39,14 @@ def emitted(kind: str, now: int) -> list[dict[str, Any]]:
 def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
     """What an engine answers to every query, once it has every event; and again with redaction on."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
-    with silent(), opened(settings) as components:
+    with silent(), open_service(settings) as components:
         send(components, emitted("events", now))
         queries = emitted("queries", now)
         plain = {query["id"]: asked(components, query) for query in queries}
         return plain | {f"{query['id']} redacted": asked(components, query, REDACTED) for query in queries}
 
 
-def send(components: Inside, events: Sequence[Mapping[str, Any]]) -> None:
+def send(components: InProcessService, events: Sequence[Mapping[str, Any]]) -> None:
     streams: dict[str, list[Any]] = {}
     for event in events:
         streams.setdefault(event["source_name"], []).append(event["event"])
@@ -58,7 +58,7 @@ def send(components: Inside, events: Sequence[Mapping[str, Any]]) -> None:
         assert status == 200
 
 
-def asked(components: Inside, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
+def asked(components: InProcessService, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
     """The rows in no order, numbers by their value; or the status of a refusal."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"

@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import Answers, Outcome, Parts
+from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
@@ -134,7 +134,7 @@ class Journey:
     def __init__(self, engine: DuckDBEngine, runner: asyncio.Runner) -> None:
         self._runner = runner
         self.now_us = 1_700_000_000_000_000
-        parts = Parts(HeldCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
+        parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
         self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
 
     def ask(self, text: str, *, fresh: bool = False) -> tuple[Outcome | None, str]:

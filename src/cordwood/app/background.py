@@ -21,7 +21,7 @@ async def every(seconds: float, work: Callable[[], object], observer: Observer) 
             observer.note(Noted(message=fault.told(), level="warning"))
 
 
-async def settled(tasks: list[asyncio.Task[None]]) -> None:
+async def cancel_all(tasks: list[asyncio.Task[None]]) -> None:
     """Cancel tasks and wait until they end."""
     for task in tasks:
         task.cancel()

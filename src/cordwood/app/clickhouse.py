@@ -18,25 +18,25 @@ from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import Redacting
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Note, Tell
+from cordwood.observe.observer import Note, Report
 from cordwood.settings.settings import ClickHouse as ClickHouseSettings
 from cordwood.settings.settings import Settings
 
 
-def open_clickhouse(settings: Settings, folder: DataFolder, tell: Tell, note: Note) -> Engine:
+def open_clickhouse(settings: Settings, folder: DataFolder, report: Report, note: Note) -> Engine:
     if settings.limits.store_size is not None:
         hint = "Give streams a `retention`, which ClickHouse keeps to as well."
         raise BadSetting("limits.store_size is for the engine inside the process.", hint=hint)
-    chosen = settings.clickhouse
+    clickhouse = settings.clickhouse
     options = Options(
-        cluster=chosen.cluster,
-        async_inserts=chosen.async_inserts,
-        memory_bytes=chosen.query_memory,
+        cluster=clickhouse.cluster,
+        async_inserts=clickhouse.async_inserts,
+        memory_bytes=clickhouse.query_memory,
         pending_folder=folder.path / "pending",
-        pending_bytes=chosen.pending_size,
+        pending_bytes=clickhouse.pending_size,
         patience_seconds=max(60.0, settings.limits.query_time + 10),
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
-        tell=tell,
+        report=report,
         note=note,
     )
     return ClickHouse(settings.engine, options)
@@ -58,7 +58,7 @@ def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
 
 
 @contextmanager
-def inside_a_folder(address: str) -> Iterator[str]:
+def in_temporary_folder(address: str) -> Iterator[str]:
     """Yield `chdb://` with a temporary folder; any other address unchanged."""
     if address != "chdb://":
         yield address
@@ -68,14 +68,14 @@ def inside_a_folder(address: str) -> Iterator[str]:
 
 
 @contextmanager
-def in_a_new_database(settings: Settings) -> Iterator[Settings]:
+def in_new_database(settings: Settings) -> Iterator[Settings]:
     """Yield the settings with a new database on the configured server; it is dropped at the end."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)
     try:
         session.command(f"CREATE DATABASE {name}")
         try:
-            address = _at(settings.engine, name)
+            address = _with_database(settings.engine, name)
             yield msgspec.structs.replace(settings, engine=address, clickhouse=ClickHouseSettings())
         finally:
             session.command(f"DROP DATABASE {name}")
@@ -83,11 +83,11 @@ def in_a_new_database(settings: Settings) -> Iterator[Settings]:
         session.close()
 
 
-def _at(address: str, database: str) -> str:
+def _with_database(address: str, database: str) -> str:
     """Return the address with another database: in the path for a server, in the query string for chdb."""
-    place = urlsplit(address)
-    if place.scheme != "chdb":
-        return urlunsplit(place._replace(path=f"/{database}"))
-    asked = dict(parse_qsl(place.query)) | {"database": database}
+    parts = urlsplit(address)
+    if parts.scheme != "chdb":
+        return urlunsplit(parts._replace(path=f"/{database}"))
+    query = dict(parse_qsl(parts.query)) | {"database": database}
     # urlunsplit would drop the slashes of an empty host.
-    return f"chdb://{place.netloc}{place.path}?{urlencode(asked)}"
+    return f"chdb://{parts.netloc}{parts.path}?{urlencode(query)}"

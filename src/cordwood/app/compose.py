@@ -18,7 +18,7 @@ import msgspec
 
 import cordwood
 from cordwood.access import Access, FixedKey
-from cordwood.app.configured_keys import MadeKeys, first_keys, fixed_keys, signed_keys
+from cordwood.app.configured_keys import CreatedKeys, first_keys, fixed_keys, signed_keys
 from cordwood.app.engine_process import EngineHost
 from cordwood.app.management import Management
 from cordwood.app.redaction_settings import checked_rules, redaction_key, redaction_rules
@@ -45,7 +45,7 @@ from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import Answers, Parts
+from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.program import Program, as_file_error, with_positions
@@ -56,19 +56,19 @@ from cordwood.web.receiving import BodyBounds
 from cordwood.web.webhook_signatures import Webhooks
 
 
-def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, most_seconds: float = math.inf) -> None:
+def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:
     """Compile the endpoint; raise BadEndpointFile with the place of an error.
 
-    Each query has its own compile budget; `most_seconds` of CPU time bounds all queries of the endpoint together.
+    Each query has its own compile budget; `max_seconds` of CPU time bounds all queries of the endpoint together.
     """
-    ends = time.thread_time() + most_seconds
+    deadline = time.thread_time() + max_seconds
     program = with_positions(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
     try:
         compile_saved(program, target, {})
         for name in program.sub_query_names if endpoint.sandbox and not program.sources else ():
-            if time.thread_time() > ends:
-                told = f"The endpoint's sub-queries take more than {most_seconds:g} s to compile."
-                raise CompileTooLong(told, hint="Split it into several endpoints.")
+            if time.thread_time() > deadline:
+                message = f"The endpoint's sub-queries take more than {max_seconds:g} s to compile."
+                raise CompileTooLong(message, hint="Split it into several endpoints.")
             _check_sub_query(program, name, target)
     except NOT_COMPILED as fault:
         raise as_file_error(fault, endpoint) from fault
@@ -80,23 +80,21 @@ def _check_sub_query(program: Program, name: str, target: Target) -> None:
         compile_sql(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
     except NOT_COMPILED as fault:
         cte = program.sub_queries[name.lower()]
-        place = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
-        raise type(fault)(
-            f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or place
-        ) from fault
+        span = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
+        raise type(fault)(f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or span) from fault
 
 
 # The estimated memory of the interpreter, of bodies being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6
 # CPU time for compiling all queries of an endpoint that is sent over HTTP; other changes and each start wait for it.
 _CHECK_SECONDS = 3.0
-_LEAST_ENGINE_BYTES = 96 * 10**6
-_MOST_CONNECTIONS = 10_000
+_MIN_ENGINE_BYTES = 96 * 10**6
+_MAX_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
 # The smallest event takes about 1 KB once it is decoded; all events of a body may take a quarter of the ceiling.
 _ITEM_BYTES = 4096
-_MOST_HELD_BYTES = 96 * 2**20
-_MOST_TEXTS_BYTES = 16 * 2**20
+_MAX_UNFLUSHED_BYTES = 96 * 2**20
+_MAX_COMPILED_BYTES = 16 * 2**20
 
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
@@ -118,7 +116,7 @@ class Components(msgspec.Struct, frozen=True):
         self.services.access.signed = signed
         return contents
 
-    def made_keys(self) -> MadeKeys | None:
+    def create_first_keys(self) -> CreatedKeys | None:
         """Create one key of each kind if the settings give none and the store never had any."""
         return None if fixed_keys(self.settings.keys) else first_keys(self.keys)
 
@@ -126,10 +124,10 @@ class Components(msgspec.Struct, frozen=True):
         """Return whether a private key exists, apart from the one for local commands."""
         if self.services.access.signed is not None:
             return True
-        stored = [key.terms.scopes for key in self.keys.in_force()]
-        return any("private" in scopes for scopes in (*stored, *self._scopes_given()))
+        stored_scopes = [key.terms.scopes for key in self.keys.in_force()]
+        return any("private" in scopes for scopes in (*stored_scopes, *self._configured_scopes()))
 
-    def _scopes_given(self) -> list[frozenset[str]]:
+    def _configured_scopes(self) -> list[frozenset[str]]:
         return [key.caller.scopes for key in fixed_keys(self.settings.keys)]
 
     @property
@@ -157,19 +155,19 @@ def build(
     With `host`, the embedded engine runs in a process of its own, whose clock is the system's instead of `clock_us`.
     The engine is opened in parallel to reading the files, since each takes a tenth of a second.
     """
-    folder.require_whole()
-    with ExitStack() as undone, ThreadPoolExecutor(1, thread_name_prefix="open") as beside:
-        opening = beside.submit(_engine, settings, folder, observer, clock_us, host)
-        undone.callback(_close_opened, opening)
+    folder.require_complete()
+    with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
+        engine_future = executor.submit(_engine, settings, folder, observer, clock_us, host)
+        cleanup.callback(_close_engine, engine_future)
         contents = checked_contents(sources_of(settings), target_for(settings))
         catalog = FileCatalog(contents)
-        given, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
+        fixed, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
         keys = SQLiteKeys(folder.keys_file)
-        undone.callback(keys.close)
-        engine = opening.result()
+        cleanup.callback(keys.close)
+        engine = engine_future.result()
         engine.prepare(contents.streams)
         rules = checked_rules(settings, engine)
-        undone.pop_all()
+        cleanup.pop_all()
     management = Management(
         catalog,
         engine,
@@ -180,14 +178,14 @@ def build(
     )
     services = Services(
         answers=Answers(
-            Parts(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules),
+            AnswerDependencies(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules),
             _serve_limits(settings.limits),
             clock_us,
         ),
         intake=Intake(engine, clock_us, _intake_limits(settings), redaction_key(settings, folder).encode()),
-        access=Access(keys, (*given, *local_keys), signed),
+        access=Access(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
-        backups=Backups(engine, keys.copied, folder, cordwood.__version__),
+        backups=Backups(engine, keys.copy_database, folder, cordwood.__version__),
         maker=management,
         endpoint_definitions=management.endpoints,
         stream_definitions=management.streams,
@@ -195,15 +193,15 @@ def build(
     return Components(services, catalog, engine, keys, settings, management)
 
 
-def _close_opened(opening: Future[Engine]) -> None:
-    if opening.exception() is None:
-        opening.result().close()
+def _close_engine(engine_future: Future[Engine]) -> None:
+    if engine_future.exception() is None:
+        engine_future.result().close()
 
 
 def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
     """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error."""
-    meant = target or DuckDBTarget()
-    return read_contents(sources, lambda endpoint, streams: check(endpoint, streams, meant))
+    checked_target = target or DuckDBTarget()
+    return read_contents(sources, lambda endpoint, streams: check(endpoint, streams, checked_target))
 
 
 def sources_of(settings: Settings) -> Sources:
@@ -228,29 +226,29 @@ def web_options(settings: Settings) -> WebOptions:
 
 def connections_allowed(settings: Settings) -> int:
     """Return the limit on connections: each takes about 30 KB, and as much again while a request is parsed."""
-    return settings.web.connections or min(_MOST_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
+    return settings.web.connections or min(_MAX_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
 
 
 def _engine(
     settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int], host: EngineHost | None
 ) -> Engine:
-    def tell(sentence: str) -> None:
+    def report(sentence: str) -> None:
         observer.note(Noted(message=sentence, level="warning"))
 
     if is_clickhouse(settings):
-        return clickhouse_module().open_clickhouse(settings, folder, tell, observer.note)  # type: ignore[no-any-return] # loaded late
+        return clickhouse_module().open_clickhouse(settings, folder, report, observer.note)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
     options = Options(
         memory_bytes=_duckdb_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
-        tell=tell,
+        report=report,
         note=observer.note,
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
         max_store_bytes=settings.limits.store_size,
-        max_unflushed_bytes=min(_MOST_HELD_BYTES, settings.limits.ceiling // 10),
-        parsed_cache_bytes=_texts_bytes(settings.limits),
+        max_unflushed_bytes=min(_MAX_UNFLUSHED_BYTES, settings.limits.ceiling // 10),
+        parsed_cache_bytes=_compiled_bytes(settings.limits),
     )
     if host is not None:
         return host.open(folder.engine_folder, options, observer.note)
@@ -279,14 +277,14 @@ def clickhouse_module() -> ModuleType:
 
 def shown_address(address: str) -> str:
     """Return the address without credentials."""
-    scheme, mark, rest = address.partition("://")
-    return f"{scheme}{mark}…{rest[rest.rindex('@') :]}" if "@" in rest else address
+    scheme, separator, rest = address.partition("://")
+    return f"{scheme}{separator}…{rest[rest.rindex('@') :]}" if "@" in rest else address
 
 
 def _duckdb_bytes(settings: Settings) -> int:
     """Return the engine's configured memory, or what the ceiling leaves for it."""
-    left = settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory
-    return settings.duckdb.memory or max(_LEAST_ENGINE_BYTES, left)
+    remaining = settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory
+    return settings.duckdb.memory or max(_MIN_ENGINE_BYTES, remaining)
 
 
 def _intake_limits(settings: Settings) -> IntakeLimits:
@@ -307,10 +305,10 @@ def _serve_limits(limits: Limits) -> ServeLimits:
         queue_seconds=limits.queue_time,
         key_requests_per_second=limits.key_rate,
         key_concurrent_queries=limits.key_concurrent_queries,
-        compiled_bytes=_texts_bytes(limits),
+        compiled_bytes=_compiled_bytes(limits),
     )
 
 
-def _texts_bytes(limits: Limits) -> int:
+def _compiled_bytes(limits: Limits) -> int:
     """Return the budget of each of the three caches of compiled queries."""
-    return min(_MOST_TEXTS_BYTES, limits.ceiling // 32)
+    return min(_MAX_COMPILED_BYTES, limits.ceiling // 32)

@@ -18,7 +18,7 @@ from cordwood.model.key import Caller, Terms
 from cordwood.settings.settings import Keys
 
 
-class MadeKeys(msgspec.Struct, frozen=True):
+class CreatedKeys(msgspec.Struct, frozen=True):
     """The secrets of the created keys, which are stored only as digests."""
 
     private: str
@@ -27,16 +27,16 @@ class MadeKeys(msgspec.Struct, frozen=True):
 
 def fixed_keys(settings: Keys) -> tuple[FixedKey, ...]:
     """Return the keys in the settings, given as values or as files."""
-    return tuple(_given("private", settings.private, settings.private_file)) + tuple(
-        _given("public", settings.public, settings.public_file)
+    return tuple(_configured_key("private", settings.private, settings.private_file)) + tuple(
+        _configured_key("public", settings.public, settings.public_file)
     )
 
 
-def first_keys(keys: SQLiteKeys) -> MadeKeys | None:
+def first_keys(keys: SQLiteKeys) -> CreatedKeys | None:
     """Create one key of each kind in a store that never had any; return None for any other store."""
     if not keys.is_new():
         return None
-    return MadeKeys(
+    return CreatedKeys(
         *(keys.create(Terms(frozenset({scope}), note="made at first start")).secret for scope in ("private", "public"))
     )
 
@@ -45,7 +45,7 @@ def fixed_key(scope: str, secret: str, origin: str = "settings") -> FixedKey:
     return FixedKey(Caller(f"{origin}:{scope}", frozenset({scope})), digest(secret))
 
 
-def _given(scope: str, secret: str, file: str) -> Iterator[FixedKey]:
+def _configured_key(scope: str, secret: str, file: str) -> Iterator[FixedKey]:
     if secret and file:
         raise BadSetting(f"keys.{scope} and keys.{scope}_file are both given.", hint="Give one of them.")
     if file:
@@ -69,12 +69,12 @@ def signed_keys(settings: Keys) -> SignedKeys | None:
     if not (settings.jwt_secret or settings.jwt_jwks_file):
         return None
     try:
-        room = importlib.import_module("cordwood.catalog.signed_keys")
+        module = importlib.import_module("cordwood.catalog.signed_keys")
     except ModuleNotFoundError as problem:
         raise BadSetting(
             f"Signed keys need the package {problem.name}, which is not installed.",
             hint="Install the extra: pip install 'cordwood[jwt]'",
         ) from problem
     jwks_file = Path(settings.jwt_jwks_file) if settings.jwt_jwks_file else None
-    made = room.JWTKeys(secret=settings.jwt_secret, jwks_file=jwks_file, audience=settings.jwt_audience)
-    return cast(SignedKeys, made)
+    keys = module.JWTKeys(secret=settings.jwt_secret, jwks_file=jwks_file, audience=settings.jwt_audience)
+    return cast(SignedKeys, keys)

@@ -9,7 +9,7 @@ import msgspec
 
 from cordwood.catalog import endpoint_file, stream_file
 from cordwood.catalog.catalog import Contents, Layer, Origin
-from cordwood.catalog.endpoint_fields import EndpointDraft, changed_endpoint, new_endpoint
+from cordwood.catalog.endpoint_fields import EndpointContent, changed_endpoint, new_endpoint
 from cordwood.catalog.endpoint_fields import field_of as field_of_endpoint
 from cordwood.catalog.field_values import Fields
 from cordwood.catalog.files import with_managed
@@ -34,18 +34,18 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 from cordwood.sql.included import may_name
 
-MOST_ENDPOINTS: Final = 200
-MOST_STREAMS: Final = 500
-MOST_ENDPOINT_BYTES: Final = 128 * 1024
-MOST_STREAM_BYTES: Final = 64 * 1024
-MOST_STREAMS_BYTES: Final = 1024 * 1024
+MAX_ENDPOINTS: Final = 200
+MAX_STREAMS: Final = 500
+MAX_ENDPOINT_BYTES: Final = 128 * 1024
+MAX_STREAM_BYTES: Final = 64 * 1024
+MAX_STREAMS_BYTES: Final = 1024 * 1024
 
 T = TypeVar("T", bound=Endpoint | Stream)
 # Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
 
 
-class PreparesStreams(Protocol):
+class StreamPreparer(Protocol):
     """The method of an engine that creates what a stream needs."""
 
     def prepare(self, streams: Sequence[Stream]) -> None: ...
@@ -71,15 +71,15 @@ class Definitions(Protocol[T]):
     def origins(self, contents: Contents) -> Mapping[str, Origin]:
         """Map each name to the origin of its definition."""
 
-    def revision(self, one: T) -> str: ...
+    def revision(self, definition: T) -> str: ...
 
-    def current_text(self, one: T) -> str | None:
+    def current_text(self, definition: T) -> str | None:
         """Return the text in the data folder; None if there is none."""
 
-    def drafted(self, contents: Contents, fields: Fields) -> str:
+    def new_text(self, contents: Contents, fields: Fields) -> str:
         """Return the text of a new definition."""
 
-    def redrafted(self, before: T, fields: Fields) -> str | None:
+    def changed_text(self, before: T, fields: Fields) -> str | None:
         """Return the text with changed fields; None if nothing differs."""
 
     def read(self, text: str) -> T:
@@ -114,65 +114,69 @@ class EndpointDefinitions:
     def origins(self, contents: Contents) -> Mapping[str, Origin]:
         return contents.layers.endpoint_origins()
 
-    def revision(self, one: Endpoint) -> str:
-        return one.revision
+    def revision(self, definition: Endpoint) -> str:
+        return definition.revision
 
-    def current_text(self, one: Endpoint) -> str | None:
-        return read_text(Path(one.file))
+    def current_text(self, definition: Endpoint) -> str | None:
+        return read_text(Path(definition.file))
 
-    def drafted(self, contents: Contents, fields: Fields) -> str:
-        taken = {one.id for one in (*contents.endpoints, *contents.layers.managed.endpoints)}
-        return _with_id(new_endpoint(fields), _new_id(fields, self.namespace, taken)).text
+    def new_text(self, contents: Contents, fields: Fields) -> str:
+        used_ids = {endpoint.id for endpoint in (*contents.endpoints, *contents.layers.managed.endpoints)}
+        return _with_id(new_endpoint(fields), _new_id(fields, self.namespace, used_ids)).text
 
-    def redrafted(self, before: Endpoint, fields: Fields) -> str | None:
+    def changed_text(self, before: Endpoint, fields: Fields) -> str | None:
         if fields.get("token") not in (None, str(before.id)):
             raise BadDefinition("token", "cannot be changed", hint="Keys and dashboards name the endpoint by it.")
         text = self.current_text(before)
         if text is None:
             raise ChangedMeanwhile(f"The file of {before.name} has been removed.", hint="Reload the service.")
         current = self.read(text)
-        was = EndpointDraft(endpoint_file.settings_of("", text), current.sql)
-        changed = _with_id(changed_endpoint(was, fields), before.id).text
-        return None if _meaning(self.read(changed)) == _meaning(current) else changed
+        draft = EndpointContent(endpoint_file.settings_of("", text), current.sql)
+        new_text = _with_id(changed_endpoint(draft, fields), before.id).text
+        return None if _without_layout(self.read(new_text)) == _without_layout(current) else new_text
 
     def read(self, text: str) -> Endpoint:
-        if len(text.encode()) > MOST_ENDPOINT_BYTES:
-            raise TooLarge(f"The endpoint's file would be larger than {MOST_ENDPOINT_BYTES // 1024} KiB.")
+        if len(text.encode()) > MAX_ENDPOINT_BYTES:
+            raise TooLarge(f"The endpoint's file would be larger than {MAX_ENDPOINT_BYTES // 1024} KiB.")
         try:
-            found = endpoint_file.read_endpoint_file("", text)
+            endpoint = endpoint_file.read_endpoint_file("", text)
         except BadEndpointFile as fault:
-            raise _of_endpoint(fault, text) from fault
-        return msgspec.structs.replace(found, file=str(self._files.endpoint_file(found.id)))
+            raise _endpoint_fault(fault, text) from fault
+        return msgspec.structs.replace(endpoint, file=str(self._files.endpoint_file(endpoint.id)))
 
     def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, text: str | None) -> Contents:
-        managed = [one for one in contents.layers.managed.endpoints if old is None or one.id != old.id]
+        managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
         if new is not None:
             others = [*contents.endpoints, *managed, *contents.layers.shipped.endpoints]
-            _require_free(new, [one for one in others if old is None or one.name != old.name], "endpoint")
-            managed.append(_beside(new, old))
-            if len(managed) > MOST_ENDPOINTS:
+            _require_free(
+                new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint"
+            )
+            managed.append(_with_file_of(new, old))
+            if len(managed) > MAX_ENDPOINTS:
                 raise TooManyDefinitions(
-                    f"The data folder keeps at most {MOST_ENDPOINTS} endpoints.", hint="Delete some."
+                    f"The data folder keeps at most {MAX_ENDPOINTS} endpoints.", hint="Delete some."
                 )
         layer = msgspec.structs.replace(contents.layers.managed, endpoints=tuple(managed))
         try:
-            found = with_managed(contents, layer)
+            checked = with_managed(contents, layer)
         except BrokenFiles as broken:
-            raise _of_endpoints(broken.faults[0], new, text, contents) from broken
-        revisions = {one.name: one.revision for one in contents.endpoints}
-        for one in (one for one in found.endpoints if one.revision != revisions.get(one.name)):
+            raise _fault_of_endpoints(broken.faults[0], new, text, contents) from broken
+        revisions = {endpoint.name: endpoint.revision for endpoint in contents.endpoints}
+        for endpoint in (
+            endpoint for endpoint in checked.endpoints if endpoint.revision != revisions.get(endpoint.name)
+        ):
             try:
-                self._check(one, found.streams)
+                self._check(endpoint, checked.streams)
             except BadEndpointFile as fault:
-                raise _of_endpoints(fault, new, text, contents) from fault
-        return found
+                raise _fault_of_endpoints(fault, new, text, contents) from fault
+        return checked
 
     def prepare(self, contents: Contents) -> None:
         """Do nothing: endpoints need no storage."""
 
     def store(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
         if new is not None and text is not None:
-            self._files.write(Path(_beside(new, old).file), text)
+            self._files.write(Path(_with_file_of(new, old).file), text)
         elif old is not None:
             self._files.remove(Path(old.file))
 
@@ -183,7 +187,7 @@ class StreamDefinitions:
     kind: Final = "stream"
     namespace: Final = stream_file.NAMESPACE
 
-    def __init__(self, files: ManagedFiles, check: Check, engine: PreparesStreams) -> None:
+    def __init__(self, files: ManagedFiles, check: Check, engine: StreamPreparer) -> None:
         self._files = files
         self._check = check
         self._engine = engine
@@ -197,55 +201,57 @@ class StreamDefinitions:
     def origins(self, contents: Contents) -> Mapping[str, Origin]:
         return contents.layers.stream_origins()
 
-    def revision(self, one: Stream) -> str:
-        return stream_revision(one)
+    def revision(self, definition: Stream) -> str:
+        return stream_revision(definition)
 
-    def current_text(self, one: Stream) -> str | None:
-        table = self._tables().get(one.name)
+    def current_text(self, definition: Stream) -> str | None:
+        table = self._tables().get(definition.name)
         return None if table is None else _table_text(table)
 
-    def drafted(self, contents: Contents, fields: Fields) -> str:
-        new_id = _new_id(fields, self.namespace, {one.id for one in contents.streams})
+    def new_text(self, contents: Contents, fields: Fields) -> str:
+        new_id = _new_id(fields, self.namespace, {stream.id for stream in contents.streams})
         return _table_text({"id": str(new_id), **new_stream(fields)})
 
-    def redrafted(self, before: Stream, fields: Fields) -> str | None:
+    def changed_text(self, before: Stream, fields: Fields) -> str | None:
         for name, value in (("name", before.name), ("token", str(before.id))):
             if fields.get(name) not in (None, value):
                 raise BadDefinition(
                     name, "cannot be changed", hint="Stored events are kept under it: make a new stream."
                 )
-        was = self._tables().get(before.name) or table_of(before)
-        changed = _table_text(changed_stream(was, fields))
-        return None if self.read(changed) == self.read(_table_text(was)) else changed
+        old_table = self._tables().get(before.name) or table_of(before)
+        new_text = _table_text(changed_stream(old_table, fields))
+        return None if self.read(new_text) == self.read(_table_text(old_table)) else new_text
 
     def read(self, text: str) -> Stream:
-        if len(text.encode()) > MOST_STREAM_BYTES:
-            raise TooLarge(f"The stream's definition would be larger than {MOST_STREAM_BYTES // 1024} KiB.")
+        if len(text.encode()) > MAX_STREAM_BYTES:
+            raise TooLarge(f"The stream's definition would be larger than {MAX_STREAM_BYTES // 1024} KiB.")
         try:
             return stream_file.read_stream_file(str(self._files.streams_file), text)[0]
         except BadStreamFile as fault:
-            raise _of_stream(fault) from fault
+            raise _stream_fault(fault) from fault
 
     def checked(self, contents: Contents, old: Stream | None, new: Stream | None, text: str | None) -> Contents:
         if new is not None:
-            _require_free(new, [one for one in contents.streams if old is None or one.name != old.name], "stream")
+            _require_free(
+                new, [stream for stream in contents.streams if old is None or stream.name != old.name], "stream"
+            )
             self._require_shipped_project(contents, new)
             reader = contents.reader_of(new.name) if old is None else None
             if reader is not None:
                 hint = f"It is the name of an endpoint that {reader.name} reads."
                 raise BadDefinition("name", "has already been taken", hint=hint)
-        file, written = str(self._files.streams_file), streams_toml(self._tables_with(old, new, text))
-        if len(written.encode()) > MOST_STREAMS_BYTES:
-            raise TooManyDefinitions(f"The streams of the data folder take more than {MOST_STREAMS_BYTES // 1024} KiB.")
+        path, new_text = str(self._files.streams_file), streams_toml(self._tables_with(old, new, text))
+        if len(new_text.encode()) > MAX_STREAMS_BYTES:
+            raise TooManyDefinitions(f"The streams of the data folder take more than {MAX_STREAMS_BYTES // 1024} KiB.")
         try:
-            managed = stream_file.read_stream_file(file, written)
-            if len(managed) > MOST_STREAMS and old is None:
-                raise TooManyDefinitions(f"The data folder keeps at most {MOST_STREAMS} streams.", hint="Delete some.")
-            found = with_managed(contents, Layer(contents.layers.managed.endpoints, managed))
+            managed = stream_file.read_stream_file(path, new_text)
+            if len(managed) > MAX_STREAMS and old is None:
+                raise TooManyDefinitions(f"The data folder keeps at most {MAX_STREAMS} streams.", hint="Delete some.")
+            checked = with_managed(contents, Layer(contents.layers.managed.endpoints, managed))
         except BadStreamFile as fault:
-            raise _of_stream(fault) from fault
-        self._require_unread(contents, found)
-        return found
+            raise _stream_fault(fault) from fault
+        self._require_unread(contents, checked)
+        return checked
 
     def prepare(self, contents: Contents) -> None:
         try:
@@ -269,67 +275,71 @@ class StreamDefinitions:
 
     def _require_shipped_project(self, contents: Contents, new: Stream) -> None:
         """Refuse a change of `project` of a shipped stream: keys are pinned to the project at that path."""
-        shipped = next((one for one in contents.layers.shipped.streams if one.name == new.name), None)
+        shipped = next((stream for stream in contents.layers.shipped.streams if stream.name == new.name), None)
         if shipped is not None and new.project_at != shipped.project_at:
             raise BadDefinition("project", "cannot be changed", hint="The endpoints that ship look for it where it is.")
 
     def _require_unread(self, before: Contents, after: Contents) -> None:
         """Raise InUse if an endpoint reads a stream that is removed."""
-        names = {one.name for one in after.streams}
-        gone = [one.name for one in before.streams if one.name not in names]
-        for endpoint in (one for one in after.endpoints if any(may_name(one, name) for name in gone)):
+        names = {definition.name for definition in after.streams}
+        removed = [definition.name for definition in before.streams if definition.name not in names]
+        for endpoint in (
+            definition for definition in after.endpoints if any(may_name(definition, name) for name in removed)
+        ):
             try:
                 self._check(endpoint, after.streams)
             except Fault as fault:
-                told = f"The endpoint {endpoint.name} needs the stream: {fault.message}"
-                raise InUse(told, hint="Change or delete the endpoint first.") from fault
+                message = f"The endpoint {endpoint.name} needs the stream: {fault.message}"
+                raise InUse(message, hint="Change or delete the endpoint first.") from fault
 
 
-def _new_id(fields: Fields, namespace: UUID, taken: Collection[UUID]) -> UUID:
+def _new_id(fields: Fields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
     """Return the given UUID, or the one derived from the name, or a random one if that is taken."""
     token = fields.get("token")
     if token is None:
-        made = uuid5(namespace, str(fields.get("name")))
-        return uuid4() if made in taken else made
+        derived = uuid5(namespace, str(fields.get("name")))
+        return uuid4() if derived in used_ids else derived
     if not isinstance(token, str) or not is_uuid(token):
         raise BadDefinition("token", "is invalid", hint="Leave it out, and one is made from the name.")
     return UUID(token)
 
 
-def _with_id(draft: EndpointDraft, endpoint_id: UUID) -> EndpointDraft:
+def _with_id(draft: EndpointContent, endpoint_id: UUID) -> EndpointContent:
     name = {"name": draft.settings["name"]} if "name" in draft.settings else {}
-    return EndpointDraft({**name, "id": str(endpoint_id), **_without_id(draft.settings)}, draft.query)
+    return EndpointContent({**name, "id": str(endpoint_id), **_without_id(draft.settings)}, draft.query)
 
 
 def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in settings.items() if name != "id"}
 
 
-def _beside(new: Endpoint, old: Endpoint | None) -> Endpoint:
+def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
     """Keep the file of the old endpoint, which may have been named by hand."""
     return new if old is None else msgspec.structs.replace(new, file=old.file)
 
 
-def _meaning(one: Endpoint) -> Endpoint:
+def _without_layout(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint without properties that depend on the layout of its file, for comparison."""
-    return msgspec.structs.replace(one, sql=one.sql.strip(), revision="", file="", body_line=1)
+    return msgspec.structs.replace(endpoint, sql=endpoint.sql.strip(), revision="", file="", body_line=1)
 
 
 def _require_free(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], kind: str) -> None:
     """Raise BadDefinition if the name, compared without case, or the UUID is taken."""
-    for one in others:
-        if one.name.casefold() == new.name.casefold():
-            hint = f"There is the {kind} {one.name}: choose a name that differs in more than small and capital letters."
+    for other in others:
+        if other.name.casefold() == new.name.casefold():
+            hint = (
+                f"There is the {kind} {other.name}: choose a name that differs in more than small and capital letters."
+            )
             raise BadDefinition("name", "has already been taken", hint=hint)
-        if one.id == new.id:
-            raise BadDefinition("token", "has already been taken", hint=f"It is that of the {kind} {one.name}.")
+        if other.id == new.id:
+            raise BadDefinition("token", "has already been taken", hint=f"It is that of the {kind} {other.name}.")
 
 
 def _table_text(table: Mapping[str, object]) -> str:
     return "[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table))
 
 
-def _of_endpoint(fault: BadEndpointFile, text: str) -> BadDefinition:
+def _endpoint_fault(fault: BadEndpointFile, text: str) -> BadDefinition:
     """Convert a fault of the file to one of the JSON field, with a place in the query."""
     if fault.path:
         return BadDefinition(field_of_endpoint(fault.path), fault.message, message=fault.message, hint=fault.hint)
@@ -338,17 +348,20 @@ def _of_endpoint(fault: BadEndpointFile, text: str) -> BadDefinition:
     return BadDefinition("query", fault.message, message=fault.message, hint=fault.hint, span=span)
 
 
-def _of_endpoints(fault: Fault, new: Endpoint | None, text: str | None, contents: Contents) -> Fault:
+def _fault_of_endpoints(fault: Fault, new: Endpoint | None, text: str | None, contents: Contents) -> Fault:
     """Return the fault of the changed endpoint's field; InUse if the fault is in an endpoint that reads it."""
     file = fault.span.file if fault.span else None
     if isinstance(fault, BadEndpointFile) and new is not None and text is not None and file == new.file:
-        return _of_endpoint(fault, text)
-    reader = next((f"The endpoint {one.name}" for one in contents.endpoints if one.file == file), "Another endpoint")
+        return _endpoint_fault(fault, text)
+    reader = next(
+        (f"The endpoint {endpoint.name}" for endpoint in contents.endpoints if endpoint.file == file),
+        "Another endpoint",
+    )
     return InUse(
-        f"{reader} reads this one, and cannot be served with the change: {fault.message}",
+        f"{reader} reads this endpoint, and cannot be served with the change: {fault.message}",
         hint="Change or delete that endpoint first.",
     )
 
 
-def _of_stream(fault: BadStreamFile) -> BadDefinition:
+def _stream_fault(fault: BadStreamFile) -> BadDefinition:
     return BadDefinition(field_of_stream(fault.path), fault.message, message=fault.message, hint=fault.hint)

@@ -18,23 +18,23 @@ _BY_STATUS = (
 )
 
 
-async def fill(components: Components) -> None:
+async def post_history(components: Components) -> None:
     """Store a week of events in every stream."""
-    for stream, events in demo.past(datetime.now(UTC)):
+    for stream, events in demo.history_events(datetime.now(UTC)):
         await _post(components, stream, events)
 
 
-async def arrive(components: Components, observer: Observer) -> None:
+async def post_continuously(components: Components, observer: Observer) -> None:
     """Store new events every second until cancelled, logged like any other events."""
-    dice = random.Random()  # noqa: S311 - dice for play, not for secrets
+    random_source = random.Random()  # noqa: S311 - dice for play, not for secrets
     while True:
         await asyncio.sleep(1.0)
-        for stream, events in demo.arriving(datetime.now(UTC), dice):
+        for stream, events in demo.current_events(datetime.now(UTC), random_source):
             await _post(components, stream, events)
             observer.note(Ingested(stream=stream, accepted=len(events)))
 
 
-def calls(url: str, key: str) -> tuple[str, str, str]:
+def example_commands(url: str, key: str) -> tuple[str, str, str]:
     """Return three commands to paste whose answers have rows."""
     return (
         f"curl -s '{url}/api/endpoints/query/usage.api-counts?interval=daily&project=default' -H 'X-API-KEY: {key}'",
@@ -47,6 +47,6 @@ def calls(url: str, key: str) -> tuple[str, str, str]:
 
 
 async def _post(components: Components, stream: str, events: list[demo.Body]) -> None:
-    found = components.catalog.stream(stream)
-    if found is not None:
-        await components.services.intake.accept(found, "application/json", msgspec.json.encode(events))
+    known_stream = components.catalog.stream(stream)
+    if known_stream is not None:
+        await components.services.intake.accept(known_stream, "application/json", msgspec.json.encode(events))

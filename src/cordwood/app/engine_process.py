@@ -15,7 +15,7 @@ from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
 from cordwood.engines.hosted.supervisor import LaunchOptions, OnState
 from cordwood.observe.observation import Noted
-from cordwood.observe.observer import Note, note_nothing, tell_nobody
+from cordwood.observe.observer import Note, note_nothing, report_nothing
 from cordwood.processes.fork_server import ForkServer
 
 # The estimated memory of the interpreter and modules in the three processes, not counted in the ceiling.
@@ -36,38 +36,40 @@ class EngineHost(msgspec.Struct, frozen=True):
     """Opens the engine through a fork server; `on_state` receives why the engine is unavailable, or None."""
 
     fork_server: ForkServer
-    ceiling: int
+    memory_ceiling: int
     on_state: OnState
 
     def open(self, folder: Path, options: Options, note: Note) -> HostedEngine:
-        untold = msgspec.structs.replace(options, tell=tell_nobody, note=note_nothing)
-        plan = LaunchOptions(EngineSettings(str(folder), untold), self.ceiling + _BASE_BYTES, self.on_state)
-        return HostedEngine(self.fork_server, plan, Dialect(DuckDBTarget(), _stored), note)
+        silent_options = msgspec.structs.replace(options, report=report_nothing, note=note_nothing)
+        launch_options = LaunchOptions(
+            EngineSettings(str(folder), silent_options), self.memory_ceiling + _BASE_BYTES, self.on_state
+        )
+        return HostedEngine(self.fork_server, launch_options, Dialect(DuckDBTarget(), _stored_events_sql), note)
 
 
 def fork_server() -> ForkServer:
     """Start the fork server; call it after all imports and before there is a thread or an open file."""
-    made = ForkServer(_ENTRY)
-    made.start()
-    return made
+    server = ForkServer(_ENTRY)
+    server.start()
+    return server
 
 
 def engine_process(link: socket.socket) -> None:
     """Run the engine in a forked process."""
     os.umask(0o077)
-    run_engine(link, _opened)
+    run_engine(link, _open_engine)
 
 
-def _opened(settings: EngineSettings, note: Note) -> DuckDBEngine:
-    def tell(sentence: str) -> None:
+def _open_engine(settings: EngineSettings, note: Note) -> DuckDBEngine:
+    def report(sentence: str) -> None:
         note(Noted(message=sentence, level="warning"))
 
-    options = msgspec.structs.replace(settings.options, tell=tell, note=note)
+    options = msgspec.structs.replace(settings.options, report=report, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
     # Wait until the streams are prepared.
     threading.Timer(_STARTED_SECONDS, page_out_code).start()
     return engine
 
 
-def _stored(stream: str) -> str:
+def _stored_events_sql(stream: str) -> str:
     return StreamTables(stream).select_events()

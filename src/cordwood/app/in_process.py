@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
-from cordwood.app.observability import Watch
+from cordwood.app.observability import Observability
 from cordwood.catalog.key_store import make_secret
 from cordwood.folder import DataFolder
 from cordwood.model.timestamps import now_us
@@ -20,7 +20,7 @@ from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
 
 
-class Inside(msgspec.Struct, frozen=True):
+class InProcessService(msgspec.Struct, frozen=True):
     """An application with its services, and a key that may do everything."""
 
     app: Application
@@ -33,28 +33,36 @@ class Inside(msgspec.Struct, frozen=True):
         path: str,
         body: bytes,
         headers: Mapping[str, str],
-        take: Callable[[bytes], object] | None = None,
+        on_body: Callable[[bytes], object] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request and return status, headers and body; `take` receives the body of a success instead."""
+        """Send a request and return status, headers and body; `on_body` receives the body of a success instead."""
         scope = _scope(method, path, {"x-api-key": self.key, **headers})
-        return self.runner.run(_exchange(self.app, scope, body, take))
+        return self.runner.run(_exchange(self.app, scope, body, on_body))
 
 
 @contextmanager
-def opened(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[Inside]:
+def open_service(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[InProcessService]:
     """Own the data folder and open the service on it; raise DataFolderInUse if another process owns it."""
-    folder, key, watch = DataFolder(Path(settings.serve.data_dir)), make_secret(), Watch.of(_quietly(settings))
+    folder, key, observability = (
+        DataFolder(Path(settings.serve.data_dir)),
+        make_secret(),
+        Observability.of(_with_quiet_log(settings)),
+    )
     with folder.owned(), asyncio.Runner() as runner:
-        components = build(settings, folder, watch.observer, (fixed_key("private", key, "local"),), clock_us)
+        components = build(settings, folder, observability.observer, (fixed_key("private", key, "local"),), clock_us)
         lifecycle = Lifecycle()
         try:
             lifecycle.open(components.services)
-            yield Inside(application(lifecycle, watch.observer, web_options(settings), watch.metrics), runner, key)
+            yield InProcessService(
+                application(lifecycle, observability.observer, web_options(settings), observability.metrics),
+                runner,
+                key,
+            )
         finally:
             _close(components, runner)
 
 
-def _quietly(settings: Settings) -> Settings:
+def _with_quiet_log(settings: Settings) -> Settings:
     """Return the settings with only warnings logged, because the command prints its own output."""
     return msgspec.structs.replace(settings, web=msgspec.structs.replace(settings.web, log_level="warning"))
 
@@ -79,9 +87,9 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
 
 
 async def _exchange(
-    app: Application, scope: Scope, body: bytes, take: Callable[[bytes], object] | None
+    app: Application, scope: Scope, body: bytes, on_body: Callable[[bytes], object] | None
 ) -> tuple[int, dict[str, str], bytes]:
-    sent: list[Message] = []
+    messages: list[Message] = []
     unread = [body]
 
     async def receive() -> Message:
@@ -91,11 +99,11 @@ async def _exchange(
         return {"type": "http.request", "body": unread.pop(), "more_body": False}
 
     async def send(message: Message) -> None:
-        if take is None or not sent or sent[0]["status"] >= 400:
-            sent.append(message)
+        if on_body is None or not messages or messages[0]["status"] >= 400:
+            messages.append(message)
         else:
-            take(message.get("body", b""))
+            on_body(message.get("body", b""))
 
     await app(scope, receive, send)
-    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent[1:])
+    headers = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
+    return messages[0]["status"], headers, b"".join(message.get("body", b"") for message in messages[1:])

@@ -21,15 +21,15 @@ _IDLE_SECONDS = 75
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise BadSetting if the address cannot be bound."""
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return _bound(*found[0])
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _bind(*addresses[0])
     except OSError as problem:
         reason = problem.strerror or str(problem)
         hint = "Choose another address with --host or --port."
         raise BadSetting(f"The service cannot listen on {host}, port {port}: {reason}.", hint=hint) from problem
 
 
-def _bound(family: int, kind: int, protocol: int, _name: str, address: tuple[object, ...]) -> socket.socket:
+def _bind(family: int, kind: int, protocol: int, _name: str, address: tuple[object, ...]) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
         yield
 
     @property
-    def under_way(self) -> int:
+    def request_count(self) -> int:
         return len(self.server_state.tasks)
 
 

@@ -17,14 +17,14 @@ from cordwood.observe.log import JsonLines
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Observer
-from cordwood.processes.memory_use import bytes_together
+from cordwood.processes.memory_use import total_bytes
 from cordwood.settings.settings import Settings
 
 FLUSH_SECONDS = 0.5
-LOOK_SECONDS = 20.0
+DISK_SAMPLE_SECONDS = 20.0
 
 
-class Watch(msgspec.Struct, frozen=True):
+class Observability(msgspec.Struct, frozen=True):
     """The observer, its sinks, and the gauges."""
 
     observer: Observer
@@ -38,7 +38,7 @@ class Watch(msgspec.Struct, frozen=True):
         ceiling = float(settings.limits.ceiling)
         folder, memory = Path(settings.serve.data_dir), Memory()
         gauges = {
-            "cordwood_memory_bytes": memory.held_bytes,
+            "cordwood_memory_bytes": memory.used_bytes,
             "cordwood_memory_ceiling_bytes": lambda: ceiling,
             "cordwood_disk_free_bytes": lambda: free_bytes(folder),
         }
@@ -55,18 +55,18 @@ class Watch(msgspec.Struct, frozen=True):
 
 def free_bytes(folder: Path) -> float:
     """Return the free bytes on the file system of a folder, which need not exist yet."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    return float(shutil.disk_usage(place).free)
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    return float(shutil.disk_usage(existing).free)
 
 
 class Memory(msgspec.Struct):
-    """The memory of the service; `pids_below` returns its child processes."""
+    """The memory of the service; `child_pids` returns its child processes."""
 
-    pids_below: Callable[[], list[int]] = list
+    child_pids: Callable[[], list[int]] = list
 
-    def held_bytes(self) -> float:
+    def used_bytes(self) -> float:
         """Return the memory with shared pages counted once; this process's peak if the system does not report it."""
-        held = bytes_together([os.getpid(), *self.pids_below()])
-        return float(held) if held is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+        size = total_bytes([os.getpid(), *self.child_pids()])
+        return float(size) if size is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

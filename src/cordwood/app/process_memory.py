@@ -11,11 +11,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 # With a small ceiling, large allocations (bodies, columns, WAL records) are mapped and unmapped individually. With a
 # larger one their pages are reused: queries read compressed columns in blocks of two megabytes and more.
 _LARGE_SHARE = 256
-_LEAST_LARGE, _MOST_LARGE = 2**20, 4 * 2**20
+_MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
 # Threads that share a malloc arena contend for it: with two arenas in all, short queries took up to a quarter longer.
 # Each arena retains freed memory, so their number is bounded by the ceiling, too.
-_ARENAS_OF_A_PROCESSOR = 3
-_CEILING_OF_AN_ARENA = 32 * 2**20
+_ARENAS_PER_PROCESSOR = 3
+_MEMORY_PER_ARENA = 32 * 2**20
 
 
 def limit_heap(ceiling: int) -> None:
@@ -24,10 +24,10 @@ def limit_heap(ceiling: int) -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return
-    large = min(max(_LEAST_LARGE, ceiling // _LARGE_SHARE), _MOST_LARGE)
-    mallopt(_ARENA_MAX, min(_ARENAS_OF_A_PROCESSOR * (os.cpu_count() or 1), ceiling // _CEILING_OF_AN_ARENA))
-    mallopt(_MMAP_THRESHOLD, large)
-    mallopt(_TRIM_THRESHOLD, 4 * large)
+    mmap_threshold = min(max(_MIN_MMAP_BYTES, ceiling // _LARGE_SHARE), _MAX_MMAP_BYTES)
+    mallopt(_ARENA_MAX, min(_ARENAS_PER_PROCESSOR * (os.cpu_count() or 1), ceiling // _MEMORY_PER_ARENA))
+    mallopt(_MMAP_THRESHOLD, mmap_threshold)
+    mallopt(_TRIM_THRESHOLD, 4 * mmap_threshold)
 
 
 _MAPS = Path("/proc/self/maps")
@@ -38,14 +38,14 @@ def page_out_code() -> None:
     """Page out the code of shared libraries; pages that are used again are read back from the file."""
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise
-        for start, end in _code():
+        for start, end in _code_ranges():
             madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DONT_NEED)
 
 
-def _code() -> Iterator[tuple[int, int]]:
+def _code_ranges() -> Iterator[tuple[int, int]]:
     """Yield the address ranges of executable mappings of shared libraries."""
     for line in _MAPS.read_text(encoding="utf-8", errors="replace").splitlines():
-        place, rights, *_, name = line.split(maxsplit=5)
+        address_range, rights, *_, name = line.split(maxsplit=5)
         if rights == "r-xp" and ".so" in name:
-            start, _, end = place.partition("-")
+            start, _, end = address_range.partition("-")
             yield int(start, 16), int(end, 16)

@@ -21,11 +21,11 @@ def redaction_rules(settings: Settings) -> RedactionRules:
 def checked_rules(settings: Settings, engine: Engine) -> RedactionRules:
     """Return the rules; raise BadSetting for a pattern that the engine rejects or that matches the empty string."""
     rules = redaction_rules(settings)
-    for own in rules.patterns:
-        wrong = engine.is_regex(own.pattern)
-        if wrong is not None or _matches_nothing(own.pattern):
+    for named in rules.patterns:
+        problem = engine.is_regex(named.pattern)
+        if problem is not None or _matches_nothing(named.pattern):
             raise BadSetting(
-                f"redaction.patterns: {own.name}: {wrong or 'it matches even an empty text'}.",
+                f"redaction.patterns: {named.name}: {problem or 'it matches even an empty text'}.",
                 hint="Patterns are regular expressions as RE2 reads them.",
             )
     return rules

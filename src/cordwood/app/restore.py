@@ -16,45 +16,45 @@ from cordwood.errors import BadBackup, DataFolderUnusable
 from cordwood.folder import DataFolder, sync_folder
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.stream import Stream
-from cordwood.serve.backup_archive import Listed, new_file, place_below, read_manifest
+from cordwood.serve.backup_archive import ArchivedFile, new_file, path_below, read_manifest
 from cordwood.settings.settings import Settings
 
-_PIECE_BYTES = 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 
 Progress = Callable[[int], None]
 
 
-class Restored(msgspec.Struct, frozen=True):
+class RestoreResult(msgspec.Struct, frozen=True):
     """The events and streams that were restored, and the time of the backup."""
 
     events: int
     streams: int
-    at: float
+    created_at: float
 
 
-def restore(backup: Path, settings: Settings, progress: Progress) -> Restored:
+def restore(backup: Path, settings: Settings, progress: Progress) -> RestoreResult:
     """Restore a backup; raise BadBackup and leave the folder unchanged if a file differs from the manifest."""
     manifest = read_manifest(backup)
     sources = sources_of(settings)
     checked_contents(sources)
     folder = DataFolder(Path(settings.serve.data_dir))
-    draft = folder.draft
+    staging_folder = folder.restore_folder
     with folder.owned():
         _require_empty(folder)
         # Left over from an interrupted restore.
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(staging_folder, ignore_errors=True)
         try:
             for file in manifest.files:
-                _copy(backup, draft, file, progress)
+                _copy(backup, staging_folder, file, progress)
             # Streams that the service created are listed in a file of the backup.
-            streams = checked_contents(msgspec.structs.replace(sources, managed=draft)).streams
-            counts = _counts(draft, [*streams, QUARANTINE])
-            _move(draft, folder.path)
+            streams = checked_contents(msgspec.structs.replace(sources, managed=staging_folder)).streams
+            counts = _counts(staging_folder, [*streams, QUARANTINE])
+            _move(staging_folder, folder.path)
         except OSError as problem:
             raise DataFolderUnusable(f"{folder.path} cannot be restored: {problem.strerror}.") from problem
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    return Restored(sum(counts), len(counts), manifest.at)
+            shutil.rmtree(staging_folder, ignore_errors=True)
+    return RestoreResult(sum(counts), len(counts), manifest.at)
 
 
 def _counts(folder: Path, streams: Sequence[Stream]) -> list[int]:
@@ -68,39 +68,39 @@ def _counts(folder: Path, streams: Sequence[Stream]) -> list[int]:
 
 
 def _require_empty(folder: DataFolder) -> None:
-    there = [name for name in folder.contents() if name != folder.draft.name]
-    if there:
+    existing = [name for name in folder.contents() if name != folder.restore_folder.name]
+    if existing:
         raise DataFolderUnusable(
-            f"The data folder {folder.path} is not empty: it holds {', '.join(there[:3])}.",
+            f"The data folder {folder.path} is not empty: it holds {', '.join(existing[:3])}.",
             hint="Restore into a new one: --data-dir.",
         )
 
 
-def _copy(backup: Path, draft: Path, file: Listed, progress: Progress) -> None:
-    digest, place = hashlib.sha256(), place_below(draft, file.name)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _opened(backup, file.name) as source, new_file(place) as out:
-        while piece := source.read(_PIECE_BYTES):
-            digest.update(piece)
-            out.write(piece)
-            progress(len(piece))
+def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: Progress) -> None:
+    digest, path = hashlib.sha256(), path_below(staging_folder, file.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _open_file(backup, file.name) as source, new_file(path) as out:
+        while chunk := source.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            out.write(chunk)
+            progress(len(chunk))
         out.flush()
         os.fsync(out.fileno())
-    if (place.stat().st_size, digest.hexdigest()) != (file.size, file.sha256):
+    if (path.stat().st_size, digest.hexdigest()) != (file.size, file.sha256):
         raise BadBackup(f"{backup / file.name} is not as it was when the backup was made.", hint="Take another backup.")
 
 
-def _opened(backup: Path, name: str) -> BinaryIO:
+def _open_file(backup: Path, name: str) -> BinaryIO:
     try:
-        return place_below(backup, name).open("rb")
+        return path_below(backup, name).open("rb")
     except OSError as problem:
         raise BadBackup(
             f"{backup / name} cannot be read: {problem.strerror}.", hint="Take another backup."
         ) from problem
 
 
-def _move(draft: Path, folder: Path) -> None:
+def _move(staging_folder: Path, folder: Path) -> None:
     """Move the files into place, keys last: a folder without keys does not count as used."""
-    for place in sorted(draft.iterdir(), key=lambda place: place.suffix == ".db"):
-        place.replace(folder / place.name)
+    for path in sorted(staging_folder.iterdir(), key=lambda path: path.suffix == ".db"):
+        path.replace(folder / path.name)
     sync_folder(folder)

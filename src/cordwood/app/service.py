@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import uvloop
 
-from cordwood.app.background import SWEEP_SECONDS, WRITE_USES_SECONDS, every, settled
+from cordwood.app.background import SWEEP_SECONDS, WRITE_USES_SECONDS, cancel_all, every
 from cordwood.app.compose import Components, build, connections_allowed, web_options
-from cordwood.app.configured_keys import MadeKeys, fixed_key
+from cordwood.app.configured_keys import CreatedKeys, fixed_key
 from cordwood.app.engine_process import EngineHost, fork_server
 from cordwood.app.listener import Server, listen, server, url_of
-from cordwood.app.observability import FLUSH_SECONDS, LOOK_SECONDS, Watch
+from cordwood.app.observability import DISK_SAMPLE_SECONDS, FLUSH_SECONDS, Observability
 from cordwood.app.process_memory import limit_heap, page_out_code
 from cordwood.errors import Fault
 from cordwood.folder import DataFolder, Outcome, Owner
@@ -42,7 +42,7 @@ class Ready(msgspec.Struct, frozen=True):
     owner: Owner
     folder: Path
     components: Components
-    made_keys: MadeKeys | None
+    created_keys: CreatedKeys | None
     seconds: float
     # The protocols and addresses of the listeners beside HTTP.
     listeners: tuple[str, ...] = ()
@@ -53,38 +53,38 @@ async def _nothing(_: Components) -> None:
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Callbacks: `fill` runs before requests are accepted, `beside` during service, `on_quit` on a forced exit."""
+    """Callbacks: `fill` runs before requests are accepted, `in_background` with the service, `on_quit` at a forced exit."""
 
     on_ready: Callable[[Ready], None]
-    watch: Watch
+    observability: Observability
     fill: Callable[[Components], Coroutine[None, None, None]] = _nothing
-    beside: Callable[[Components], Coroutine[None, None, None]] = _nothing
+    in_background: Callable[[Components], Coroutine[None, None, None]] = _nothing
     on_quit: Callable[[], None] = lambda: None
 
 
-def serve(settings: Settings, hooks: Hooks, began: float) -> None:
+def serve(settings: Settings, hooks: Hooks, started_at: float) -> None:
     """Serve until asked to stop; an error during the start is raised after everything was closed.
 
-    `began` is the monotonic time at which the process started.
+    `started_at` is the monotonic time at which the process started.
     """
     limit_heap(settings.limits.ceiling)
     # Fork before the lock file and the listening socket exist, so that child processes do not inherit them.
-    forks = fork_server() if settings.engine == "duckdb" else None
+    forker = fork_server() if settings.engine == "duckdb" else None
     try:
-        _serve(settings, hooks, began, forks)
+        _serve(settings, hooks, started_at, forker)
     finally:
-        if forks is not None:
-            forks.close()
+        if forker is not None:
+            forker.close()
 
 
-def _serve(settings: Settings, hooks: Hooks, began: float, forks: ForkServer | None) -> None:
+def _serve(settings: Settings, hooks: Hooks, started_at: float, forker: ForkServer | None) -> None:
     folder = DataFolder(Path(settings.serve.data_dir))
     with folder.owned() as ownership:
         listener = listen(settings.web.host, settings.web.port)
         listeners = _bound_listeners(settings)
-        life = _Life(settings, hooks, folder, ownership.announce(url_of(listener)), began, forks, listeners)
+        run = _ServiceRun(settings, hooks, folder, ownership.announce(url_of(listener)), started_at, forker, listeners)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(life.run(listener))
+            runner.run(run.run(listener))
 
 
 def _bound_listeners(settings: Settings) -> "Listeners | None":
@@ -95,22 +95,22 @@ def _bound_listeners(settings: Settings) -> "Listeners | None":
     return cast("Listeners", bind(settings))
 
 
-class _Life(msgspec.Struct):
+class _ServiceRun(msgspec.Struct):
     """One run of the service, from its start to its last response."""
 
     settings: Settings
     hooks: Hooks
     folder: DataFolder
     owner: Owner
-    began: float
-    forks: ForkServer | None
+    started_at: float
+    forker: ForkServer | None
     listeners: "Listeners | None" = None
     lifecycle: Lifecycle = msgspec.field(default_factory=Lifecycle)
-    asked_to_stop: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    asked_to_reload: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    stop_requested: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    reload_requested: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     async def run(self, listener: socket.socket) -> None:
-        self._take_signals()
+        self._handle_signals()
         http = self._server()
         serving = asyncio.create_task(http.serve(sockets=[listener]))
         try:
@@ -125,49 +125,49 @@ class _Life(msgspec.Struct):
             await serving
             if self.listeners is not None:
                 self.listeners.close()
-            self.hooks.watch.log.flush()
+            self.hooks.observability.log.flush()
 
     def _server(self) -> Server:
-        watch = self.hooks.watch
-        routes = application(self.lifecycle, watch.observer, web_options(self.settings), watch.metrics)
+        observability = self.hooks.observability
+        routes = application(self.lifecycle, observability.observer, web_options(self.settings), observability.metrics)
         beside = self.listeners.most_connections if self.listeners is not None else 0
         return server(routes, self.settings.web.drain_time, connections_allowed(self.settings), beside)
 
     def _build(self) -> Components:
         local = fixed_key("private", self.owner.key, "local")
-        host = None if self.forks is None else self._host(self.forks)
-        components = build(self.settings, self.folder, self.hooks.watch.observer, (local,), host=host)
+        host = None if self.forker is None else self._host(self.forker)
+        components = build(self.settings, self.folder, self.hooks.observability.observer, (local,), host=host)
         if components.hosted is not None:
-            self.hooks.watch.memory.pids_below = components.hosted.pids
+            self.hooks.observability.memory.child_pids = components.hosted.pids
             quarantined = components.services.answers.quarantined
-            self.hooks.watch.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
+            self.hooks.observability.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
         return components
 
-    def _host(self, forks: ForkServer) -> EngineHost:
+    def _host(self, forker: ForkServer) -> EngineHost:
         def on_state(reason: str | None) -> None:
             self.lifecycle.set_unready("engine", reason)
 
-        return EngineHost(forks, self.settings.limits.ceiling, on_state)
+        return EngineHost(forker, self.settings.limits.ceiling, on_state)
 
     async def _serve(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
         await self.hooks.fill(components)
         self.lifecycle.open(components.services)
-        made_keys = await asyncio.to_thread(components.made_keys)
+        created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
         names = tuple(self.listeners.names) if self.listeners is not None else ()
-        seconds = time.monotonic() - self.began
-        self.hooks.on_ready(Ready(self.owner, self.folder.path, components, made_keys, seconds, names))
+        seconds = time.monotonic() - self.started_at
+        self.hooks.on_ready(Ready(self.owner, self.folder.path, components, created_keys, seconds, names))
         # Objects that exist now live until the end: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
         page_out_code()
-        beside = [asyncio.create_task(work) for work in self._beside(components)]
+        background_tasks = [asyncio.create_task(work) for work in self._background_work(components)]
         try:
-            await self.asked_to_stop.wait()
+            await self.stop_requested.wait()
             await self._drain(components, http, serving)
         finally:
             gc.unfreeze()
-            await settled(beside)
+            await cancel_all(background_tasks)
 
     async def _start_listeners(self, components: Components) -> None:
         listeners = self.listeners
@@ -176,15 +176,15 @@ class _Life(msgspec.Struct):
             gauges = self.hooks.watch.metrics.gauges
             gauges["cordwood_listener_connections"] = lambda: float(listeners.open_connections)
 
-    def _beside(self, components: Components) -> list[Coroutine[None, None, None]]:
-        observer = self.hooks.watch.observer
+    def _background_work(self, components: Components) -> list[Coroutine[None, None, None]]:
+        observer = self.hooks.observability.observer
         return [
             components.services.answers.warm(),
             self._reloads(components),
-            self.hooks.beside(components),
+            self.hooks.in_background(components),
             every(SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
-            every(FLUSH_SECONDS, self.hooks.watch.log.flush, observer),
-            every(LOOK_SECONDS, self.hooks.watch.disk.look, observer),
+            every(FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
+            every(DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
             every(WRITE_USES_SECONDS, components.keys.write_uses, observer),
         ]
 
@@ -197,20 +197,22 @@ class _Life(msgspec.Struct):
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:
             await self.listeners.stop(self.settings.web.drain_time)
-        while http.under_way and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
+        while http.request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(_POLL_SECONDS)
         http.should_exit = True
         await serving
 
     async def _reloads(self, components: Components) -> None:
         while True:
-            await self.asked_to_reload.wait()
-            self.asked_to_reload.clear()
+            await self.reload_requested.wait()
+            self.reload_requested.clear()
             outcome = await asyncio.to_thread(_reload, components, self.listeners)
-            self.folder.tell_outcome(outcome)
-            self.hooks.watch.observer.note(Noted(message=outcome.message, level="info" if outcome.ok else "error"))
+            self.folder.publish_outcome(outcome)
+            self.hooks.observability.observer.note(
+                Noted(message=outcome.message, level="info" if outcome.ok else "error")
+            )
 
-    def _take_signals(self) -> None:
+    def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         had_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -222,14 +224,14 @@ class _Life(msgspec.Struct):
         if had_terminal and not has_terminal():
             self._stop(signal.SIGHUP)
         else:
-            self.asked_to_reload.set()
+            self.reload_requested.set()
 
     def _stop(self, number: int) -> None:
-        if self.asked_to_stop.is_set():
+        if self.stop_requested.is_set():
             # The second signal: acknowledged events are durable, so nothing else has to be waited for.
             self.hooks.on_quit()
             os._exit(128 + number)
-        self.asked_to_stop.set()
+        self.stop_requested.set()
 
 
 def has_terminal() -> bool:
@@ -248,5 +250,5 @@ def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
         contents = components.reload()
     except Fault as fault:
         return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.told()}")
-    told = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."
-    return Outcome(time.time(), ok=True, message=told)
+    message = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."
+    return Outcome(time.time(), ok=True, message=message)

@@ -15,7 +15,7 @@ PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 
 
 def target_of(engine: str) -> Target:
-    made = TARGETS.get(engine)
-    if made is None:
+    create_target = TARGETS.get(engine)
+    if create_target is None:
         raise BadSetting(f"{engine!r} is no engine.", hint=f"There is: {', '.join(sorted(TARGETS))}.")
-    return made()
+    return create_target()

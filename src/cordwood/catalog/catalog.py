@@ -44,18 +44,18 @@ class Layers(msgspec.Struct, frozen=True):
 
     shipped: Layer = Layer()
     managed: Layer = Layer()
-    own: Layer = Layer()
+    operator: Layer = Layer()
 
     def endpoint_origins(self) -> dict[str, Origin]:
         """Map the name of each endpoint to the origin of the definition that is served."""
-        return {one.name: origin for origin, layer in self._in_order() for one in layer.endpoints}
+        return {endpoint.name: origin for origin, layer in self._in_order() for endpoint in layer.endpoints}
 
     def stream_origins(self) -> dict[str, Origin]:
         """Map the name of each stream to the origin of the definition that is served."""
-        return {one.name: origin for origin, layer in self._in_order() for one in layer.streams}
+        return {stream.name: origin for origin, layer in self._in_order() for stream in layer.streams}
 
     def _in_order(self) -> tuple[tuple[Origin, Layer], ...]:
-        return (Origin.SHIPPED, self.shipped), (Origin.MANAGED, self.managed), (Origin.FILE, self.own)
+        return (Origin.SHIPPED, self.shipped), (Origin.MANAGED, self.managed), (Origin.FILE, self.operator)
 
 
 class Contents(msgspec.Struct, frozen=True):

@@ -8,13 +8,13 @@ import msgspec
 from cordwood.catalog.field_values import (
     Fields,
     Settings,
-    applied,
+    apply_fields,
     check_known,
     field_of_setting,
     flag,
     number,
-    plain,
     refuse_not_offered,
+    require_toml_value,
     required_text,
     seconds,
     text,
@@ -31,11 +31,11 @@ LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.C
 
 def _dialect(field: str, value: object) -> str | None:
     """Convert a language to a dialect; None selects BigQuery's, which is the default of the file."""
-    named = {language: dialect for dialect, language in LANGUAGES.items()}
-    if value is not None and (not isinstance(value, str) or value not in named):
+    dialects = {language: dialect for dialect, language in LANGUAGES.items()}
+    if value is not None and (not isinstance(value, str) or value not in dialects):
         hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
         raise BadDefinition(field, "is invalid", hint=hint)
-    dialect = Dialect.BIGQUERY if value is None else named[value]
+    dialect = Dialect.BIGQUERY if value is None else dialects[value]
     return None if dialect is Dialect.BIGQUERY else dialect.value
 
 
@@ -53,7 +53,7 @@ _FIELDS: Final[Settings] = {
     "enable_auth": ("auth", flag),
     "zone": ("zone", text),
 }
-_OTHERS: Final = ("token", "query", "parameters")
+_SEPARATE_FIELDS: Final = ("token", "query", "parameters")
 # Read-only fields of answers, and fields of Logflare without a meaning here.
 _IGNORED: Final = (
     "id",
@@ -70,7 +70,7 @@ _NOT_OFFERED: Final = {"backend_id": "There is one engine: leave it out."}
 _RESERVED_NAMES: Final = (".", "..", "query", "name")
 
 
-class EndpointDraft(msgspec.Struct, frozen=True):
+class EndpointContent(msgspec.Struct, frozen=True):
     """The settings and the query of an endpoint file."""
 
     settings: Mapping[str, object]
@@ -91,22 +91,22 @@ class EndpointDraft(msgspec.Struct, frozen=True):
         return self.head + self.query + ("" if self.query.endswith("\n") else "\n")
 
 
-def new_endpoint(fields: Fields) -> EndpointDraft:
+def new_endpoint(fields: Fields) -> EndpointContent:
     """Convert the fields of a new endpoint; raise BadDefinition for an invalid field."""
     for name in ("name", "query"):
         if fields.get(name) in (None, ""):
             raise BadDefinition(name, "can't be blank")
-    return changed_endpoint(EndpointDraft({}, ""), fields)
+    return changed_endpoint(EndpointContent({}, ""), fields)
 
 
-def changed_endpoint(before: EndpointDraft, fields: Fields) -> EndpointDraft:
+def changed_endpoint(before: EndpointContent, fields: Fields) -> EndpointContent:
     """Apply fields to a definition; fields that are not sent are unchanged."""
-    check_known(fields, (*_FIELDS, *_OTHERS), (*_IGNORED, *_NOT_OFFERED))
+    check_known(fields, (*_FIELDS, *_SEPARATE_FIELDS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
-    settings = applied(before.settings, fields, _FIELDS)
+    settings = apply_fields(before.settings, fields, _FIELDS)
     _check_name(settings.get("name"))
     query = required_text("query", fields["query"]) if "query" in fields else before.query
-    return EndpointDraft(_with_parameters(settings, fields, query), query)
+    return EndpointContent(_with_parameters(settings, fields, query), query)
 
 
 def field_of(path: tuple[str | int, ...]) -> str:
@@ -123,17 +123,17 @@ def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str)
     """Set the declared parameters; without any, declare each new @name of the query as an optional text, as Logflare does."""
     tables: Mapping[str, object]
     if fields.get("parameters") is not None:
-        tables = _tables(fields["parameters"])
+        tables = _parameter_tables(fields["parameters"])
     else:
         known = settings.get("parameters", {})
         declared: Mapping[str, object] = known if isinstance(known, Mapping) else {}
-        lower = {name.lower() for name in declared}
-        tables = {**declared, **{name: {} for name in _names_in(query) if name.lower() not in lower}}
+        lower_names = {name.lower() for name in declared}
+        tables = {**declared, **{name: {} for name in _parameter_names(query) if name.lower() not in lower_names}}
     others = {name: value for name, value in settings.items() if name != "parameters"}
     return {**others, "parameters": tables} if tables else others
 
 
-def _names_in(query: str) -> tuple[str, ...]:
+def _parameter_names(query: str) -> tuple[str, ...]:
     """Return the names of a query's parameters; none if the query cannot be parsed, which compiling reports later."""
     try:
         with compiling():
@@ -142,16 +142,16 @@ def _names_in(query: str) -> tuple[str, ...]:
         return ()
 
 
-def _tables(given: object) -> Mapping[str, Mapping[str, object]]:
-    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+def _parameter_tables(definitions: object) -> Mapping[str, Mapping[str, object]]:
+    if not isinstance(definitions, list) or not all(isinstance(definition, dict) for definition in definitions):
         raise BadDefinition(
             "parameters", "is invalid", hint='It is a list such as [{"name": "project", "required": true}].'
         )
     tables: dict[str, Mapping[str, object]] = {}
-    for one in given:
-        name = required_text("parameters", one.get("name"))
+    for definition in definitions:
+        name = required_text("parameters", definition.get("name"))
         if name in tables:
             raise BadDefinition("parameters", "has a name twice", hint=f"Declare {name[:40]} once.")
-        stated = {key: value for key, value in one.items() if key != "name" and value not in (None, "", [])}
-        tables[name] = {key: plain("parameters", value) for key, value in stated.items()}
+        settings = {key: value for key, value in definition.items() if key != "name" and value not in (None, "", [])}
+        tables[name] = {key: require_toml_value("parameters", value) for key, value in settings.items()}
     return tables

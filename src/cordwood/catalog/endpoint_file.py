@@ -24,22 +24,22 @@ _SETTINGS = (
     "sandbox", "redact_pii", "redact_mode", "auth", "zone", "dialect", "parameters",
 )  # fmt: skip
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
-_BEFORE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
+_LEADING_COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
 
 Value = TypeVar("Value", str, int, bool)
 
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
     """Parse an endpoint file; raise BadEndpointFile with the place of an error."""
-    text = _normalized(text)
+    text = _normalize(text)
     document, body, body_line = _split(file, text)
     document.check_names(document.tables, _SETTINGS)
     name = _name(document)
-    given_id = _value(document, "id", "") if "id" in document.tables else None
+    id_text = _value(document, "id", "") if "id" in document.tables else None
     cache, warm = _cache_and_warm(document)
     return Endpoint(
         name=name,
-        id=stated_id(document, ("id",), given_id, NAMESPACE, name),
+        id=stated_id(document, ("id",), id_text, NAMESPACE, name),
         sql=body,
         revision=hashlib.sha256(text.encode()).hexdigest(),
         file=file,
@@ -61,16 +61,16 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
 
 def settings_of(file: str, text: str) -> Mapping[str, object]:
     """Return the unvalidated TOML tables of the settings."""
-    return _split(file, _normalized(text))[0].tables
+    return _split(file, _normalize(text))[0].tables
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _split(file: str, text: str) -> tuple[Document, str, int]:
-    before = _BEFORE.match(text)
-    start = before.end() if before else 0
+    leading = _LEADING_COMMENTS.match(text)
+    start = leading.end() if leading else 0
     comment = _COMMENT.match(text, start)
     if comment is None:
         raise BadEndpointFile(
@@ -84,7 +84,7 @@ def _split(file: str, text: str) -> tuple[Document, str, int]:
     if not body.strip():
         raise BadEndpointFile("The file has settings and no query.", span=Span(body_line, 1, file))
     first_line = text.count("\n", 0, comment.start(1)) + 1
-    document = Document(file, comment[1], first_line, BadEndpointFile).parsed()
+    document = Document(file, comment[1], first_line, BadEndpointFile).parse()
     # Keep the indentation of the first line, so that columns in the body are columns in the file.
     line_start = body.rfind("\n", 0, skipped) + 1
     indent = body[line_start:skipped] if line_start else " " * _column(text, comment.end() + skipped)
@@ -98,18 +98,18 @@ def _column(text: str, offset: int) -> int:
 def _name(document: Document) -> str:
     name = _value(document, "name", "")
     if not name:
-        raise document.wrong("The endpoint has no name.", hint='Write: name = "my.endpoint"')
+        raise document.fault_at("The endpoint has no name.", hint='Write: name = "my.endpoint"')
     if not name.isprintable() or "/" in name or name != name.strip() or len(name) > 200:
-        raise document.wrong(f"{name!r} cannot be a name: it stands in an address.", ("name",))
+        raise document.fault_at(f"{name!r} cannot be a name: it stands in an address.", ("name",))
     if is_uuid(name):
-        raise document.wrong("A name that looks like a UUID can never be called by name.", ("name",))
+        raise document.fault_at("A name that looks like a UUID can never be called by name.", ("name",))
     return name
 
 
 def _max_rows(document: Document) -> int:
     rows = _value(document, "max_rows", 1000)
     if rows < 1:
-        raise document.wrong(f"max_rows is {rows}, and must be at least 1.", ("max_rows",))
+        raise document.fault_at(f"max_rows is {rows}, and must be at least 1.", ("max_rows",))
     return rows
 
 
@@ -118,9 +118,9 @@ def _cache_and_warm(document: Document) -> tuple[float, float | None]:
     if warm is None:
         return cache or 0.0, None
     if warm <= 0:
-        raise document.wrong("warm is 0, which would never rest.", ("warm",), "Leave it out for no warming.")
+        raise document.fault_at("warm is 0, which would never rest.", ("warm",), "Leave it out for no warming.")
     if not cache or warm >= cache:
-        raise document.wrong(
+        raise document.fault_at(
             "warm must be shorter than cache: an answer is asked again before it is too old.",
             ("warm",),
             'For example: cache = "900s" and warm = "300s".',
@@ -131,27 +131,29 @@ def _cache_and_warm(document: Document) -> tuple[float, float | None]:
 def _timeout(document: Document) -> float | None:
     timeout = _seconds(document, "timeout")
     if timeout is not None and timeout <= 0:
-        raise document.wrong("timeout must be more than 0.", ("timeout",))
+        raise document.fault_at("timeout must be more than 0.", ("timeout",))
     return timeout
 
 
 def _seconds(document: Document, key: str) -> float | None:
-    given = document.tables.get(key)
-    if given is None:
+    value = document.tables.get(key)
+    if value is None:
         return None
     try:
-        seconds = read_duration(str(given))
+        seconds = read_duration(str(value))
     except ValueError as problem:
-        raise document.wrong(f"{key}: {problem}.", (key,)) from problem
+        raise document.fault_at(f"{key}: {problem}.", (key,)) from problem
     if not math.isfinite(seconds):
-        raise document.wrong(f"{key} is not finite.", (key,))
+        raise document.fault_at(f"{key} is not finite.", (key,))
     return seconds
 
 
 def _redact_mode(document: Document) -> str:
     mode = _value(document, "redact_mode", REDACT_MODES[0])
     if mode not in REDACT_MODES:
-        raise document.wrong(f"{mode!r} is no redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}.")
+        raise document.fault_at(
+            f"{mode!r} is no redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}."
+        )
     return mode
 
 
@@ -160,15 +162,15 @@ def _zone(document: Document) -> str:
     # Listing the zones reads a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
-        raise document.wrong(f"{zone!r} is no time zone.", ("zone",), hint)
+        raise document.fault_at(f"{zone!r} is no time zone.", ("zone",), hint)
     return zone
 
 
 def _dialect(document: Document) -> Dialect:
     dialect = _value(document, "dialect", str(Dialect.BIGQUERY))
-    known = [str(one) for one in Dialect]
+    known = [str(member) for member in Dialect]
     if dialect not in known:
-        raise document.wrong(f"{dialect!r} is not a dialect.", ("dialect",), f"There are: {', '.join(known)}.")
+        raise document.fault_at(f"{dialect!r} is not a dialect.", ("dialect",), f"There are: {', '.join(known)}.")
     return Dialect(dialect)
 
 
@@ -176,7 +178,7 @@ _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number
 
 
 def _value(document: Document, key: str, default: Value) -> Value:
-    given = document.tables.get(key, default)
-    if isinstance(given, type(default)) and isinstance(given, bool) is isinstance(default, bool):
-        return given
-    raise document.wrong(f"{key} must be {_TYPE_NAMES[type(default)]}.", (key,))
+    value = document.tables.get(key, default)
+    if isinstance(value, type(default)) and isinstance(value, bool) is isinstance(default, bool):
+        return value
+    raise document.fault_at(f"{key} must be {_TYPE_NAMES[type(default)]}.", (key,))

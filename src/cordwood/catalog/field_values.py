@@ -10,8 +10,8 @@ Reader = Callable[[str, object], object]
 # JSON field: (setting, function that validates and converts the value).
 Settings = Mapping[str, tuple[str, Reader]]
 
-_MOST_NUMBER: Final = 2**53
-_DEEPEST: Final = 6
+_MAX_NUMBER: Final = 2**53
+_MAX_DEPTH: Final = 6
 
 
 def check_known(fields: Fields, known: Collection[str], ignored: Collection[str]) -> None:
@@ -29,7 +29,7 @@ def refuse_not_offered(fields: Fields, hints: Mapping[str, str]) -> None:
             raise BadDefinition(name, "is not offered", hint=hint)
 
 
-def applied(before: Mapping[str, object], fields: Fields, settings: Settings) -> dict[str, object]:
+def apply_fields(before: Mapping[str, object], fields: Fields, settings: Settings) -> dict[str, object]:
     """Return the table with the settings of the fields that are sent; an empty value removes its setting."""
     table = dict(before)
     for name, (setting, read) in settings.items():
@@ -39,13 +39,13 @@ def applied(before: Mapping[str, object], fields: Fields, settings: Settings) ->
         table.pop(setting, None)
         if value is not None:
             table[setting] = value
-    return in_order(table, ("name", "id", *(setting for setting, _ in settings.values())))
+    return order_keys(table, ("name", "id", *(setting for setting, _ in settings.values())))
 
 
 def field_of_setting(setting: object, settings: Settings) -> str:
     """Return the JSON field of a setting."""
-    named = {of: name for name, (of, _) in settings.items()} | {"id": "token"}
-    return named.get(str(setting), str(setting))
+    fields_by_setting = {setting_name: name for name, (setting_name, _) in settings.items()} | {"id": "token"}
+    return fields_by_setting.get(str(setting), str(setting))
 
 
 def text(field: str, value: object) -> str | None:
@@ -57,10 +57,10 @@ def text(field: str, value: object) -> str | None:
 
 def required_text(field: str, value: object) -> str:
     """Return a text that is not empty."""
-    found = text(field, value)
-    if found is None:
+    value_text = text(field, value)
+    if value_text is None:
         raise BadDefinition(field, "can't be blank")
-    return found
+    return value_text
 
 
 def flag(field: str, value: object) -> bool | None:
@@ -72,7 +72,7 @@ def flag(field: str, value: object) -> bool | None:
 
 def number(field: str, value: object) -> int | None:
     """Return a whole number; None selects the default."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_NUMBER):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER):
         return value
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
@@ -86,25 +86,25 @@ def duration(field: str, value: object, unit: str) -> str | None:
     """Convert a number to a duration with a unit; None if it is 0 or null."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_NUMBER:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_NUMBER:
         raise BadDefinition(field, "is invalid", hint="It is a number that is not negative.")
     return f"{value:.6f}".rstrip("0").rstrip(".") + unit if value else None
 
 
-def plain(field: str, value: object, depth: int = 0) -> object:
+def require_toml_value(field: str, value: object, depth: int = 0) -> object:
     """Return a value that TOML can represent: without null, deep nesting, or large numbers."""
-    if value is None or depth > _DEEPEST:
+    if value is None or depth > _MAX_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It holds null, or lists and objects too deep in each other.")
-    if isinstance(value, int | float) and not abs(value) < _MOST_NUMBER:
+    if isinstance(value, int | float) and not abs(value) < _MAX_NUMBER:
         raise BadDefinition(field, "is invalid", hint="It holds a number that is too large.")
     if isinstance(value, Mapping):
-        return {str(name): plain(field, one, depth + 1) for name, one in value.items()}
-    return [plain(field, one, depth + 1) for one in value] if isinstance(value, list) else value
+        return {str(name): require_toml_value(field, item, depth + 1) for name, item in value.items()}
+    return [require_toml_value(field, item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
-def in_order(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+def order_keys(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
     """Return a table with these keys first, so that files do not depend on the order of changes."""
     return {
         name: table[name]
-        for name in (*(one for one in names if one in table), *(one for one in table if one not in names))
+        for name in (*(name for name in names if name in table), *(name for name in table if name not in names))
     }

@@ -35,10 +35,10 @@ class FileCatalog:
 
     def replace(self, contents: Contents) -> None:
         self._contents = contents
-        self._endpoints = {one.name: one for one in contents.endpoints}
-        self._endpoint_ids = {str(one.id): one for one in contents.endpoints}
-        self._streams = {one.name: one for one in contents.streams}
-        self._stream_ids = {str(one.id): one for one in contents.streams}
+        self._endpoints = {definition.name: definition for definition in contents.endpoints}
+        self._endpoint_ids = {str(definition.id): definition for definition in contents.endpoints}
+        self._streams = {definition.name: definition for definition in contents.streams}
+        self._stream_ids = {str(definition.id): definition for definition in contents.streams}
 
     def endpoint(self, name_or_id: str) -> Endpoint | None:
         return self._endpoints.get(name_or_id) or self._endpoint_ids.get(name_or_id.lower())
@@ -62,10 +62,10 @@ def read_contents(sources: Sources, check: Check) -> Contents:
         for files in (
             _shipped_files() if sources.shipped else (),
             ManagedFiles(sources.managed).endpoint_files() if sources.managed is not None else (),
-            _own_files(sources.endpoints),
+            _operator_files(sources.endpoints),
         )
     ]
-    contents = _merged(Layers(*map(Layer, endpoints, streams)), faults)
+    contents = _merge(Layers(*map(Layer, endpoints, streams)), faults)
     for endpoint in contents.endpoints:
         try:
             check(endpoint, contents.streams)
@@ -79,17 +79,17 @@ def read_contents(sources: Sources, check: Check) -> Contents:
 def with_managed(contents: Contents, managed: Layer) -> Contents:
     """Replace the managed layer; raise BadStreamFile or BrokenFiles if it does not fit the others."""
     faults: list[Fault] = []
-    replaced = _merged(msgspec.structs.replace(contents.layers, managed=managed), faults)
+    replaced = _merge(msgspec.structs.replace(contents.layers, managed=managed), faults)
     if faults:
         raise BrokenFiles(faults)
     return replaced
 
 
-def _merged(layers: Layers, faults: list[Fault]) -> Contents:
-    streams = _merged_streams(layers)
-    merged = [_over(streams, endpoint) for endpoint in _merged_endpoints(layers, faults)]
+def _merge(layers: Layers, faults: list[Fault]) -> Contents:
+    streams = _merge_streams(layers)
+    merged = [_with_streams(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
     endpoints = with_included(merged, {stream.name for stream in streams}, faults)
-    return Contents(tuple(sorted(endpoints, key=lambda one: one.name)), streams, layers)
+    return Contents(tuple(sorted(endpoints, key=lambda endpoint: endpoint.name)), streams, layers)
 
 
 def _shipped_files() -> Iterator[tuple[str, Traversable]]:
@@ -98,7 +98,7 @@ def _shipped_files() -> Iterator[tuple[str, Traversable]]:
     return ((f"cordwood/endpoints/{file.name}", file) for file in files if file.name.endswith(".sql"))
 
 
-def _own_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
+def _operator_files(folder: Path | None) -> Iterator[tuple[str, Traversable]]:
     if folder is None:
         return iter(())
     if not folder.is_dir():
@@ -120,17 +120,20 @@ def _read_all(files: Iterable[tuple[str, Traversable]], faults: list[Fault]) -> 
             faults.append(BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path)))
 
 
-def _merged_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
+def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
     """Merge the layers: a later endpoint replaces an earlier one of its name; names and ids are unique."""
-    own = {one.name for one in layers.own.endpoints}
-    managed = [one for one in layers.managed.endpoints if one.name not in own]
-    later = own | {one.name for one in managed}
-    shipped = [one for one in layers.shipped.endpoints if one.name not in later]
+    operator_names = {endpoint.name for endpoint in layers.operator.endpoints}
+    managed = [endpoint for endpoint in layers.managed.endpoints if endpoint.name not in operator_names]
+    later = operator_names | {endpoint.name for endpoint in managed}
+    shipped = [endpoint for endpoint in layers.shipped.endpoints if endpoint.name not in later]
     merged: list[Endpoint] = []
-    for endpoint in [*shipped, *managed, *layers.own.endpoints]:
-        for key, twin in (("name", _with(merged, "name", endpoint)), ("id", _with(merged, "id", endpoint))):
-            if twin is not None:
-                problem = f"The {key} {getattr(endpoint, key)} is also that of {twin.file}."
+    for endpoint in [*shipped, *managed, *layers.operator.endpoints]:
+        for key, duplicate in (
+            ("name", _find_equal(merged, "name", endpoint)),
+            ("id", _find_equal(merged, "id", endpoint)),
+        ):
+            if duplicate is not None:
+                problem = f"The {key} {getattr(endpoint, key)} is also that of {duplicate.file}."
                 faults.append(BadEndpointFile(problem, span=Span(1, 1, endpoint.file)))
                 break
         else:
@@ -138,32 +141,32 @@ def _merged_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
     return merged
 
 
-def _over(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
+def _with_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
     """Return the endpoint, told of all streams where its table may be made of them: other streams make it another endpoint."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
-    places = tuple(StreamPlace(stream.name, stream.project_at) for stream in streams)
-    revision = sha256(repr((endpoint.revision, places)).encode()).hexdigest()
-    return msgspec.structs.replace(endpoint, streams=places, revision=revision)
+    stream_places = tuple(StreamPlace(stream.name, stream.project_at) for stream in streams)
+    revision = sha256(repr((endpoint.revision, stream_places)).encode()).hexdigest()
+    return msgspec.structs.replace(endpoint, streams=stream_places, revision=revision)
 
 
-def _with(endpoints: Sequence[Endpoint], key: str, sought: Endpoint) -> Endpoint | None:
-    return next((one for one in endpoints if getattr(one, key) == getattr(sought, key)), None)
+def _find_equal(endpoints: Sequence[Endpoint], key: str, endpoint: Endpoint) -> Endpoint | None:
+    return next((candidate for candidate in endpoints if getattr(candidate, key) == getattr(endpoint, key)), None)
 
 
 def _stream_layers(sources: Sources) -> list[tuple[Stream, ...]]:
     managed = _managed_streams(sources.managed)
     return [
         _shipped_streams() if sources.shipped else (),
-        *(_own_streams(file) if file is not None else () for file in (managed, sources.streams)),
+        *(_read_streams(file) if file is not None else () for file in (managed, sources.streams)),
     ]
 
 
-def _merged_streams(layers: Layers) -> tuple[Stream, ...]:
+def _merge_streams(layers: Layers) -> tuple[Stream, ...]:
     by_name = {stream.name: stream for stream in layers.shipped.streams}
-    for layer in (layers.managed, layers.own):
-        by_name |= {stream.name: _held_as(by_name.get(stream.name), stream) for stream in layer.streams}
-    return _distinct(tuple(by_name.values()))
+    for layer in (layers.managed, layers.operator):
+        by_name |= {stream.name: _with_shipped_project(by_name.get(stream.name), stream) for stream in layer.streams}
+    return _require_distinct(tuple(by_name.values()))
 
 
 def _managed_streams(folder: Path | None) -> Path | None:
@@ -171,23 +174,23 @@ def _managed_streams(folder: Path | None) -> Path | None:
     return file if file is not None and file.exists() else None
 
 
-def _distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
+def _require_distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
     """Return the streams; raise BadStreamFile for equal ids, and for names that differ only in case."""
     ids: dict[UUID, str] = {}
     names: dict[str, str] = {}
     for stream in streams:
-        twin = names.setdefault(stream.name.casefold(), stream.name)
-        if twin != stream.name:
-            raise BadStreamFile(f"The streams {twin} and {stream.name} differ only in small and capital letters.")
+        other_name = names.setdefault(stream.name.casefold(), stream.name)
+        if other_name != stream.name:
+            raise BadStreamFile(f"The streams {other_name} and {stream.name} differ only in small and capital letters.")
         if stream.id in ids:
             raise BadStreamFile(f"The id {stream.id} of {stream.name} is also that of {ids[stream.id]}.")
         ids[stream.id] = stream.name
     return streams
 
 
-def _held_as(shipped: Stream | None, own: Stream) -> Stream:
+def _with_shipped_project(shipped: Stream | None, stream: Stream) -> Stream:
     """Keep the shipped stream's `project`, on which the shipped endpoints rely, unless the operator sets one."""
-    return msgspec.structs.replace(own, project_at=own.project_at or shipped.project_at) if shipped else own
+    return msgspec.structs.replace(stream, project_at=stream.project_at or shipped.project_at) if shipped else stream
 
 
 def _shipped_streams() -> tuple[Stream, ...]:
@@ -195,7 +198,7 @@ def _shipped_streams() -> tuple[Stream, ...]:
     return read_stream_file("cordwood/endpoints/streams.toml", file.read_text(encoding="utf-8"))
 
 
-def _own_streams(file: Path) -> tuple[Stream, ...]:
+def _read_streams(file: Path) -> tuple[Stream, ...]:
     try:
         return read_stream_file(str(file), file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:

@@ -12,12 +12,12 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-def stated_id(document: Document, path: Path, given: object, namespace: UUID, name: str) -> UUID:
-    if given is None:
+def stated_id(document: Document, path: Path, value: object, namespace: UUID, name: str) -> UUID:
+    if value is None:
         return uuid5(namespace, name)
-    if not isinstance(given, str) or not is_uuid(given):
-        raise document.wrong(f"{given!r} is no UUID.", path, "Leave id out, and one is made from the name.")
-    return UUID(given)
+    if not isinstance(value, str) or not is_uuid(value):
+        raise document.fault_at(f"{value!r} is no UUID.", path, "Leave id out, and one is made from the name.")
+    return UUID(value)
 
 
 def numeric_id(token: UUID) -> int:

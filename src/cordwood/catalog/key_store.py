@@ -43,7 +43,7 @@ class Keys(Protocol):
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
         """Create a key with the same terms and end the old one after the grace; return None if the id is unknown."""
 
-    def copied(self) -> bytes:
+    def copy_database(self) -> bytes:
         """Return a consistent copy of the store's file, for backups."""
 
     def note_use(self, key_id: str) -> None:

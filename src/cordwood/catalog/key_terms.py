@@ -16,11 +16,11 @@ from cordwood.settings.quantities import read_duration, read_rate
 
 # ASCII names, as in endpoint files, so that no letter can be mistaken for another.
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_PLAIN_SCOPES = ("private", "public", "ingest", "query")
+_UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
 _TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
 _ANCHORED = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
-_LONGEST_NOTE = 500
-_LONGEST_LIFE_SECONDS = 1000 * 365 * 86_400
+_MAX_NOTE_LENGTH = 500
+_MAX_LIFETIME_SECONDS = 1000 * 365 * 86_400
 
 
 class WrittenTerms(msgspec.Struct, frozen=True):
@@ -37,10 +37,10 @@ class WrittenTerms(msgspec.Struct, frozen=True):
 def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> Terms:
     """Parse the terms; raise BadTerms with the name of a wrong field."""
     return Terms(
-        scopes=frozenset(_scope(scope, catalog) for scope in _some(written.scopes)),
+        scopes=frozenset(_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_note(written.note),
         pins=_pins(written.pins),
-        rate_per_second=_unit("rate", read_rate, written.rate),
+        rate_per_second=_parse_quantity("rate", read_rate, written.rate),
         redact_always=written.redact_always,
         expires_at=_expiry(written.expires_in, now),
     )
@@ -54,7 +54,7 @@ def warnings(terms: Terms, catalog: Catalog) -> Iterator[str]:
             if (
                 pin is not None
                 and parameter.kind is TextKind.REGEX
-                and _reaches(terms, endpoint)
+                and _may_query(terms, endpoint)
                 and not is_anchored(pin)
             ):
                 yield (
@@ -65,7 +65,7 @@ def warnings(terms: Terms, catalog: Catalog) -> Iterator[str]:
 
 def read_grace(text: str | None) -> float:
     """Return the grace period in seconds, 0 if none was given; raise BadTerms if it is invalid."""
-    return _bounded("grace", _unit("grace", read_duration, text) or 0.0)
+    return _require_representable("grace", _parse_quantity("grace", read_duration, text) or 0.0)
 
 
 def is_pin_name(name: str) -> bool:
@@ -75,8 +75,8 @@ def is_pin_name(name: str) -> bool:
 
 def is_anchored(pattern: str) -> bool:
     """Return whether the pattern must match the whole text: `^a$` does, `^a|b$` does not."""
-    found = _ANCHORED.fullmatch(pattern)
-    return found is not None and not _has_open_alternative(found["inside"])
+    match = _ANCHORED.fullmatch(pattern)
+    return match is not None and not _has_open_alternative(match["inside"])
 
 
 def _has_open_alternative(inside: str) -> bool:
@@ -94,42 +94,42 @@ def _has_open_alternative(inside: str) -> bool:
     return False
 
 
-def _some(scopes: Sequence[str]) -> Sequence[str]:
+def _require_scopes(scopes: Sequence[str]) -> Sequence[str]:
     if not scopes:
         raise BadTerms("scopes", "can't be blank")
     return scopes
 
 
 def _scope(scope: str, catalog: Catalog) -> str:
-    if scope in _PLAIN_SCOPES:
+    if scope in _UNTARGETED_SCOPES:
         return scope
     prefix = next((prefix for prefix in _TARGETED if scope.startswith(prefix)), None)
     if prefix is None:
-        known = ", ".join((*_PLAIN_SCOPES, *(f"{prefix}NAME" for prefix in _TARGETED)))
+        known = ", ".join((*_UNTARGETED_SCOPES, *(f"{prefix}NAME" for prefix in _TARGETED)))
         raise BadTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGETED[prefix], scope.removeprefix(prefix)
-    named = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
+    target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
     # A scope is a single word: names with spaces are stored as UUIDs.
-    if named is not None and target.split() == [target]:
+    if target_object is not None and target.split() == [target]:
         return scope
-    return f"{prefix}{(named or _numbered(kind, target, catalog)).id}"
+    return f"{prefix}{(target_object or _find_by_numeric_id(kind, target, catalog)).id}"
 
 
-def _numbered(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
+def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
     """Find an object by numeric id. The scope stores its UUID, because a later object may have the same number."""
-    among: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
-    found = [one for one in among if str(numeric_id(one.id)) == target]
-    if not found:
+    candidates: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
+    matches = [candidate for candidate in candidates if str(numeric_id(candidate.id)) == target]
+    if not matches:
         raise BadTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
-    if len(found) > 1:
-        names = ", ".join(one.name for one in found)
+    if len(matches) > 1:
+        names = ", ".join(candidate.name for candidate in matches)
         raise BadTerms("scopes", f"names more than one {kind}", hint=f"{target} is the id of {names}: use the name.")
-    return found[0]
+    return matches[0]
 
 
 def _note(note: str) -> str:
-    if len(note) > _LONGEST_NOTE:
-        raise BadTerms("description", f"should be at most {_LONGEST_NOTE} character(s)")
+    if len(note) > _MAX_NOTE_LENGTH:
+        raise BadTerms("description", f"should be at most {_MAX_NOTE_LENGTH} character(s)")
     return note
 
 
@@ -141,22 +141,22 @@ def _pins(pins: Mapping[str, str]) -> dict[str, str]:
 
 
 def _expiry(expires_in: str | None, now: float) -> float | None:
-    seconds = _unit("expires_in", read_duration, expires_in)
+    seconds = _parse_quantity("expires_in", read_duration, expires_in)
     if seconds is None:
         return None
     if seconds <= 0:
         raise BadTerms("expires_in", "must be more than 0")
-    return now + _bounded("expires_in", seconds)
+    return now + _require_representable("expires_in", seconds)
 
 
-def _bounded(name: str, seconds: float) -> float:
+def _require_representable(name: str, seconds: float) -> float:
     """Refuse durations whose end cannot be represented as a date."""
-    if seconds > _LONGEST_LIFE_SECONDS:
+    if seconds > _MAX_LIFETIME_SECONDS:
         raise BadTerms(name, "must be at most 1000 years", hint="A key that says nothing of its end has none.")
     return seconds
 
 
-def _unit(name: str, read: Callable[[str], float], text: str | None) -> float | None:
+def _parse_quantity(name: str, read: Callable[[str], float], text: str | None) -> float | None:
     if text is None:
         return None
     try:
@@ -165,6 +165,6 @@ def _unit(name: str, read: Callable[[str], float], text: str | None) -> float | 
         raise BadTerms(name, "is invalid", hint=f"{problem}.") from problem
 
 
-def _reaches(terms: Terms, endpoint: Endpoint) -> bool:
+def _may_query(terms: Terms, endpoint: Endpoint) -> bool:
     names = {f"query:endpoint:{endpoint.name}", f"query:endpoint:{endpoint.id}"}
     return bool(terms.scopes & ({"private", "query"} | names))

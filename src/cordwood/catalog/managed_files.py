@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.catalog.stream_file import tables_of
 from cordwood.catalog.toml_writing import assignments
-from cordwood.catalog.versions import Version, bounded
+from cordwood.catalog.versions import Version, limit_versions
 from cordwood.errors import OutOfDisk
 from cordwood.folder import sync_folder, write_durably
 
@@ -18,9 +18,9 @@ STREAMS: Final = "streams.toml"
 ENDPOINTS: Final = "endpoints"
 HISTORY: Final = "history"
 # Histories of deleted definitions are kept for the latest of each kind.
-MOST_DELETED: Final = 100
+MAX_DELETED_HISTORIES: Final = 100
 
-_HEAD: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
+_FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
 
 
 class ManagedFiles:
@@ -62,14 +62,16 @@ class ManagedFiles:
         return ()
 
     def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[Version]) -> None:
-        text = msgspec.json.encode(bounded(versions)).decode()
+        text = msgspec.json.encode(limit_versions(versions)).decode()
         self.write(self._history_file(kind, definition_id), text)
 
-    def drop_old_histories(self, kind: str, kept: Iterable[UUID]) -> None:
-        """Remove the histories of deleted definitions, except the latest `MOST_DELETED`."""
-        names = {self._history_file(kind, one).name for one in kept}
+    def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
+        """Remove the histories of deleted definitions, except the latest `MAX_DELETED_HISTORIES`."""
+        names = {self._history_file(kind, definition_id).name for definition_id in current}
         files = [file for file in (self.folder / HISTORY).glob(f"{kind}-*.json") if file.name not in names]
-        for file in sorted(files, key=lambda one: one.stat().st_mtime, reverse=True)[MOST_DELETED:]:
+        for file in sorted(files, key=lambda definition_id: definition_id.stat().st_mtime, reverse=True)[
+            MAX_DELETED_HISTORIES:
+        ]:
             file.unlink(missing_ok=True)
 
     def write(self, file: Path, text: str) -> None:
@@ -104,7 +106,9 @@ def _writing(file: Path) -> Iterator[None]:
 
 def streams_toml(tables: Iterable[Mapping[str, object]]) -> str:
     """Serialise tables as a streams file."""
-    return _HEAD + "".join("\n[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table)) for table in tables)
+    return _FILE_HEADER + "".join(
+        "\n[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table)) for table in tables
+    )
 
 
 def read_text(file: Path) -> str | None:

@@ -19,9 +19,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Names with another meaning in a request.
 _RESERVED = ("sql", "lql", "api_key")
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
-_UNSENDABLE = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
+_UNSUPPORTED_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
 _TYPES = {
-    **{kind.value.lower(): kind for kind in Kind if kind not in _UNSENDABLE},
+    **{kind.value.lower(): kind for kind in Kind if kind not in _UNSUPPORTED_KINDS},
     "int": Kind.INT64,
     "integer": Kind.INT64,
     "float": Kind.FLOAT64,
@@ -34,25 +34,25 @@ def read_parameters(document: Document) -> tuple[Parameter, ...]:
     """Return the declared parameters in the order of the file."""
     tables = document.tables.get("parameters", {})
     if not isinstance(tables, Mapping):
-        raise document.wrong("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
-    _check_apart(document, list(tables))
+        raise document.fault_at("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
+    _check_distinct_names(document, list(tables))
     return tuple(_parameter(document, name, table) for name, table in tables.items())
 
 
-def _check_apart(document: Document, names: list[str]) -> None:
+def _check_distinct_names(document: Document, names: list[str]) -> None:
     """Refuse names that differ only in case: BigQuery and some engines do not distinguish them."""
-    for at, name in enumerate(names):
-        if name.lower() in map(str.lower, names[:at]):
-            told = f"{name} differs from another parameter's name only in case."
-            raise document.wrong(told, ("parameters", name))
+    for index, name in enumerate(names):
+        if name.lower() in map(str.lower, names[:index]):
+            message = f"{name} differs from another parameter's name only in case."
+            raise document.fault_at(message, ("parameters", name))
 
 
 def _parameter(document: Document, name: str, table: object) -> Parameter:
     path: Path = ("parameters", name)
     if not isinstance(table, Mapping):
-        raise document.wrong(f"The parameter {name} must be a table.", path, f"Write: [parameters.{name}]")
+        raise document.fault_at(f"The parameter {name} must be a table.", path, f"Write: [parameters.{name}]")
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
-        raise document.wrong(f"{name!r} cannot be a parameter's name.", path)
+        raise document.fault_at(f"{name!r} cannot be a parameter's name.", path)
     document.check_names(table, _SETTINGS, path)
     parameter = Parameter(
         name=name,
@@ -71,13 +71,13 @@ def _parameter(document: Document, name: str, table: object) -> Parameter:
 
 def _check_agreement(document: Document, path: Path, parameter: Parameter) -> None:
     if parameter.required and parameter.default is not None:
-        raise document.wrong("A required parameter has no use for a default.", (*path, "default"))
+        raise document.fault_at("A required parameter has no use for a default.", (*path, "default"))
     if parameter.kind is TextKind.REGEX and parameter.type is not Kind.STRING:
-        raise document.wrong('Only a text can be of kind "regex".', (*path, "kind"))
-    stated = {"default": parameter.default, "example": parameter.example}
-    outside = [key for key, value in stated.items() if value not in (None, *(parameter.one_of or (value,)))]
+        raise document.fault_at('Only a text can be of kind "regex".', (*path, "kind"))
+    values = {"default": parameter.default, "example": parameter.example}
+    outside = [key for key, value in values.items() if value not in (None, *(parameter.one_of or (value,)))]
     if outside:
-        raise document.wrong(f"The {outside[0]} {stated[outside[0]]!r} is not in one_of.", (*path, outside[0]))
+        raise document.fault_at(f"The {outside[0]} {values[outside[0]]!r} is not in one_of.", (*path, outside[0]))
 
 
 def _check_values(document: Document, path: Path, parameter: Parameter) -> None:
@@ -90,13 +90,13 @@ def _check_values(document: Document, path: Path, parameter: Parameter) -> None:
             try:
                 value_of(unbounded, value, lambda _: None)
             except BadParameter as fault:
-                raise document.wrong(fault.message, (*path, key)) from fault
+                raise document.fault_at(fault.message, (*path, key)) from fault
 
 
 def _type(document: Document, path: Path, table: Mapping[str, object]) -> Kind:
     text = (_of_type(document, path, table, "type", str) or "string").lower()
     if text not in _TYPES:
-        raise document.wrong(f"{text!r} is no type.", (*path, "type"), f"There are: {', '.join(_TYPES)}.")
+        raise document.fault_at(f"{text!r} is no type.", (*path, "type"), f"There are: {', '.join(_TYPES)}.")
     return _TYPES[text]
 
 
@@ -106,7 +106,7 @@ def _kind(document: Document, path: Path, table: Mapping[str, object]) -> TextKi
         return TextKind(text)
     except ValueError as problem:
         kinds = ", ".join(TextKind)
-        raise document.wrong(f"{text!r} is no kind.", (*path, "kind"), f"There are: {kinds}.") from problem
+        raise document.fault_at(f"{text!r} is no kind.", (*path, "kind"), f"There are: {kinds}.") from problem
 
 
 def _default(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
@@ -120,7 +120,7 @@ def _example(document: Document, path: Path, table: Mapping[str, object]) -> str
 def _one_of(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, ...]:
     values = table.get("one_of", [])
     if not isinstance(values, list) or ("one_of" in table and not values):
-        raise document.wrong("one_of must be a list of values.", (*path, "one_of"))
+        raise document.fault_at("one_of must be a list of values.", (*path, "one_of"))
     return tuple(_text(document, (*path, "one_of"), value) for value in values)
 
 
@@ -132,11 +132,11 @@ def _text(document: Document, path: Path, value: object) -> str:
         return str(value)
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
-    raise document.wrong("A value must be a text, a number or a time.", path)
+    raise document.fault_at("A value must be a text, a number or a time.", path)
 
 
-def _of_type(document: Document, path: Path, table: Mapping[str, object], key: str, wanted: type[T]) -> T | None:
+def _of_type(document: Document, path: Path, table: Mapping[str, object], key: str, expected_type: type[T]) -> T | None:
     value = table.get(key)
-    if value is not None and type(value) is not wanted:
-        raise document.wrong(f"{key} must be {_TYPE_NAMES[wanted]}.", (*path, key))
-    return value if isinstance(value, wanted) else None
+    if value is not None and type(value) is not expected_type:
+        raise document.fault_at(f"{key} must be {_TYPE_NAMES[expected_type]}.", (*path, key))
+    return value if isinstance(value, expected_type) else None

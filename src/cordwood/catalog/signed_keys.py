@@ -17,10 +17,10 @@ from cordwood.model.json_checks import duplicate_name
 from cordwood.model.key import Caller, scope_words
 from cordwood.settings.quantities import LEAST_A_SECOND, MOST_A_SECOND, read_rate
 
-_LOOKS_SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # The tolerated clock difference between issuer and service.
 LEEWAY_SECONDS = 10
-LEAST_SECRET_BYTES = 32
+MIN_SECRET_BYTES = 32
 # The end of the year 9999. A time in milliseconds would lie beyond it, so that the key would never expire.
 LAST_SECOND = 253_402_300_799
 # The type of the verification key decides the algorithm, never the header of a token.
@@ -43,7 +43,7 @@ class JWTKeys:
         self._verifiers = (*_from_secret(secret), *(_from_jwks(jwks_file) if jwks_file else ()))
 
     def caller(self, presented: str) -> Caller | None:
-        if not _LOOKS_SIGNED.fullmatch(presented):
+        if not _JWT_PATTERN.fullmatch(presented):
             return None
         self._check_signature(presented)
         return _caller(_claims(presented), presented)
@@ -61,19 +61,19 @@ class JWTKeys:
                 raise BadKey("This signed key has invalid claims.") from nonsense
             else:
                 return
-        raise _refused(problem)
+        raise _rejection(problem)
 
     def _candidates(self, token: str) -> Iterator[_Verifier]:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError as problem:
-            raise _refused(problem) from problem
+            raise _rejection(problem) from problem
         except RecursionError as problem:
-            raise _refused(None) from problem
-        named = header.get("kid")
+            raise _rejection(None) from problem
+        key_id = header.get("kid")
         for verifier in self._verifiers:
-            is_meant = named is None or verifier.id is None or verifier.id == named
-            if is_meant and header.get("alg") in verifier.algorithms:
+            has_key_id = key_id is None or verifier.id is None or verifier.id == key_id
+            if has_key_id and header.get("alg") in verifier.algorithms:
                 yield verifier
 
     def _verify(self, token: str, verifier: _Verifier) -> None:
@@ -94,9 +94,9 @@ class JWTKeys:
 
 
 def _from_secret(secret: str) -> Iterator[_Verifier]:
-    if secret and len(secret.encode()) < LEAST_SECRET_BYTES:
+    if secret and len(secret.encode()) < MIN_SECRET_BYTES:
         raise BadSetting(
-            f"keys.jwt_secret is shorter than {LEAST_SECRET_BYTES} bytes, and could be guessed.",
+            f"keys.jwt_secret is shorter than {MIN_SECRET_BYTES} bytes, and could be guessed.",
             hint="Make one with: openssl rand -base64 48",
         )
     if secret:
@@ -105,8 +105,8 @@ def _from_secret(secret: str) -> Iterator[_Verifier]:
 
 def _from_jwks(file: Path) -> Iterator[_Verifier]:
     try:
-        written = json.loads(file.read_text(encoding="utf-8"))["keys"]
-        for number, key in enumerate(written):
+        jwks = json.loads(file.read_text(encoding="utf-8"))["keys"]
+        for number, key in enumerate(jwks):
             # Issuers publish encryption keys in the same file, which must not verify signatures.
             if key.get("use", "sig") == "sig":
                 yield _from_jwk(key, number)
@@ -121,18 +121,18 @@ def _from_jwks(file: Path) -> Iterator[_Verifier]:
         ) from problem
 
 
-def _from_jwk(written: Mapping[str, Any], number: int) -> _Verifier:
-    algorithms = _ALGORITHMS.get(str(written.get("kty")), ())
-    kind = written.get("kty")
+def _from_jwk(jwk: Mapping[str, Any], number: int) -> _Verifier:
+    algorithms = _ALGORITHMS.get(str(jwk.get("kty")), ())
+    kind = jwk.get("kty")
     if kind == "oct" or not algorithms:
         raise BadSetting(
             f"keys.jwt_jwks_file: key {number + 1} is of kind {kind!r}; RSA, EC (P-256) and OKP (Ed25519) are taken."
         )
     try:
-        key = jwt.PyJWK(dict(written), algorithm=algorithms[0])
+        key = jwt.PyJWK(dict(jwk), algorithm=algorithms[0])
     except jwt.PyJWTError as problem:
         raise BadSetting(f"keys.jwt_jwks_file: key {number + 1} cannot be used: {problem}.") from problem
-    return _Verifier(key.key, algorithms, written.get("kid"))
+    return _Verifier(key.key, algorithms, jwk.get("kid"))
 
 
 def _claims(token: str) -> Mapping[str, Any]:
@@ -142,12 +142,12 @@ def _claims(token: str) -> Mapping[str, Any]:
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
-        twice = duplicate_name(payload)
+        duplicate = duplicate_name(payload)
         claims: Mapping[str, Any] = msgspec.json.decode(payload, type=dict[str, Any])
     except (ValueError, RecursionError) as problem:
         raise BadKey("The claims of this signed key are not JSON in UTF-8.") from problem
-    if twice is not None:
-        raise BadKey(f"The claims of this signed key have the name {twice[:40]!r} twice in one object.")
+    if duplicate is not None:
+        raise BadKey(f"The claims of this signed key have the name {duplicate[:40]!r} twice in one object.")
     for name in ("exp", "nbf"):
         _check_time(name, claims.get(name, 0))
     return claims
@@ -185,8 +185,8 @@ def _pins(pins: object) -> dict[str, str]:
 
 def _name(claims: Mapping[str, Any], token: str) -> str:
     """Return the key's name in logs and limits: its `jti` or `sub`, else a digest."""
-    named = claims.get("jti") or claims.get("sub")
-    return str(named)[:64] if named else hashlib.sha256(token.encode()).hexdigest()[:16]
+    claimed_name = claims.get("jti") or claims.get("sub")
+    return str(claimed_name)[:64] if claimed_name else hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
@@ -195,17 +195,17 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is not a string.")
     scopes = frozenset(scope_words(scope))
-    return scopes if endpoints is None else _narrowed(scopes, endpoints)
+    return scopes if endpoints is None else _restrict_to_endpoints(scopes, endpoints)
 
 
-def _narrowed(scopes: frozenset[str], endpoints: object) -> frozenset[str]:
+def _restrict_to_endpoints(scopes: frozenset[str], endpoints: object) -> frozenset[str]:
     if not isinstance(endpoints, list) or not all(isinstance(name, str) for name in endpoints):
         raise BadKey("The claim endpoints of this signed key is not a list of names.")
     if "private" in scopes:
         raise BadKey("This signed key is private and also restricted to endpoints; it cannot be both.")
-    named = frozenset(f"query:endpoint:{name}" for name in endpoints)
-    others = frozenset(scope for scope in scopes if not scope.startswith("query"))
-    return others | (named if "query" in scopes else named & scopes)
+    endpoint_scopes = frozenset(f"query:endpoint:{name}" for name in endpoints)
+    other_scopes = frozenset(scope for scope in scopes if not scope.startswith("query"))
+    return other_scopes | (endpoint_scopes if "query" in scopes else endpoint_scopes & scopes)
 
 
 def _rate(rate: object) -> float:
@@ -220,7 +220,7 @@ def _rate(rate: object) -> float:
     return per_second
 
 
-def _refused(problem: jwt.PyJWTError | None) -> BadKey:
+def _rejection(problem: jwt.PyJWTError | None) -> BadKey:
     match problem:
         case jwt.ExpiredSignatureError():
             return BadKey("This signed key has expired.")

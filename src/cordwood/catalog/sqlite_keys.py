@@ -29,9 +29,9 @@ create table if not exists keys (
 )
 """
 _COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
-_MEND = "Restore it from a backup, or move it away: then two new keys are created at the next start."
+_RESTORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
 # How long a change by another process may go unnoticed.
-_LOOK_SECONDS = 0.25
+_CHECK_SECONDS = 0.25
 
 
 class SQLiteKeys:
@@ -42,36 +42,38 @@ class SQLiteKeys:
         self._lock = threading.RLock()
         self._uses: dict[str, float] = {}
         self._by_digest: dict[str, Key] = {}
-        self._seen_version = -1
-        self._looked_at = time.monotonic()
+        self._loaded_version = -1
+        self._checked_at = time.monotonic()
         try:
             self._database = _open(file)
-            self._read()
+            self._load()
         except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
             # SQLite may return values of any type, and invalid JSON.
-            raise DataFolderUnusable(f"The key store {file} cannot be used: {problem}.", hint=_MEND) from problem
+            raise DataFolderUnusable(
+                f"The key store {file} cannot be used: {problem}.", hint=_RESTORE_HINT
+            ) from problem
 
     def find(self, secret_digest: str) -> Key | None:
         with self._lock:
-            self._look()
+            self._reload_if_changed()
             return self._by_digest.get(secret_digest)
 
     def in_force(self) -> Sequence[Key]:
         with self._lock:
-            self._read()
+            self._load()
             now = self._clock()
-            return [self._with_use(key) for key in self._by_digest.values() if not _is_over(key, now)]
+            return [self._with_use(key) for key in self._by_digest.values() if not _is_expired(key, now)]
 
     def create(self, terms: Terms) -> NewKey:
-        with self._changing() as database:
+        with self._write_transaction() as database:
             return _insert(database, terms, self._clock())
 
     def revoke(self, key_id: str) -> bool:
-        with self._changing() as database:
+        with self._write_transaction() as database:
             return database.execute("delete from keys where id = ?", (_number(key_id),)).rowcount > 0
 
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
-        with self._changing() as database:
+        with self._write_transaction() as database:
             old = next((key for key in self.in_force() if key.id == key_id), None)
             if old is None:
                 return None
@@ -79,7 +81,7 @@ class SQLiteKeys:
             _end(database, old, self._clock() + grace_seconds)
             return new
 
-    def copied(self) -> bytes:
+    def copy_database(self) -> bytes:
         with self._lock, closing(sqlite3.connect(":memory:")) as copy:
             self._database.backup(copy)
             return copy.serialize()
@@ -109,23 +111,23 @@ class SQLiteKeys:
             self._database.close()
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
+    def _write_transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             with _writing(), self._database:
                 self._database.execute("begin immediate")
                 yield self._database
-            self._read()
+            self._load()
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._checked_at < _CHECK_SECONDS:
             return
-        self._looked_at = now
-        if _version(self._database) != self._seen_version:
-            self._read()
+        self._checked_at = now
+        if _data_version(self._database) != self._loaded_version:
+            self._load()
 
-    def _read(self) -> None:
-        self._seen_version = _version(self._database)
+    def _load(self) -> None:
+        self._loaded_version = _data_version(self._database)
         rows = self._database.execute(f"select {_COLUMNS} from keys order by id")  # noqa: S608 - names of our own
         self._by_digest = {row[1]: _key(row) for row in rows}
 
@@ -156,14 +158,14 @@ def _open(file: Path) -> sqlite3.Connection:
     return database
 
 
-def _version(database: sqlite3.Connection) -> int:
-    found: int = database.execute("pragma data_version").fetchone()[0]
-    return found
+def _data_version(database: sqlite3.Connection) -> int:
+    version: int = database.execute("pragma data_version").fetchone()[0]
+    return version
 
 
 def _insert(database: sqlite3.Connection, terms: Terms, now: float) -> NewKey:
     secret = make_secret()
-    made = database.execute(
+    inserted = database.execute(
         "insert into keys (digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at)"
         " values (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -177,12 +179,12 @@ def _insert(database: sqlite3.Connection, terms: Terms, now: float) -> NewKey:
             terms.expires_at,
         ),
     )
-    return NewKey(Key(str(made.lastrowid), terms, now), secret)
+    return NewKey(Key(str(inserted.lastrowid), terms, now), secret)
 
 
-def _end(database: sqlite3.Connection, key: Key, at: float) -> None:
-    ends = at if key.terms.expires_at is None else min(at, key.terms.expires_at)
-    database.execute("update keys set expires_at = ? where id = ?", (ends, _number(key.id)))
+def _end(database: sqlite3.Connection, key: Key, end_at: float) -> None:
+    expires_at = end_at if key.terms.expires_at is None else min(end_at, key.terms.expires_at)
+    database.execute("update keys set expires_at = ? where id = ?", (expires_at, _number(key.id)))
 
 
 def _key(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
@@ -191,7 +193,7 @@ def _key(row: tuple[int, str, str, str, str, float | None, int, float, float | N
     return Key(str(key_id), terms, created_at, last_used_at)
 
 
-def _is_over(key: Key, now: float) -> bool:
+def _is_expired(key: Key, now: float) -> bool:
     return key.terms.expires_at is not None and key.terms.expires_at <= now
 
 

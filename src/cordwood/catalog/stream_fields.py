@@ -9,12 +9,12 @@ import msgspec
 from cordwood.catalog.field_values import (
     Fields,
     Settings,
-    applied,
+    apply_fields,
     check_known,
     duration,
     field_of_setting,
-    plain,
     refuse_not_offered,
+    require_toml_value,
     required_text,
     text,
 )
@@ -30,23 +30,23 @@ def _days(field: str, value: object) -> str | None:
 
 
 def _transforms(field: str, value: object) -> object:
-    if isinstance(value, list) and any(isinstance(one, dict) and "enrich" in one for one in value):
+    if isinstance(value, list) and any(isinstance(transform, dict) and "enrich" in transform for transform in value):
         hint = "enrich reads a file of the server: only the streams file that the service is given may name one."
         raise BadDefinition(field, "has an action that is not offered over HTTP", hint=hint)
-    return plain(field, value) if value else None
+    return require_toml_value(field, value) if value else None
 
 
-def _plain(field: str, value: object) -> object:
-    return plain(field, value) if value else None
+def _table_value(field: str, value: object) -> object:
+    return require_toml_value(field, value) if value else None
 
 
 _FIELDS: Final[Settings] = {
     "name": ("name", required_text),
     "description": ("description", text),
     "retention_days": ("retention", _days),
-    "derive": ("derive", _plain),
-    "late": ("late", _plain),
-    "future": ("future", _plain),
+    "derive": ("derive", _table_value),
+    "late": ("late", _table_value),
+    "future": ("future", _table_value),
     "rate": ("rate", text),
     "project": ("project", text),
     "transform": ("transform", _transforms),
@@ -81,7 +81,7 @@ def changed_stream(before: Mapping[str, object], fields: Fields) -> Mapping[str,
     """Apply fields to a table; fields that are not sent are unchanged."""
     check_known(fields, tuple(_FIELDS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
-    return applied(before, fields, _FIELDS)
+    return apply_fields(before, fields, _FIELDS)
 
 
 def field_of(path: tuple[str | int, ...]) -> str:
@@ -102,7 +102,7 @@ def fields_of(stream: Stream) -> dict[str, object]:
         "future": _policy(stream.future, stream.future_seconds),
         "rate": None if stream.events_per_second is None else show_rate(stream.events_per_second),
         "project": ".".join(("metadata", *stream.project_at)) if stream.project_at else None,
-        "transform": [_transform(one) for one in stream.transforms],
+        "transform": [_transform(transform) for transform in stream.transforms],
     }
 
 
@@ -123,16 +123,16 @@ def _policy(policy: ClockPolicy, after_seconds: float | None) -> dict[str, str] 
     return {**after, "policy": policy.value}
 
 
-def _transform(one: Transform) -> dict[str, object]:
+def _transform(transform: Transform) -> dict[str, object]:
     values: Mapping[Action, object] = {
-        Action.DROP: one.where,
-        Action.SAMPLE: one.rate,
-        Action.REMOVE: [".".join(field) for field in one.fields],
-        Action.HASH: [".".join(field) for field in one.fields],
-        Action.COPY: {".".join(source): ".".join(target) for source, target in one.moves},
-        Action.RENAME: {".".join(source): ".".join(target) for source, target in one.moves},
-        Action.MESSAGE: one.template,
-        Action.ENRICH: {".".join(source): ".".join(target) for source, target in one.moves},
+        Action.DROP: transform.where,
+        Action.SAMPLE: transform.rate,
+        Action.REMOVE: [".".join(field) for field in transform.fields],
+        Action.HASH: [".".join(field) for field in transform.fields],
+        Action.COPY: {".".join(source): ".".join(target) for source, target in transform.moves},
+        Action.RENAME: {".".join(source): ".".join(target) for source, target in transform.moves},
+        Action.MESSAGE: transform.template,
+        Action.ENRICH: {".".join(source): ".".join(target) for source, target in transform.moves},
     }
-    where = {"where": one.where} if one.where and one.action is not Action.DROP else {}
-    return {one.action.value: values[one.action], **where}
+    where = {"where": transform.where} if transform.where and transform.action is not Action.DROP else {}
+    return {transform.action.value: values[transform.action], **where}

@@ -15,12 +15,12 @@ from cordwood.settings.quantities import read_duration, read_rate
 # The namespace of ids that are derived from names, so that they are the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
-_HOLE = re.compile(r"\{\w+\}")
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 _SETTINGS = ("name", "id", "description", "retention", "derive", "late", "future", "rate", "project", "transform")
 _POLICY_SETTINGS = ("after", "policy")
 # The name is quoted with backquotes in SQL.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
-_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
@@ -37,17 +37,17 @@ def tables_of(file: str, text: str) -> list[Mapping[str, object]]:
 
 
 def _document(file: str, text: str) -> tuple[Document, list[Mapping[str, object]]]:
-    document = Document(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parsed()
+    document = Document(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parse()
     document.check_names(document.tables, ("stream",))
     tables = document.tables.get("stream", [])
     if not isinstance(tables, list):
-        raise document.wrong("Streams are written as tables of an array.", ("stream",), "Write: [[stream]]")
+        raise document.fault_at("Streams are written as tables of an array.", ("stream",), "Write: [[stream]]")
     return document, tables
 
 
 def _stream(document: Document, path: Path, table: object) -> Stream:
     if not isinstance(table, Mapping):
-        raise document.wrong("A stream must be a table.", path, "Write: [[stream]]")
+        raise document.fault_at("A stream must be a table.", path, "Write: [[stream]]")
     document.check_names(table, _SETTINGS, path)
     name = _name(document, path, table)
     late, late_seconds = _policy(document, path, table, "late")
@@ -71,51 +71,51 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
 def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
     name = table.get("name")
     if not isinstance(name, str) or not name:
-        raise document.wrong("The stream has no name.", path, 'Write: name = "my.stream"')
-    problem = why_no_stream_name(name)
+        raise document.fault_at("The stream has no name.", path, 'Write: name = "my.stream"')
+    problem = stream_name_problem(name)
     if problem is not None:
-        raise document.wrong(f"{problem}.", (*path, "name"))
+        raise document.fault_at(f"{problem}.", (*path, "name"))
     return name
 
 
-def why_no_stream_name(name: str) -> str | None:
+def stream_name_problem(name: str) -> str | None:
     """Return why a text cannot be a stream's name; None if it can."""
     if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
-        return f"{name[:_SHOWN]!r} cannot be a stream's name"
+        return f"{name[:_MAX_SHOWN]!r} cannot be a stream's name"
     return "Names that begin with _ are reserved" if name.startswith("_") else None
 
 
-def _description(document: Document, path: Path, given: object) -> str:
-    if isinstance(given, str):
-        return given
-    raise document.wrong("description must be a text in quotes.", path)
+def _description(document: Document, path: Path, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise document.fault_at("description must be a text in quotes.", path)
 
 
-def _seconds(document: Document, path: Path, given: object) -> float | None:
-    if given is None:
+def _seconds(document: Document, path: Path, value: object) -> float | None:
+    if value is None:
         return None
     try:
-        seconds = read_duration(str(given))
+        seconds = read_duration(str(value))
     except ValueError as problem:
-        raise document.wrong(f"{path[-1]}: {problem}.", path) from problem
+        raise document.fault_at(f"{path[-1]}: {problem}.", path) from problem
     if not 0 < seconds < math.inf:
-        raise document.wrong(f"{path[-1]} must be more than 0.", path, "Omit it for no limit.")
+        raise document.fault_at(f"{path[-1]} must be more than 0.", path, "Omit it for no limit.")
     return seconds
 
 
-def _per_second(document: Document, path: Path, given: object) -> float | None:
-    if given is None:
+def _per_second(document: Document, path: Path, value: object) -> float | None:
+    if value is None:
         return None
     try:
-        return read_rate(str(given))
+        return read_rate(str(value))
     except ValueError as problem:
-        raise document.wrong(f"rate: {problem}.", path) from problem
+        raise document.fault_at(f"rate: {problem}.", path) from problem
 
 
 def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapping[str, str]:
     derive = table.get("derive", {})
     if not isinstance(derive, Mapping) or not all(isinstance(template, str) for template in derive.values()):
-        raise document.wrong(
+        raise document.fault_at(
             "derive must be a table of paths and templates.",
             (*path, "derive"),
             'Write: derive = {"metadata.request.url" = "https://{project}"}',
@@ -128,52 +128,54 @@ def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapp
 def _check_derived(document: Document, path: Path, name: str, template: str) -> None:
     """Check a derived field: it must be inside metadata, and braces must contain names."""
     _steps(document, path, name, 'Write: "metadata.request.url"')
-    if set("{}") & set(_HOLE.sub("", template)):
-        raise document.wrong("The template has a brace without a name.", path, 'Write: "https://{project}"')
+    if set("{}") & set(_PLACEHOLDER.sub("", template)):
+        raise document.fault_at("The template has a brace without a name.", path, 'Write: "https://{project}"')
 
 
-def _project_at(document: Document, path: Path, given: object) -> tuple[str, ...]:
-    return () if given is None else _steps(document, path, str(given), 'Write: "metadata.project_ref"')
+def _project_at(document: Document, path: Path, value: object) -> tuple[str, ...]:
+    return () if value is None else _steps(document, path, str(value), 'Write: "metadata.project_ref"')
 
 
 def _steps(document: Document, path: Path, name: str, hint: str) -> tuple[str, ...]:
     first, *steps = name.split(".")
     if first != "metadata" or not steps or not all(steps):
-        raise document.wrong(f"{name!r} is not a path inside metadata.", path, hint)
+        raise document.fault_at(f"{name!r} is not a path inside metadata.", path, hint)
     return tuple(steps)
 
 
 def _policy(document: Document, path: Path, table: Mapping[str, object], key: str) -> tuple[ClockPolicy, float | None]:
-    given = table.get(key)
-    if given is None:
+    value = table.get(key)
+    if value is None:
         return ClockPolicy.ACCEPT, None
-    if not isinstance(given, Mapping):
-        raise document.wrong(
+    if not isinstance(value, Mapping):
+        raise document.fault_at(
             f"{key} must be a table.", (*path, key), f'Write: {key} = {{after = "7d", policy = "quarantine"}}'
         )
-    document.check_names(given, _POLICY_SETTINGS, (*path, key))
+    document.check_names(value, _POLICY_SETTINGS, (*path, key))
     try:
-        policy = ClockPolicy(str(given.get("policy", "accept")))
+        policy = ClockPolicy(str(value.get("policy", "accept")))
     except ValueError as problem:
         policies = ", ".join(ClockPolicy)
-        raise document.wrong(f"{key}: {problem}.", (*path, key), f"There are: {policies}.") from problem
-    return policy, _seconds(document, (*path, key), given.get("after"))
+        raise document.fault_at(f"{key}: {problem}.", (*path, key), f"There are: {policies}.") from problem
+    return policy, _seconds(document, (*path, key), value.get("after"))
 
 
 def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
-    for number, key, value in _repeats(streams):
-        raise document.wrong(f"Two streams have the {key} {value}.", ("stream", number, key))
+    for number, key, value in _find_repeated(streams):
+        raise document.fault_at(f"Two streams have the {key} {value}.", ("stream", number, key))
     # The engine's tables are named after streams, without case.
-    for number, key, value in _repeats(streams, str.casefold):
-        told = f"{value} differs from another stream's name only in case."
-        raise document.wrong(told, ("stream", number, key))
+    for number, key, value in _find_repeated(streams, str.casefold):
+        message = f"{value} differs from another stream's name only in case."
+        raise document.fault_at(message, ("stream", number, key))
 
 
-def _repeats(streams: tuple[Stream, ...], told_apart: Callable[[str], str] = str) -> Iterator[tuple[int, str, str]]:
+def _find_repeated(
+    streams: tuple[Stream, ...], normalize: Callable[[str], str] = str
+) -> Iterator[tuple[int, str, str]]:
     for key in ("name", "id"):
         seen: set[str] = set()
         for number, stream in enumerate(streams):
             value = str(getattr(stream, key))
-            if told_apart(value) in seen:
+            if normalize(value) in seen:
                 yield number, key, value
-            seen.add(told_apart(value))
+            seen.add(normalize(value))

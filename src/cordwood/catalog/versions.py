@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-MOST_VERSIONS: Final = 50
-MOST_BYTES: Final = 256 * 1024
+MAX_VERSIONS: Final = 50
+MAX_BYTES: Final = 256 * 1024
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -22,22 +22,22 @@ class Version(msgspec.Struct, frozen=True):
 def with_current(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
     """Append the current text if it differs from the last version, because the file was edited by hand."""
     last = versions[-1].text if versions else None
-    return tuple(versions) if last == current else added(versions, current, "")
+    return tuple(versions) if last == current else append_version(versions, current, "")
 
 
-def added(versions: Sequence[Version], text: str | None, key: str) -> tuple[Version, ...]:
+def append_version(versions: Sequence[Version], text: str | None, key: str) -> tuple[Version, ...]:
     """Append a version."""
     number = versions[-1].number + 1 if versions else 1
     return (*versions, Version(number, time.time(), key, text))
 
 
-def bounded(versions: Sequence[Version]) -> tuple[Version, ...]:
+def limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
     """Drop the oldest versions beyond the limits of number and size; always keep the last two."""
-    kept: list[Version] = []
+    recent: list[Version] = []
     size = 0
-    for version in reversed(versions[-MOST_VERSIONS:]):
+    for version in reversed(versions[-MAX_VERSIONS:]):
         size += len((version.text or "").encode())
-        if size > MOST_BYTES and len(kept) > 1:
+        if size > MAX_BYTES and len(recent) > 1:
             break
-        kept.append(version)
-    return tuple(reversed(kept))
+        recent.append(version)
+    return tuple(reversed(recent))

@@ -17,7 +17,7 @@ from pathlib import Path
 from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import ByteProgress, say
 from cordwood.errors import BadBackup, Refused
-from cordwood.serve.backup_archive import MANIFEST, Listed, read_manifest, unpacking
+from cordwood.serve.backup_archive import MANIFEST, ArchivedFile, read_manifest, unpack_archive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +53,8 @@ class _Receiver:
     def __init__(self, folder: Path, progress: ByteProgress) -> None:
         self._folder = folder
         self._progress = progress
-        self._written: list[Listed] = []
-        self._unpacking = unpacking(folder, self._written.append)
+        self._written: list[ArchivedFile] = []
+        self._unpacking = unpack_archive(folder, self._written.append)
         next(self._unpacking)
 
     def take(self, piece: bytes) -> None:

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         as_stored = file.is_export and not arguments.as_new
         path = _path(arguments.stream, as_stored=as_stored)
         with target(arguments, may_make=True) as service, _told_so_far(progress):
-            for batch in _batches(file.stored() if as_stored else file.events()):
+            for batch in _batches(file.stored_rows() if as_stored else file.events()):
                 answer = _sent(service, path, batch, progress)
                 if as_stored and answer.status == 403:
                     note(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.cli.client import Answer, Counterpart, Posted
 from cordwood.settings.settings import Settings
 
@@ -13,7 +13,7 @@ from cordwood.settings.settings import Settings
 class InProcess(msgspec.Struct, frozen=True):
     """Answers requests from the service in this process."""
 
-    inside: Inside
+    inside: InProcessService
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(*self.inside.send(method, path, body, headers or {}))
@@ -25,5 +25,5 @@ class InProcess(msgspec.Struct, frozen=True):
 
 @contextmanager
 def in_process(settings: Settings) -> Iterator[Counterpart]:
-    with opened(settings) as inside:
+    with open_service(settings) as inside:
         yield InProcess(inside)

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress = ByteProgress()
     restored = restore(arguments.folder, settings, progress.add)
     progress.end()
-    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.at))
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.created_at))
     where = f"{restored.events:,} events in {restored.streams} streams, as of {at}"
     say(f"{settings.serve.data_dir} holds {where}: {progress.line()}")
     return 0

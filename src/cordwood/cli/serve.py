@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 import cordwood
-from cordwood.app.demo_service import arrive, calls, fill
-from cordwood.app.observability import Watch
+from cordwood.app.demo_service import example_commands, post_continuously, post_history
+from cordwood.app.observability import Observability
 from cordwood.app.service import Hooks, Ready, serve
 from cordwood.cli import commands
 from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = loaded_settings(arguments).settings
     if not arguments.demo:
-        _serve(settings, Hooks(_told_ready, Watch.of(settings)))
+        _serve(settings, Hooks(_told_ready, Observability.of(settings)))
         return 0
     if arguments.data_dir is not None:
         raise BadSetting("--demo uses a temporary folder of its own.", hint="Leave out --data-dir.")
@@ -69,12 +69,12 @@ def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
         keys=type(settings.keys)(),
         web=msgspec.structs.replace(settings.web, log_level="warning"),
     )
-    watch = Watch.of(own)
+    watch = Observability.of(own)
     hooks = Hooks(
         on_ready=_told_demo,
-        watch=watch,
-        fill=fill,
-        beside=lambda components: arrive(components, watch.observer),
+        observability=watch,
+        fill=post_history,
+        in_background=lambda components: post_continuously(components, watch.observer),
         on_quit=lambda: _throw_away(folder),
     )
     return own, hooks
@@ -85,7 +85,7 @@ def _throw_away(folder: Path) -> None:
 
 
 def _told_ready(ready: Ready) -> None:
-    made = ready.made_keys
+    made = ready.created_keys
     if made is not None:
         tell("Two keys were created for this data folder. They are shown only once and stored as digests.")
         tell(f"  private  {made.private}  queries, ingest, management")
@@ -98,11 +98,11 @@ def _told_ready(ready: Ready) -> None:
 
 
 def _told_demo(ready: Ready) -> None:
-    made = ready.made_keys
+    made = ready.created_keys
     key = made.private if made else ready.owner.key
     tell(_ready_line(ready))
     tell(f"\nThe key of this demo: {key}\n\nOpen {ready.owner.url} in a browser, or paste any of these:\n")
-    for call in calls(ready.owner.url, key):
+    for call in example_commands(ready.owner.url, key):
         tell(f"{call}\n")
 
 

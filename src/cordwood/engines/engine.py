@@ -115,7 +115,7 @@ class Engine(Protocol):
         """
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
-        """Run the question and yield its answer encoded where the rows are; in-process engines use `run_here`."""
+        """Run the question and yield its answer encoded where the rows are; in-process engines use `run_locally`."""
 
     def stored_events_sql(self, stream: str) -> str:
         """Return the statement that reads a stream's stored events: `STORED_COLUMNS`, with objects as JSON text.

@@ -12,7 +12,7 @@ from cordwood.observe.observation import Observation
 
 _LEVEL_MEMBERS = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-GATHERED_BYTES = 32 * 1024
+BUFFER_BYTES = 32 * 1024
 
 
 class JsonLines:
@@ -20,9 +20,9 @@ class JsonLines:
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
         self._out = out
-        self._least = LEVELS[level]
+        self._min_level = LEVELS[level]
         self._lock = threading.Lock()
-        self._gathered = bytearray()
+        self._buffer = bytearray()
         self._encoder = msgspec.json.Encoder()
         self._second = 0
         self._prefix = b""
@@ -30,22 +30,22 @@ class JsonLines:
     def note(self, observation: object) -> None:
         if not isinstance(observation, Observation):
             return
-        level = observation.told_level()
-        if LEVELS[level] < self._least:
+        level = observation.effective_level()
+        if LEVELS[level] < self._min_level:
             return
         line = self._encoder.encode(observation)
         with self._lock:
-            self._gathered += self._stamp(time.time())
+            self._buffer += self._stamp(time.time())
             if observation.level is UNSET:
-                self._gathered += _LEVEL_MEMBERS[level]
-            self._gathered += line[1:]
-            self._gathered += b"\n"
-            if len(self._gathered) >= GATHERED_BYTES or LEVELS[level] >= LEVELS["warning"]:
+                self._buffer += _LEVEL_MEMBERS[level]
+            self._buffer += line[1:]
+            self._buffer += b"\n"
+            if len(self._buffer) >= BUFFER_BYTES or LEVELS[level] >= LEVELS["warning"]:
                 self._write()
 
     def flush(self) -> None:
         with self._lock:
-            if self._gathered:
+            if self._buffer:
                 self._write()
 
     def _stamp(self, now: float) -> bytes:
@@ -56,9 +56,9 @@ class JsonLines:
         return self._prefix + b'.%03dZ",' % ((now - second) * 1000)
 
     def _write(self) -> None:
-        gathered, self._gathered = self._gathered, bytearray()
+        buffer, self._buffer = self._buffer, bytearray()
         try:
-            self._out.write(gathered)
+            self._out.write(buffer)
             self._out.flush()
         except (OSError, ValueError):
             # An unwritable log must not stop the service.

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from cordwood.observe.observation import (
-    EngineAsked,
     EngineEnded,
+    EngineQueried,
     Ingested,
     IsolationRefused,
     ListenerCounted,
@@ -19,7 +19,7 @@ from cordwood.observe.observation import (
     Requested,
 )
 
-LATELY_SECONDS = 60
+RATE_WINDOW_SECONDS = 60
 
 
 class Arrivals:
@@ -27,13 +27,13 @@ class Arrivals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._began = clock()
+        self._started_at = clock()
         self._counts: dict[str, deque[tuple[int, int]]] = {}
 
     def note(self, ingested: Ingested) -> None:
         if not ingested.accepted:
             return
-        counts = self._counts.setdefault(ingested.stream, deque(maxlen=LATELY_SECONDS + 1))
+        counts = self._counts.setdefault(ingested.stream, deque(maxlen=RATE_WINDOW_SECONDS + 1))
         second = int(self._clock())
         if counts and counts[-1][0] == second:
             counts[-1] = (second, counts[-1][1] + ingested.accepted)
@@ -42,9 +42,9 @@ class Arrivals:
 
     def per_second(self, stream: str) -> float:
         now = self._clock()
-        since = now - LATELY_SECONDS
+        since = now - RATE_WINDOW_SECONDS
         events = sum(count for second, count in list(self._counts.get(stream, ())) if second >= since)
-        return events / max(1.0, min(LATELY_SECONDS, now - self._began))
+        return events / max(1.0, min(RATE_WINDOW_SECONDS, now - self._started_at))
 
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -64,16 +64,16 @@ class Counter:
     def add(self, values: Labels, amount: float = 1) -> None:
         self._sums[values] = self._sums.get(values, 0) + amount
 
-    def sums_by(self, place: int) -> dict[str, int]:
+    def sums_by(self, index: int) -> dict[str, int]:
         """Return the sums by one of the labels."""
         sums: dict[str, int] = {}
         for values, amount in self._sums.items():
-            sums[values[place]] = sums.get(values[place], 0) + int(amount)
+            sums[values[index]] = sums.get(values[index], 0) + int(amount)
         return sums
 
     def lines(self) -> Iterable[str]:
         for values, amount in sorted(self._sums.items()):
-            yield f"{self.name}{_braced(self._labels, values)} {_number(amount)}"
+            yield f"{self.name}{_label_text(self._labels, values)} {_number(amount)}"
 
 
 class Histogram:
@@ -100,9 +100,9 @@ class Histogram:
             total = 0
             for bound, count in zip(bounds, counts, strict=True):
                 total += count
-                yield f"{self.name}_bucket{_braced((*self._labels, 'le'), (*values, bound))} {total}"
-            yield f"{self.name}_sum{_braced(self._labels, values)} {self._sums[values]:.6f}"
-            yield f"{self.name}_count{_braced(self._labels, values)} {total}"
+                yield f"{self.name}_bucket{_label_text((*self._labels, 'le'), (*values, bound))} {total}"
+            yield f"{self.name}_sum{_label_text(self._labels, values)} {self._sums[values]:.6f}"
+            yield f"{self.name}_count{_label_text(self._labels, values)} {total}"
 
 
 class Metrics:
@@ -121,7 +121,7 @@ class Metrics:
             "cordwood_cache_refreshes_total", "Refreshes of cached answers.", ("endpoint", "outcome")
         )
         self._events = Counter("cordwood_ingest_events_total", "Received events by outcome.", ("stream", "outcome"))
-        self._beyond = Counter(
+        self._beyond_bounds = Counter(
             "cordwood_ingest_beyond_bounds_total",
             "Events whose time was outside of the bounds of their stream.",
             ("stream", "clock"),
@@ -157,7 +157,7 @@ class Metrics:
             "Runs that requested admission, by outcome.",
             ("places", "lane", "outcome"),
         )
-        self._waits = Histogram(
+        self._queue_seconds = Histogram(
             "cordwood_places_wait_seconds", "Time that runs waited for admission.", ("places", "lane")
         )
 
@@ -166,11 +166,11 @@ class Metrics:
             match observation:
                 case Requested():
                     self._note_request(observation)
-                case EngineAsked():
+                case EngineQueried():
                     self._engine.add((observation.endpoint, observation.engine, observation.outcome))
                 case Queued():
                     self._queued.add((observation.places, observation.lane, observation.outcome))
-                    self._waits.add((observation.places, observation.lane), observation.seconds)
+                    self._queue_seconds.add((observation.places, observation.lane), observation.seconds)
                 case IsolationRefused():
                     self._isolation.add((observation.engine,))
                 case EngineEnded():
@@ -202,7 +202,7 @@ class Metrics:
                 self._cache,
                 self._refreshes,
                 self._events,
-                self._beyond,
+                self._beyond_bounds,
                 self._transforms,
                 self._listeners,
                 self._isolation,
@@ -210,7 +210,7 @@ class Metrics:
                 self._quarantine,
                 self._queued,
                 self._seconds,
-                self._waits,
+                self._queue_seconds,
             ]
             lines = [line for family in families for line in _family(family)]
         for name, read in self.gauges.items():
@@ -233,7 +233,7 @@ class Metrics:
                 self._events.add((ingested.stream, outcome), events)
         for clock, events in (("late", ingested.late), ("future", ingested.future)):
             if events:
-                self._beyond.add((ingested.stream, clock), events)
+                self._beyond_bounds.add((ingested.stream, clock), events)
         for transform, outcome, events in ingested.transformed:
             self._transforms.add((ingested.stream, transform, outcome), events)
 
@@ -244,12 +244,12 @@ def _family(family: Counter | Histogram) -> Iterable[str]:
     yield from family.lines()
 
 
-def _braced(names: Labels, values: Labels) -> str:
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+def _label_text(names: Labels, values: Labels) -> str:
+    pairs = ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True))
     return f"{{{pairs}}}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -14,7 +14,7 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     usual_level: ClassVar[Level] = "info"
     level: Level | UnsetType = UNSET
 
-    def told_level(self) -> Level:
+    def effective_level(self) -> Level:
         return self.usual_level if self.level is UNSET else self.level
 
 
@@ -41,7 +41,7 @@ class Requested(Observation, frozen=True, kw_only=True, tag="request"):
     notices: tuple[str, ...] = ()
 
 
-class EngineAsked(Observation, frozen=True, kw_only=True, tag="engine_query"):
+class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
     """The engine ran a query. `outcome` is ok or the code of the error."""
 
     endpoint: str
@@ -93,7 +93,7 @@ class ListenerCounted(Observation, frozen=True, kw_only=True, tag="listener"):
     usual_level: ClassVar[Level] = "debug"
 
 
-class Broke(Observation, frozen=True, kw_only=True, tag="bug"):
+class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
     """An internal error: `incident` is the id that the caller was told."""
 
     incident: str

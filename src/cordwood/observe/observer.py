@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 # Takes a message for the operator.
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 # Takes an observation.
 Note = Callable[[object], None]
 
 
-def tell_nobody(_: str) -> None:
+def report_nothing(_: str) -> None:
     """Drop the message."""
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 # The kernel kills processes with high scores first when memory runs out; the highest is 1,000.
-_FIRST_TO_GO = "500"
+_HIGH_OOM_SCORE = "500"
 # A terminal or service manager sends these to the whole process group; the parent handles them.
-_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def leave_signals_to_parent() -> None:
     """Ignore the signals that ask for an end or a reload; the parent handles them."""
     signal.set_wakeup_fd(-1)
-    for number in _FOR_THE_PARENT:
+    for number in _PARENT_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -29,7 +29,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def be_first_to_go() -> None:
+def prefer_for_oom_kill() -> None:
     """Raise the OOM score, so that this process is killed before others."""
     with suppress(OSError):
-        _OOM_SCORE.write_text(_FIRST_TO_GO, encoding="ascii")
+        _OOM_SCORE.write_text(_HIGH_OOM_SCORE, encoding="ascii")

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import msgspec
 
-from cordwood.processes.child import be_first_to_go, end_with_parent, leave_signals_to_parent
+from cordwood.processes.child import end_with_parent, leave_signals_to_parent, prefer_for_oom_kill
 
 # What a forked process runs: it gets its end of a new connection.
 Entry = Callable[[socket.socket], None]
@@ -54,7 +54,7 @@ class ForkServer:
 
     def __init__(self, entry: str) -> None:
         self._entry = entry
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._forked: int | None = None
         self._spawned: subprocess.Popen[bytes] | None = None
@@ -78,8 +78,8 @@ class ForkServer:
         """Fork a process that runs the entry; OSError where that fails."""
         ours, theirs = socket.socketpair()
         try:
-            with self._turn:
-                pid, status = self._ask(theirs)
+            with self._lock:
+                pid, status = self._fork_or_respawn(theirs)
         except OSError:
             ours.close()
             raise
@@ -89,18 +89,18 @@ class ForkServer:
 
     def close(self) -> None:
         """End the fork server and everything that it has forked; the next `fork` starts another one."""
-        with self._turn:
+        with self._lock:
             self._end()
 
-    def _ask(self, link: socket.socket) -> tuple[int, int]:
+    def _fork_or_respawn(self, link: socket.socket) -> tuple[int, int]:
         if self._control is not None:
             try:
-                return _asked(self._control, link)
+                return _request_fork(self._control, link)
             except OSError:
                 self._end()
         self._spawn()
         assert self._control is not None  # noqa: S101 - for the type checker
-        return _asked(self._control, link)
+        return _request_fork(self._control, link)
 
     def _spawn(self) -> None:
         """Start a fork server as a program, since a process with threads must not fork."""
@@ -129,14 +129,14 @@ def run_spawned() -> None:
     _run(entry, socket.socket(fileno=int(descriptor)), None)
 
 
-def _asked(control: socket.socket, link: socket.socket) -> tuple[int, int]:
+def _request_fork(control: socket.socket, link: socket.socket) -> tuple[int, int]:
     socket.send_fds(control, [_REQUEST], [link.fileno()])
     reply = b""
     while len(reply) < _REPLY.size:
-        piece = control.recv(_REPLY.size - len(reply))
-        if not piece:
+        chunk = control.recv(_REPLY.size - len(reply))
+        if not chunk:
             raise ConnectionResetError
-        reply += piece
+        reply += chunk
     pid, status = _REPLY.unpack(reply)
     return pid, status
 
@@ -181,31 +181,31 @@ def _run(entry: str, control: socket.socket, parent: int | None) -> None:
 
 def _serve(run: Entry, control: socket.socket) -> None:
     """Fork one process for each request, until the other end closes."""
-    last = 0
+    last_pid = 0
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not request:
             return
-        status = _reaped(last) if last else _NO_STATUS
-        last = _forked(run, control, descriptors[0])
+        status = _reap(last_pid) if last_pid else _NO_STATUS
+        last_pid = _fork_entry(run, control, descriptors[0])
         os.close(descriptors[0])
-        control.sendall(_REPLY.pack(last, status))
+        control.sendall(_REPLY.pack(last_pid, status))
 
 
-def _reaped(pid: int) -> int:
+def _reap(pid: int) -> int:
     """Return the wait status of the child; reap earlier children, too."""
     status, deadline = _NO_STATUS, time.monotonic() + _REAP_SECONDS
     with suppress(ChildProcessError):
         while status == _NO_STATUS and time.monotonic() < deadline:
-            found, told = os.waitpid(-1, os.WNOHANG)
-            if found == pid:
-                status = told
-            elif not found:
+            ended_pid, ended_status = os.waitpid(-1, os.WNOHANG)
+            if ended_pid == pid:
+                status = ended_status
+            elif not ended_pid:
                 time.sleep(0.002)
     return status
 
 
-def _forked(run: Entry, control: socket.socket, descriptor: int) -> int:
+def _fork_entry(run: Entry, control: socket.socket, descriptor: int) -> int:
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -214,7 +214,7 @@ def _forked(run: Entry, control: socket.socket, descriptor: int) -> int:
     try:
         control.close()
         end_with_parent(parent)
-        be_first_to_go()
+        prefer_for_oom_kill()
         gc.enable()
         run(socket.socket(fileno=descriptor))
         code = 0

@@ -10,7 +10,7 @@ _HEAD = struct.Struct("<IB")
 _READ_BYTES = 256 * 1024
 _BUFFER_BYTES = 1024 * 1024
 # A larger payload is sent separately, to save a copy.
-_JOINED_BYTES = 64 * 1024
+_MAX_JOINED_BYTES = 64 * 1024
 # A peer that reads nothing for this long is considered broken.
 _SEND_SECONDS = 30
 _NO_SECONDS = 0.0
@@ -25,23 +25,23 @@ class Frames:
         for direction in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             link.setsockopt(socket.SOL_SOCKET, direction, _BUFFER_BYTES)
         self._reader = link.makefile("rb", buffering=_READ_BYTES)
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send one frame; raise OSError if the peer is gone or does not read."""
-        with self._sending:
+        with self._send_lock:
             self._write(kind, payload)
 
     def try_send(self, kind: int, payload: bytes = b"") -> bool:
         """Send one short frame; return False if that would block."""
-        if not self._sending.acquire(blocking=False):
+        if not self._send_lock.acquire(blocking=False):
             return False
         try:
             if not select.select([], [self._link], [], _NO_SECONDS)[1]:
                 return False
             self._write(kind, payload)
         finally:
-            self._sending.release()
+            self._send_lock.release()
         return True
 
     def receive(self) -> tuple[int, bytes] | None:
@@ -70,7 +70,7 @@ class Frames:
 
     def _write(self, kind: int, payload: bytes) -> None:
         head = _HEAD.pack(len(payload), kind)
-        if len(payload) <= _JOINED_BYTES:
+        if len(payload) <= _MAX_JOINED_BYTES:
             self._link.sendall(head + payload)
         else:
             self._link.sendall(head)

@@ -23,7 +23,7 @@ def proportional_bytes(pid: int) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
 
 
-def bytes_together(pids: Iterable[int]) -> int | None:
+def total_bytes(pids: Iterable[int]) -> int | None:
     """Return what several processes hold together; None where the system reports none of them."""
-    found = [held for pid in pids if (held := proportional_bytes(pid) or resident_bytes(pid)) is not None]
-    return sum(found) if found else None
+    sizes = [size for pid in pids if (size := proportional_bytes(pid) or resident_bytes(pid)) is not None]
+    return sum(sizes) if sizes else None

@@ -10,8 +10,8 @@ import msgspec
 from cordwood.errors import Fault
 from cordwood.serve.ask import Ask
 
-LATELY_SECONDS = 3600.0
-MOST_SLOW = 20
+RECENT_SECONDS = 3600.0
+MAX_SLOW_QUERIES = 20
 _TEXT_CHARACTERS = 2000
 
 
@@ -22,17 +22,17 @@ class ActiveQuery(msgspec.Struct):
     key_id: str
     language: str
     text: str
-    began: float
+    started_at: float
     seconds: float = 0.0
     outcome: str = ""
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The load of the service. `places` is the number of slots, `waiting` the number of queued queries."""
+    """The load of the service. `slots` is the number of slots, `waiting` the number of queued queries."""
 
-    places: int
+    slots: int
     waiting: int
-    under_way: list[ActiveQuery]
+    running: list[ActiveQuery]
     slowest: list[ActiveQuery]
     cache_bytes: int
     cache_budget_bytes: int
@@ -42,26 +42,26 @@ class ActiveQueries:
     """The running queries and the slowest of the last hour. Not thread-safe: use it on the event loop."""
 
     def __init__(self) -> None:
-        self._under_way: dict[int, ActiveQuery] = {}
+        self._running: dict[int, ActiveQuery] = {}
         self._slow: list[ActiveQuery] = []
 
-    def under_way(self) -> list[ActiveQuery]:
+    def running(self) -> list[ActiveQuery]:
         """Return the running queries, longest first, with their durations up to now."""
         now = time.time()
-        for run in self._under_way.values():
-            run.seconds = now - run.began
-        return sorted(self._under_way.values(), key=lambda run: run.began)
+        for run in self._running.values():
+            run.seconds = now - run.started_at
+        return sorted(self._running.values(), key=lambda run: run.started_at)
 
     def slowest(self) -> list[ActiveQuery]:
-        self._forget_old()
+        self._drop_old()
         return sorted(self._slow, key=lambda run: -run.seconds)
 
     @contextmanager
     def run(self, ask: Ask) -> Iterator[None]:
         """Track a run from the moment when it enters the queue."""
         run = _started(ask)
-        began = time.monotonic()
-        self._under_way[id(run)] = run
+        started_at = time.monotonic()
+        self._running[id(run)] = run
         try:
             yield
             run.outcome = "ok"
@@ -72,23 +72,23 @@ class ActiveQueries:
             run.outcome = "abandoned"
             raise
         finally:
-            del self._under_way[id(run)]
-            run.seconds = time.monotonic() - began
+            del self._running[id(run)]
+            run.seconds = time.monotonic() - started_at
             self._note(run)
 
     def _note(self, run: ActiveQuery) -> None:
-        if len(self._slow) >= MOST_SLOW:
-            self._forget_old()
-        if len(self._slow) < MOST_SLOW:
+        if len(self._slow) >= MAX_SLOW_QUERIES:
+            self._drop_old()
+        if len(self._slow) < MAX_SLOW_QUERIES:
             self._slow.append(run)
             return
-        quickest = min(range(MOST_SLOW), key=lambda place: self._slow[place].seconds)
+        quickest = min(range(MAX_SLOW_QUERIES), key=lambda index: self._slow[index].seconds)
         if self._slow[quickest].seconds < run.seconds:
             self._slow[quickest] = run
 
-    def _forget_old(self) -> None:
-        since = time.time() - LATELY_SECONDS
-        self._slow = [run for run in self._slow if run.began >= since]
+    def _drop_old(self) -> None:
+        since = time.time() - RECENT_SECONDS
+        self._slow = [run for run in self._slow if run.started_at >= since]
 
 
 def _started(ask: Ask) -> ActiveQuery:

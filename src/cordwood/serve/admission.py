@@ -14,7 +14,7 @@ from cordwood.observe.observation import Queued
 from cordwood.observe.observer import Observer
 from cordwood.serve.fair_queue import SERVICE, FairQueue, Lane, SlotRequest, Usage, WaitingAccounts
 
-LEAST_SLOTS = 4
+MIN_SLOTS = 4
 
 
 class ServeLimits(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class ServeLimits(msgspec.Struct, frozen=True):
 
     def slots(self) -> int:
         """Return the number of slots: two for each core, since a run is often waiting for input or output."""
-        return self.concurrent_queries or max(LEAST_SLOTS, 2 * (os.cpu_count() or 1))
+        return self.concurrent_queries or max(MIN_SLOTS, 2 * (os.cpu_count() or 1))
 
 
 class SlotPolicy(Protocol):
@@ -72,13 +72,13 @@ class QuerySlots:
         self._quarter = max(1, self.total // 4)
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        taken = sum(running.values())
-        if lane is Lane.QUICK or taken == self.total:
-            return taken < self.total
-        if taken - running[Lane.QUICK] >= self.total - 1:
+        occupied = sum(running.values())
+        if lane is Lane.QUICK or occupied == self.total:
+            return occupied < self.total
+        if occupied - running[Lane.QUICK] >= self.total - 1:
             return False
-        own = sum(running[one] for one in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
-        if lane.is_own and own >= self.total - self._quarter:
+        callers_own = sum(running[own_lane] for own_lane in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
+        if lane.is_own and callers_own >= self.total - self._quarter:
             return False
         return lane < Lane.SLOW or running[lane] < self._quarter
 
@@ -94,8 +94,8 @@ class CompileSlots:
         self.total = max(2, total)
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        taken = sum(running.values())
-        return taken < self.total and (lane < Lane.OWN_SLOW or running[lane] < self.total - 1)
+        occupied = sum(running.values())
+        return occupied < self.total and (lane < Lane.OWN_SLOW or running[lane] < self.total - 1)
 
 
 class AdmissionSlot:
@@ -104,11 +104,11 @@ class AdmissionSlot:
     A run on a lent slot continues outside the limit; a run whose slot is withdrawn must be stopped.
     """
 
-    def __init__(self, admission: "Admission", lane: Lane, account: str, began: float) -> None:
+    def __init__(self, admission: "Admission", lane: Lane, account: str, started_at: float) -> None:
         self._admission = admission
         self.lane = lane
         self.account = account
-        self.began = began
+        self.started_at = started_at
         self.yields = self.is_lent = self.is_withdrawn = False
 
     def must_yield(self) -> bool:
@@ -130,20 +130,20 @@ class Admission:
     The next free slot goes to the account (a key, or an address if there is no key) with the least recent usage, in
     slot seconds that decay exponentially. One account may therefore use all idle slots, and yields when others come. At
     most `queue_length` requests wait: beyond that, the newest request of the account with most of them is refused. Each
-    waits for at most `patience_seconds`; refreshes wait without a limit.
+    waits for at most `queue_seconds`; refreshes wait without a limit.
     """
 
     def __init__(
         self,
         slots: SlotPolicy,
         queue_length: int,
-        patience_seconds: float,
+        queue_seconds: float,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = slots
         self._queue_length = queue_length
-        self._patience = patience_seconds
+        self._queue_seconds = queue_seconds
         self._observer = observer
         self._clock = clock
         self._usage = Usage(slots.half_life_seconds, clock)
@@ -177,15 +177,15 @@ class Admission:
 
     @asynccontextmanager
     async def slot(
-        self, lane: Lane, waiting: WaitingAccounts, joined: Lane = Lane.QUICK
+        self, lane: Lane, waiting: WaitingAccounts, joined_lane: Lane = Lane.QUICK
     ) -> AsyncIterator[AdmissionSlot]:
-        """Hold a slot while the block runs. A queued refresh that a caller joins moves to the lane `joined`."""
+        """Hold a slot while the block runs. A queued refresh that a caller joins moves to the lane `joined_lane`."""
         request = self._request(lane, waiting.accounts)
-        waiting.on_change = lambda: self._follow(request, waiting.accounts, joined)
+        waiting.on_change = lambda: self._update_accounts(request, waiting.accounts, joined_lane)
         try:
-            await self._admitted(request)
+            await self._wait_for_slot(request)
         finally:
-            waiting.on_change = _nothing
+            waiting.on_change = _ignore_change
         try:
             yield self._running_slots[request]
         finally:
@@ -196,22 +196,22 @@ class Admission:
 
         At most as many runs yield as requests are queued.
         """
-        if slot.yields or slot.is_lent or sum(one.yields for one in self._running_slots.values()) >= self.waiting:
+        if slot.yields or slot.is_lent or sum(other.yields for other in self._running_slots.values()) >= self.waiting:
             return slot.yields
         running = {**self._running, slot.lane: self._running[slot.lane] - 1}
-        found = self._queue.next(lambda lane: self._policy.may_run(lane, running))
-        if found is not None and found.request.lane is not Lane.REFRESH:
-            is_saved = slot.lane.is_own and found.request.lane is Lane.QUICK
-            used = self._usage.of(slot.account)
-            slot.yields = is_saved or found.account == slot.account or found.usage <= used
+        candidate = self._queue.next(lambda lane: self._policy.may_run(lane, running))
+        if candidate is not None and candidate.request.lane is not Lane.REFRESH:
+            is_saved = slot.lane.is_own and candidate.request.lane is Lane.QUICK
+            used_seconds = self._usage.of(slot.account)
+            slot.yields = is_saved or candidate.account == slot.account or candidate.usage <= used_seconds
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
         """Lend up to as many slots as there are; beyond that, withdraw one from the account with the most usage."""
-        lent = [one for one in self._running_slots.values() if one.is_lent and not one.is_withdrawn]
-        if len(lent) >= self.slots:
-            used = {one.account: self._usage.of(one.account) for one in [*lent, slot]}
-            heaviest = max([*lent, slot], key=lambda one: (used[one.account], -one.began))
+        lent_slots = [other for other in self._running_slots.values() if other.is_lent and not other.is_withdrawn]
+        if len(lent_slots) >= self.slots:
+            used_seconds = {other.account: self._usage.of(other.account) for other in [*lent_slots, slot]}
+            heaviest = max([*lent_slots, slot], key=lambda other: (used_seconds[other.account], -other.started_at))
             heaviest.is_withdrawn = True
             if heaviest is slot:
                 return
@@ -219,7 +219,7 @@ class Admission:
 
     def give_up(self, slot: AdmissionSlot) -> None:
         """Release the slot of a run that is being cancelled; of at most as many runs as there are slots."""
-        if not slot.is_lent and sum(one.is_lent for one in self._running_slots.values()) < self.slots:
+        if not slot.is_lent and sum(other.is_lent for other in self._running_slots.values()) < self.slots:
             self._free(slot)
 
     def _free(self, slot: AdmissionSlot) -> None:
@@ -232,25 +232,25 @@ class Admission:
         request = SlotRequest(lane, accounts, self._request_count, self._clock())
         self._queue.add(request)
         self._admit()
-        if request.waits and lane is not Lane.REFRESH and self.waiting > self._queue_length:
-            refused = self._queue.to_refuse(request)
+        if request.is_queued and lane is not Lane.REFRESH and self.waiting > self._queue_length:
+            refused = self._queue.choose_refused(request)
             self._queue.remove(refused)
             if not refused.granted.done():
                 refused.granted.set_exception(self._busy("The queue of queries is full."))
         return request
 
-    async def _admitted(self, request: SlotRequest) -> None:
+    async def _wait_for_slot(self, request: SlotRequest) -> None:
         outcome = "refused"
         try:
             if not request.granted.done():
-                async with asyncio.timeout(None if request.lane is Lane.REFRESH else self._patience):
+                async with asyncio.timeout(None if request.lane is Lane.REFRESH else self._queue_seconds):
                     await request.granted
             request.granted.result()
             outcome = "admitted"
         except TimeoutError:
             if self._starved_since is None:
                 self._starved_since = request.since
-            raise self._busy(f"No slot became free within {self._patience:g} s.") from None
+            raise self._busy(f"No slot became free within {self._queue_seconds:g} s.") from None
         except asyncio.CancelledError:
             outcome = "abandoned"
             raise
@@ -259,14 +259,14 @@ class Admission:
                 self._leave(request)
             self._note(request, outcome)
 
-    def _follow(self, request: SlotRequest, accounts: frozenset[str], joined: Lane) -> None:
+    def _update_accounts(self, request: SlotRequest, accounts: frozenset[str], joined_lane: Lane) -> None:
         """Update the accounts that wait for a request; a refresh that callers wait for leaves the refresh lane."""
         callers = accounts - {SERVICE}
-        if not request.waits or not callers:
+        if not request.is_queued or not callers:
             return
         if request.lane is Lane.REFRESH:
             self._queue.remove(request)
-            request.lane, request.accounts = joined, callers
+            request.lane, request.accounts = joined_lane, callers
             self._queue.add(request)
         else:
             self._queue.change(request, callers)
@@ -276,7 +276,7 @@ class Admission:
         """Leave the queue, or return a slot that was granted after the caller left."""
         if request in self._running_slots:
             self._end(request)
-        elif request.waits:
+        elif request.is_queued:
             self._queue.remove(request)
         elif not request.granted.cancelled():
             # Retrieve the exception of the refusal, so that asyncio does not log it as unhandled.
@@ -284,22 +284,22 @@ class Admission:
 
     def _admit(self) -> None:
         while True:
-            found = self._queue.next(lambda lane: self._policy.may_run(lane, self._running))
-            if found is None:
+            candidate = self._queue.next(lambda lane: self._policy.may_run(lane, self._running))
+            if candidate is None:
                 return
-            request = found.request
+            request = candidate.request
             self._queue.remove(request)
             if not request.granted.done():
                 self._running[request.lane] += 1
                 self._running_slots[request] = AdmissionSlot(
-                    self, request.lane, found.account, self._usage.begin(found.account)
+                    self, request.lane, candidate.account, self._usage.begin(candidate.account)
                 )
                 self._starved_since = None
                 request.granted.set_result(None)
 
     def _end(self, request: SlotRequest) -> None:
         slot = self._running_slots.pop(request)
-        self._usage.end(slot.account, slot.began)
+        self._usage.end(slot.account, slot.started_at)
         if not slot.is_lent:
             self._running[slot.lane] -= 1
             self._starved_since = None
@@ -311,8 +311,8 @@ class Admission:
         self._observer.note(Queued(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
 
     def _busy(self, message: str) -> Busy:
-        return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._patience / 2))
+        return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._queue_seconds / 2))
 
 
-def _nothing() -> None:
+def _ignore_change() -> None:
     """Do nothing: no request of these accounts is queued."""

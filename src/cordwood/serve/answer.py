@@ -47,12 +47,12 @@ from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
 
 # The engine's verdict on a regular expression longer than this is not cached.
-_SHORT_PATTERN = 256
+_MAX_CACHED_PATTERN = 256
 
 T = TypeVar("T")
 
 # The inputs of a compilation: endpoint, sandbox query, redaction, and the shapes of the streams.
-_Text = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape]]
+_CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape]]
 
 
 class Outcome(StrEnum):
@@ -81,7 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
         return self.body
 
 
-class Parts(msgspec.Struct, frozen=True):
+class AnswerDependencies(msgspec.Struct, frozen=True):
     """The collaborators of `Answers`."""
 
     catalog: Catalog
@@ -94,30 +94,30 @@ class Parts(msgspec.Struct, frozen=True):
 class Answers:
     """Answers requests. `clock_us` returns the wall-clock time in microseconds since 1970."""
 
-    def __init__(self, parts: Parts, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
-        engine, observer = parts.engine, parts.observer
+    def __init__(self, dependencies: AnswerDependencies, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
+        engine, observer = dependencies.engine, dependencies.observer
         self._engine = engine
-        self._cache = parts.cache
+        self._cache = dependencies.cache
         self._limits = limits
         self._clock_us = clock_us
-        self._redactions = Redactions(parts.redaction)
+        self._redactions = Redactions(dependencies.redaction)
         self._statements = StatementCache(engine.target, engine.shapes, engine.is_regex, limits.compiled_bytes)
         slots = QuerySlots(limits.slots())
         self._admission = Admission(slots, limits.queued_queries, limits.queue_seconds, observer)
         self._executor = QueryExecutor(engine, self._admission, observer)
         self._sandbox_schema = SandboxSchema(engine, self._statements, self._redactions)
         self._runs: SingleFlight[Finished] = SingleFlight()
-        self._refresher = Refresher(parts.cache, parts.catalog, observer, clock_us, self._ask_again)
+        self._refresher = Refresher(dependencies.cache, dependencies.catalog, observer, clock_us, self._refresh)
         self._rate_limiter = RateLimiter(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         self._compiler_errors = CompilerErrorLog(observer)
         self._compile_pool = CompilePool(limits, observer)
         self._compilations: SingleFlight[Statement] = SingleFlight()
-        self._is_regex = remember_short(_SHORT_PATTERN, most=4096)(engine.is_regex)
+        self._is_regex = remember_short(_MAX_CACHED_PATTERN, most=4096)(engine.is_regex)
         self._key_index = CacheKeyIndex()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:
         """Count a request against the rate limit of the key or account; raise RateExceeded beyond it."""
-        return self._rate_limiter.take(caller, account or caller.key_id)
+        return self._rate_limiter.take_request(caller, account or caller.key_id)
 
     def digest_of(self, ask: Ask) -> bytes | None:
         """Return the request digest under which `cached` finds the answer; None if the cache must not be used."""
@@ -127,7 +127,7 @@ class Answers:
         """Return the cached answer for a request digest without compiling; None if the request has to be compiled."""
         now_us = self._clock_us()
         key = self._key_index.find(digest, now_us)
-        return None if key is None else self._look_up(key, now_us)
+        return None if key is None else self._find_cached(key, now_us)
 
     async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """Return a temporary endpoint for SQL over whole streams; raise QueryFault if the SQL is refused."""
@@ -143,7 +143,7 @@ class Answers:
         try:
             shapes = shapes_without_names(self._engine) if caller is None else visible_shapes(caller, self._engine)
             account, knows = ("anonymous", None) if caller is None else (caller.key_id, caller.knows)
-            statement = await self._compiled((endpoint, None, redaction, shapes), account, knows, is_own=False)
+            statement = await self._get_statement((endpoint, None, redaction, shapes), account, knows, is_own=False)
         except NOT_COMPILED:
             return []
         return list(zip(statement.column_names, statement.column_types, strict=True))
@@ -181,7 +181,7 @@ class Answers:
         return Load(
             self._admission.slots,
             self._admission.waiting,
-            active.under_way(),
+            active.running(),
             active.slowest(),
             cache.size(),
             cache.budget(),
@@ -201,35 +201,35 @@ class Answers:
 
     async def answer(self, ask: Ask) -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
-        with self._rate_limiter.query_of(ask.account), add_fault_position(_own_sql(ask)):
-            return await self._asked(ask)
+        with self._rate_limiter.query_of(ask.account), add_fault_position(_callers_sql(ask)):
+            return await self._answer_until_current(ask)
 
-    async def _asked(self, ask: Ask) -> Answer:
-        return await _until_current(partial(self._tried, ask))
+    async def _answer_until_current(self, ask: Ask) -> Answer:
+        return await _until_current(partial(self._answer_once, ask))
 
-    async def _tried(self, ask: Ask) -> Answer:
+    async def _answer_once(self, ask: Ask) -> Answer:
         """Answer once; raise OutdatedError if the statement became outdated while it ran."""
         job = await self._job(ask)
         self._executor.quarantine.check(job)
         key = cache_key(ask, job.question)
-        self._remember(job, key)
-        found = None if ask.fresh else self._look_up(key, job.asked_us)
-        if found is not None:
-            return found
+        self._index_key(job, key)
+        cached = None if ask.fresh else self._find_cached(key, job.requested_us)
+        if cached is not None:
+            return cached
         if ask.format.streams and not ask.endpoint.cache_seconds:
-            return Answer(await self._executor.streamed(job, CancelToken()), Outcome.UNCACHED)
-        return await self._joined(ask, key, job)
+            return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
+        return await self._join_run(ask, key, job)
 
-    async def _joined(self, ask: Ask, key: bytes, job: Job) -> Answer:
+    async def _join_run(self, ask: Ask, key: bytes, job: Job) -> Answer:
         outcome = self._outcome(ask, key)
         start = partial(self._run, key, job)
         finished = await self._runs.join(key, ask.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
-    async def export(self, ask: Ask, wanted: Range) -> Answer:
+    async def export(self, ask: Ask, export_range: Range) -> Answer:
         """Stream the stored events of a range. The answer is not cached."""
-        job = export_job(ask, wanted, self._engine, self._clock_us())
-        return Answer(await self._executor.streamed(job, CancelToken()), Outcome.UNCACHED)
+        job = export_job(ask, export_range, self._engine, self._clock_us())
+        return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
 
     async def warm(self) -> None:
         """Refresh cached answers before they expire; runs until it is cancelled."""
@@ -245,105 +245,107 @@ class Answers:
         await asyncio.to_thread(self._executor.close)
         self._compile_pool.close()
 
-    def _look_up(self, key: bytes, now_us: int) -> Answer | None:
+    def _find_cached(self, key: bytes, now_us: int) -> Answer | None:
         entry = self._cache.get(key)
         if not isinstance(entry, Entry):
             return None
         if is_expired(entry, now_us):
             self._cache.drop(key)
             return None
-        entry.asked_us = now_us
+        entry.requested_us = now_us
         outcome = Outcome.STALE if is_stale(entry, now_us) else Outcome.HIT
         return Answer(entry.finished, outcome, age_us(entry, now_us) / SECOND_US)
 
     async def _job(self, ask: Ask) -> Job:
-        began = time.monotonic()
+        started_at = time.monotonic()
         redaction = self._redactions.of(ask)
         shapes = visible_shapes(ask.caller, self._engine)
-        text = ask.endpoint, ask.sandbox, redaction, shapes
-        statement = await self._compiled(text, ask.account, ask.knows, is_own=ask.is_callers_own)
+        inputs = ask.endpoint, ask.sandbox, redaction, shapes
+        statement = await self._get_statement(inputs, ask.account, ask.knows, is_own=ask.is_callers_own)
         now_us = self._clock_us()
-        question = await self._bound(statement, ask, now_us)
+        question = await self._bind(statement, ask, now_us)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
         limits = AnswerLimits(ask.endpoint.max_rows, seconds)
-        compile_seconds = time.monotonic() - began
+        compile_seconds = time.monotonic() - started_at
         return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
-    async def _bound(self, statement: Statement, ask: Ask, now_us: int) -> Question:
+    async def _bind(self, statement: Statement, ask: Ask, now_us: int) -> Question:
         """Bind in a thread if a parameter is a regular expression, because the engine is asked to validate it."""
         if any(slot.parameter is not None and slot.parameter.kind is TextKind.REGEX for slot in statement.slots):
             return await asyncio.to_thread(bind, statement, ask.parameters, now_us, self._is_regex)
         return bind(statement, ask.parameters, now_us, self._is_regex)
 
-    async def _compiled(self, text: _Text, account: str, knows: Hashable, *, is_own: bool) -> Statement:
+    async def _get_statement(
+        self, inputs: _CompilationInputs, account: str, knows: Hashable, *, is_own: bool
+    ) -> Statement:
         """Return the compiled statement; concurrent requests for the same statement share one compilation."""
-        key = statement_key(*text[:3]), knows
-        statement = self._statements.find(*text)
-        if statement is None and self._compilations.under_way(key):
-            await self._compilation(key, text, account, is_own=is_own)
+        key = statement_key(*inputs[:3]), knows
+        statement = self._statements.find(*inputs)
+        if statement is None and self._compilations.is_running(key):
+            await self._compile(key, inputs, account, is_own=is_own)
             # The shared compilation may have begun before this caller's latest events: look it up again, which
             # validates it.
-            statement = self._statements.find(*text)
-        return statement or await self._compilation(key, text, account, is_own=is_own)
+            statement = self._statements.find(*inputs)
+        return statement or await self._compile(key, inputs, account, is_own=is_own)
 
-    async def _compilation(self, key: Hashable, text: _Text, account: str, *, is_own: bool) -> Statement:
-        compile_in_turn = self._compile_pool.own if is_own else self._compile_pool.saved
+    async def _compile(self, key: Hashable, inputs: _CompilationInputs, account: str, *, is_own: bool) -> Statement:
+        run_in_pool = self._compile_pool.own if is_own else self._compile_pool.saved
         try:
             return await self._compilations.join(
-                key, account, lambda _, waiting: compile_in_turn(waiting, self._statements.compile, *text)
+                key, account, lambda _, waiting: run_in_pool(waiting, self._statements.compile, *inputs)
             )
         except CompilerBroke as fault:
-            self._compiler_errors.tell(fault)
+            self._compiler_errors.log(fault)
             raise
 
     async def _run(
         self, key: bytes, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> Finished:
-        finished = await self._executor.whole(job, halt, waiting, refresh=refresh)
+        finished = await self._executor.run_buffered(job, halt, waiting, refresh=refresh)
         if job.ask.endpoint.cache_seconds:
-            self._keep(Entry(key, job.ask, finished, asked_us=job.asked_us))
+            self._store(Entry(key, job.ask, finished, requested_us=job.requested_us))
         return finished
 
-    async def _ask_again(self, ask: Ask, entry: Entry) -> None:
-        await _until_current(partial(self._refreshed, ask, entry))
+    async def _refresh(self, ask: Ask, entry: Entry) -> None:
+        await _until_current(partial(self._refresh_once, ask, entry))
 
-    async def _refreshed(self, ask: Ask, entry: Entry) -> None:
+    async def _refresh_once(self, ask: Ask, entry: Entry) -> None:
         job = await self._job(ask)
         key = cache_key(ask, job.question)
         await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
-        self._remember(job, key)
+        self._index_key(job, key)
         if key != entry.key:
             # The request now compiles to a different statement, so the old entry must not be found any more.
             self._cache.drop(entry.key)
-        made = self._cache.peek(key)
-        if isinstance(made, Entry):
-            made.asked_us = entry.asked_us
+        refreshed = self._cache.peek(key)
+        if isinstance(refreshed, Entry):
+            refreshed.requested_us = entry.requested_us
 
-    def _keep(self, entry: Entry) -> None:
+    def _store(self, entry: Entry) -> None:
         self._cache.put(entry.key, entry)
         self._refresher.watch(entry)
 
     def _request_digest(self, ask: Ask) -> bytes:
         return request_digest(ask, statement_key(ask.endpoint, ask.sandbox, self._redactions.of(ask)))
 
-    def _remember(self, job: Job, key: bytes) -> None:
+    def _index_key(self, job: Job, key: bytes) -> None:
         lifetime_seconds = job.ask.endpoint.cache_seconds
         if lifetime_seconds:
-            until_us = job.asked_us + int(lifetime_seconds * SECOND_US)
-            self._key_index.note(self._request_digest(job.ask), key, until_us)
+            until_us = job.requested_us + int(lifetime_seconds * SECOND_US)
+            self._key_index.add(self._request_digest(job.ask), key, until_us)
 
     def _outcome(self, ask: Ask, key: bytes) -> Outcome:
-        if self._runs.under_way(key):
+        if self._runs.is_running(key):
             return Outcome.COLLAPSED
         if not ask.endpoint.cache_seconds:
             return Outcome.UNCACHED
         return Outcome.REQUESTED if ask.fresh else Outcome.MISS
 
     def _age_seconds(self, finished: Finished) -> float:
-        return max(0, self._clock_us() - finished.receipt.made_us) / SECOND_US
+        return max(0, self._clock_us() - finished.receipt.created_us) / SECOND_US
 
 
-def _own_sql(ask: Ask) -> str | None:
+def _callers_sql(ask: Ask) -> str | None:
     """Return the SQL that the caller wrote; None for LQL and for a saved query, which is not the caller's text."""
     return ask.sandbox.text if ask.sandbox is not None and ask.sandbox.language is Language.SQL else None
 

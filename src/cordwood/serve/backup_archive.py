@@ -19,7 +19,7 @@ _BLOCK_BYTES = 512
 END = bytes(2 * _BLOCK_BYTES)
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ArchivedFile(msgspec.Struct, frozen=True):
     """An archived file, with the digest of its content."""
 
     name: str
@@ -27,59 +27,59 @@ class Listed(msgspec.Struct, frozen=True):
     sha256: str
 
 
-Keep = Callable[[Listed], None]
+OnFile = Callable[[ArchivedFile], None]
 
 
-def packed(file: BackupFile, at: float, keep: Keep) -> Iterator[bytes]:
-    """Yield the tar member of the file; call `keep` after its last byte."""
+def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterator[bytes]:
+    """Yield the tar member of the file; call `on_file` after its last byte."""
     member = tarfile.TarInfo(file.name)
-    member.size, member.mtime, member.mode = file.size, int(at), 0o600
+    member.size, member.mtime, member.mode = file.size, int(modified_at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)
     digest = hashlib.sha256()
-    for piece in file.chunks():
-        digest.update(piece)
-        yield piece
+    for chunk in file.chunks():
+        digest.update(chunk)
+        yield chunk
     if file.size % _BLOCK_BYTES:
         yield bytes(-file.size % _BLOCK_BYTES)
-    keep(Listed(file.name, file.size, digest.hexdigest()))
+    on_file(ArchivedFile(file.name, file.size, digest.hexdigest()))
 
 
-def unpacking(folder: Path, keep: Keep) -> Generator[None, bytes, None]:
-    """Return a generator that is sent the bytes of a tar and writes its files; `keep` is called after each fsync."""
-    held = bytearray()
+def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None]:
+    """Return a generator that is sent the bytes of a tar and writes its files; `on_file` is called after each fsync."""
+    buffer = bytearray()
     while True:
-        while len(held) < _BLOCK_BYTES:
-            held += yield
-        header = bytes(held[:_BLOCK_BYTES])
-        del held[:_BLOCK_BYTES]
+        while len(buffer) < _BLOCK_BYTES:
+            buffer += yield
+        header = bytes(buffer[:_BLOCK_BYTES])
+        del buffer[:_BLOCK_BYTES]
         if any(header):
             member = _member(header)
-            keep((yield from _unpacked(place_below(folder, member.name), member, held)))
-            while len(held) < -member.size % _BLOCK_BYTES:
-                held += yield
-            del held[: -member.size % _BLOCK_BYTES]
+            on_file((yield from _unpack_member(path_below(folder, member.name), member, buffer)))
+            while len(buffer) < -member.size % _BLOCK_BYTES:
+                buffer += yield
+            del buffer[: -member.size % _BLOCK_BYTES]
 
 
-def _unpacked(place: Path, member: tarfile.TarInfo, held: bytearray) -> Generator[None, bytes, Listed]:
-    digest, left = hashlib.sha256(), member.size
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(place) as out:
-        while left:
-            if not held:
-                held += yield
-            piece = bytes(held[:left])
-            del held[: len(piece)]
-            out.write(piece)
-            digest.update(piece)
-            left -= len(piece)
+def _unpack_member(path: Path, member: tarfile.TarInfo, buffer: bytearray) -> Generator[None, bytes, ArchivedFile]:
+    digest, remaining = hashlib.sha256(), member.size
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(path) as out:
+        while remaining:
+            if not buffer:
+                buffer += yield
+            chunk = bytes(buffer[:remaining])
+            del buffer[: len(chunk)]
+            out.write(chunk)
+            digest.update(chunk)
+            remaining -= len(chunk)
         out.flush()
         os.fsync(out.fileno())
-    return Listed(member.name, member.size, digest.hexdigest())
+    return ArchivedFile(member.name, member.size, digest.hexdigest())
 
 
-def new_file(place: Path) -> BinaryIO:
+def new_file(path: Path) -> BinaryIO:
     """Create a file with mode 0600; raise FileExistsError if it exists."""
-    return os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def _member(header: bytes) -> tarfile.TarInfo:
@@ -89,7 +89,7 @@ def _member(header: bytes) -> tarfile.TarInfo:
         raise BadBackup("This is not a backup: it is not a tar archive.") from problem
 
 
-def place_below(folder: Path, name: str) -> Path:
+def path_below(folder: Path, name: str) -> Path:
     """Return the path of an archived file below the folder; raise BadBackup for a path that leaves it."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
@@ -108,36 +108,36 @@ class Manifest(msgspec.Struct, frozen=True):
     format: int
     cordwood: str
     at: float
-    files: tuple[Listed, ...]
+    files: tuple[ArchivedFile, ...]
 
 
 class Backups(msgspec.Struct, frozen=True):
     """Makes backups of the engine's events and of the keys, secrets and managed files in the data folder."""
 
     engine: Engine
-    copy_of_keys: Callable[[], bytes]
+    copy_keys: Callable[[], bytes]
     folder: DataFolder
     version: str
 
     def archive(self) -> Generator[bytes, None, None]:
         """Yield a tar archive in chunks: the files of one snapshot, then the manifest."""
-        listed: list[Listed] = []
-        at = time.time()
+        archived: list[ArchivedFile] = []
+        created_at = time.time()
         with self.engine.snapshot() as files:
-            for file in (*files, *self._beside()):
-                yield from packed(file, at, listed.append)
-        manifest = msgspec.json.encode(Manifest(FORMAT, self.version, at, tuple(listed)))
-        yield from packed(_whole(MANIFEST, manifest), at, listed.append)
+            for file in (*files, *self._other_files()):
+                yield from pack_member(file, created_at, archived.append)
+        manifest = msgspec.json.encode(Manifest(FORMAT, self.version, created_at, tuple(archived)))
+        yield from pack_member(_file_of(MANIFEST, manifest), created_at, archived.append)
         yield END
 
-    def _beside(self) -> Iterator[BackupFile]:
-        yield _whole(self.folder.keys_file.name, self.copy_of_keys())
+    def _other_files(self) -> Iterator[BackupFile]:
+        yield _file_of(self.folder.keys_file.name, self.copy_keys())
         for secret in self.folder.secrets():
-            yield _whole(secret.name, secret.read_bytes())
+            yield _file_of(secret.name, secret.read_bytes())
         for file in self.folder.managed():
             # A definition may be deleted meanwhile.
             with suppress(FileNotFoundError):
-                yield _whole(str(file), (self.folder.path / file).read_bytes())
+                yield _file_of(str(file), (self.folder.path / file).read_bytes())
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -157,5 +157,5 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _whole(name: str, data: bytes) -> BackupFile:
+def _file_of(name: str, data: bytes) -> BackupFile:
     return BackupFile(name, len(data), lambda: iter((data,)))

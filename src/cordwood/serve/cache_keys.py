@@ -30,16 +30,16 @@ def cache_key(ask: Ask, question: Question) -> bytes:
 
 def question_digest(question: Question) -> bytes:
     """Return a digest of the statement and its values, without the time of the call."""
-    return sha256(msgspec.msgpack.encode((question.statement.digest, _given_values(question)))).digest()
+    return sha256(msgspec.msgpack.encode((question.statement.digest, _parameter_values(question)))).digest()
 
 
-def _given_values(question: Question) -> list[tuple[str, str, str]]:
+def _parameter_values(question: Question) -> list[tuple[str, str, str]]:
     """Return every value of the statement with its type, without the time of the call."""
-    given = {slot.name for slot in question.statement.slots if slot.parameter is not None}
-    return [(name, *_typed(question.values[name])) for name in sorted(given & question.values.keys())]
+    names = {slot.name for slot in question.statement.slots if slot.parameter is not None}
+    return [(name, *_type_and_text(question.values[name])) for name in sorted(names & question.values.keys())]
 
 
-def _typed(value: object) -> tuple[str, str]:
+def _type_and_text(value: object) -> tuple[str, str]:
     """Return equal strings for equal values of one type, and different strings for different values."""
     return type(value).__name__, _exact(value) if isinstance(value, Decimal) else repr(value)
 
@@ -47,20 +47,20 @@ def _typed(value: object) -> tuple[str, str]:
 def _exact(value: Decimal) -> str:
     """Write the number without trailing zeros. Decimal.normalize() would round it to 28 digits."""
     sign, digits, exponent = value.as_tuple()
-    written = "".join(map(str, digits))
-    shortened = written.rstrip("0")
-    return f"{sign} {shortened} {int(exponent) + len(written) - len(shortened)}"
+    digits_text = "".join(map(str, digits))
+    shortened = digits_text.rstrip("0")
+    return f"{sign} {shortened} {int(exponent) + len(digits_text) - len(shortened)}"
 
 
-MOST_DIGESTS = 20_000
+MAX_DIGESTS = 20_000
 
 
 def request_digest(ask: Ask, compiled_from: StatementKey) -> bytes:
     """Return a digest of the inputs of an answer: the inputs of its compilation, the raw values, pins and format."""
     endpoint = ask.endpoint
     values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
-    said = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.knows)
-    return sha256(msgspec.msgpack.encode(said)).digest()
+    inputs = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.knows)
+    return sha256(msgspec.msgpack.encode(inputs)).digest()
 
 
 class CacheKeyIndex:
@@ -71,15 +71,15 @@ class CacheKeyIndex:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
+        self._keys: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
 
     def find(self, digest: bytes, now_us: int) -> bytes | None:
         """Return the cache key; None if the request was not compiled, or its answer has expired."""
-        known = self._known.get(digest)
-        return None if known is None or now_us >= known[1] else known[0]
+        entry = self._keys.get(digest)
+        return None if entry is None or now_us >= entry[1] else entry[0]
 
-    def note(self, digest: bytes, key: bytes, until_us: int) -> None:
-        self._known[digest] = (key, until_us)
-        self._known.move_to_end(digest)
-        if len(self._known) > MOST_DIGESTS:
-            self._known.popitem(last=False)
+    def add(self, digest: bytes, key: bytes, until_us: int) -> None:
+        self._keys[digest] = (key, until_us)
+        self._keys.move_to_end(digest)
+        if len(self._keys) > MAX_DIGESTS:
+            self._keys.popitem(last=False)

@@ -20,7 +20,7 @@ SECOND_US = 1_000_000
 
 # A refresh starts before the answer is `warm` seconds old, earlier by a lead between these two shares. The lead depends
 # on the cache key, so that entries made together are not refreshed together.
-LEAST_LEAD, MOST_LEAD = 0.02, 0.10
+MIN_LEAD, MAX_LEAD = 0.02, 0.10
 # A failed refresh is retried after the first share of `warm` seconds, doubling up to the second share.
 FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
 
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct):
     key: bytes
     ask: Ask
     finished: Finished
-    asked_us: int
+    requested_us: int
     failures: int = 0
     failed_us: int = 0
     ask_bytes: int = 0
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct):
 
     @property
     def made_us(self) -> int:
-        return self.finished.receipt.made_us
+        return self.finished.receipt.created_us
 
 
 def age_us(entry: Entry, now_us: int) -> int:
@@ -67,12 +67,12 @@ def is_stale(entry: Entry, now_us: int) -> bool:
     return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
-def is_wanted(entry: Entry, now_us: int) -> bool:
+def is_in_demand(entry: Entry, now_us: int) -> bool:
     """Return whether it was requested within one cache lifetime."""
-    return now_us - entry.asked_us < entry.ask.endpoint.cache_seconds * SECOND_US
+    return now_us - entry.requested_us < entry.ask.endpoint.cache_seconds * SECOND_US
 
 
-def due_us(entry: Entry) -> int:
+def refresh_time_us(entry: Entry) -> int:
     """Return when to refresh the answer; its expiry if it is not refreshed."""
     warm = entry.ask.endpoint.warm_seconds
     if not warm:
@@ -89,16 +89,16 @@ def lifetime_seconds(endpoint: Endpoint) -> float:
 
 
 def _lead(key: bytes) -> float:
-    return LEAST_LEAD + (MOST_LEAD - LEAST_LEAD) * key[0] / 255
+    return MIN_LEAD + (MAX_LEAD - MIN_LEAD) * key[0] / 255
 
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 # When the heap has this many times, those of evicted entries are removed.
-LEAST_TIMES = 1000
+MIN_SCHEDULE_SIZE = 1000
 
 
 class Refresher:
-    """Schedules the refresh of each cached answer. `ask_again` runs a request and replaces its entry."""
+    """Schedules the refresh of each cached answer. `refresh_answer` runs a request and replaces its entry."""
 
     def __init__(
         self,
@@ -106,37 +106,37 @@ class Refresher:
         catalog: Catalog,
         observer: Observer,
         clock_us: Callable[[], int],
-        ask_again: Callable[[Ask, Entry], Awaitable[None]],
+        refresh_answer: Callable[[Ask, Entry], Awaitable[None]],
     ) -> None:
         self._cache = cache
         self._catalog = catalog
         self._observer = observer
         self._clock_us = clock_us
-        self._ask_again = ask_again
-        self._times: list[tuple[int, bytes]] = []
-        self._watched: set[bytes] = set()
-        self._most_times = LEAST_TIMES
+        self._refresh_answer = refresh_answer
+        self._schedule: list[tuple[int, bytes]] = []
+        self._scheduled_keys: set[bytes] = set()
+        self._max_schedule_size = MIN_SCHEDULE_SIZE
         self._refreshing: dict[bytes, asyncio.Task[None]] = {}
         self._revisions = self._current_revisions()
 
     def watch(self, entry: Entry) -> None:
-        if entry.key not in self._watched:
-            if len(self._times) >= self._most_times:
-                self._forget_dropped()
-            self._watched.add(entry.key)
-            heapq.heappush(self._times, (due_us(entry), entry.key))
+        if entry.key not in self._scheduled_keys:
+            if len(self._schedule) >= self._max_schedule_size:
+                self._drop_evicted()
+            self._scheduled_keys.add(entry.key)
+            heapq.heappush(self._schedule, (refresh_time_us(entry), entry.key))
 
-    def _forget_dropped(self) -> None:
+    def _drop_evicted(self) -> None:
         """Remove evicted entries from the schedule, because there may be many more of them than the cache holds."""
-        self._times = [(time, key) for time, key in self._times if self._cache.peek(key) is not None]
-        heapq.heapify(self._times)
-        self._watched = {key for _, key in self._times}
-        self._most_times = max(LEAST_TIMES, 2 * len(self._times))
+        self._schedule = [(time, key) for time, key in self._schedule if self._cache.peek(key) is not None]
+        heapq.heapify(self._schedule)
+        self._scheduled_keys = {key for _, key in self._schedule}
+        self._max_schedule_size = max(MIN_SCHEDULE_SIZE, 2 * len(self._schedule))
 
     async def run(self) -> None:
         while True:
             self.tick()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> None:
         """Cancel the running refreshes; no caller waits for them."""
@@ -148,24 +148,24 @@ class Refresher:
     def tick(self) -> list["asyncio.Task[None]"]:
         """Process every entry that is due; return the refresh tasks that were started."""
         now_us = self._clock_us()
-        self._look_at_changed()
+        self._reschedule_changed()
         started = []
-        while self._times and self._times[0][0] <= now_us:
-            _, key = heapq.heappop(self._times)
-            self._watched.discard(key)
-            task = self._look_at(key, now_us)
+        while self._schedule and self._schedule[0][0] <= now_us:
+            _, key = heapq.heappop(self._schedule)
+            self._scheduled_keys.discard(key)
+            task = self._process_due(key, now_us)
             if task is not None:
                 started.append(task)
         return started
 
-    def _look_at_changed(self) -> None:
+    def _reschedule_changed(self) -> None:
         """Make the entries due whose endpoint has changed."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
             return
         self._revisions = revisions
-        self._times = [(0 if self._is_outdated(key) else time, key) for time, key in self._times]
-        heapq.heapify(self._times)
+        self._schedule = [(0 if self._is_outdated(key) else time, key) for time, key in self._schedule]
+        heapq.heapify(self._schedule)
 
     def _current_revisions(self) -> dict[str, str]:
         return {str(endpoint.id): endpoint.revision for endpoint in self._catalog.endpoints()}
@@ -176,30 +176,30 @@ class Refresher:
             return True
         return self._revisions.get(str(entry.ask.endpoint.id)) != entry.ask.endpoint.revision
 
-    def _look_at(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
+    def _process_due(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
         entry = self._cache.peek(key)
         if not isinstance(entry, Entry):
             return None
         outdated = self._is_outdated(key)
-        if outdated or is_expired(entry, now_us) or not is_wanted(entry, now_us):
+        if outdated or is_expired(entry, now_us) or not is_in_demand(entry, now_us):
             self._cache.drop(key)
-        if is_wanted(entry, now_us) and entry.ask.endpoint.warm_seconds:
-            return self._refresh(entry)
+        if is_in_demand(entry, now_us) and entry.ask.endpoint.warm_seconds:
+            return self._start_refresh(entry)
         return None
 
-    def _refresh(self, entry: Entry) -> "asyncio.Task[None] | None":
+    def _start_refresh(self, entry: Entry) -> "asyncio.Task[None] | None":
         endpoint = self._catalog.endpoint(str(entry.ask.endpoint.id))
         if endpoint is None or not endpoint.warm_seconds or entry.key in self._refreshing:
             return None
-        task = asyncio.ensure_future(self._again(entry, msgspec.structs.replace(entry.ask, endpoint=endpoint)))
+        task = asyncio.ensure_future(self._run_refresh(entry, msgspec.structs.replace(entry.ask, endpoint=endpoint)))
         self._refreshing[entry.key] = task
         task.add_done_callback(lambda _: self._refreshing.pop(entry.key, None))
         return task
 
-    async def _again(self, entry: Entry, ask: Ask) -> None:
+    async def _run_refresh(self, entry: Entry, ask: Ask) -> None:
         outcome = "ok"
         try:
-            await self._ask_again(ask, entry)
+            await self._refresh_answer(ask, entry)
         except Fault as fault:
             outcome = fault.code
             entry.failures += 1

@@ -8,13 +8,13 @@ from hashlib import sha256
 from typing import ParamSpec, TypeVar
 
 from cordwood.errors import CompilerBroke
-from cordwood.observe.observation import Broke
+from cordwood.observe.observation import BugFound
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import Admission, CompileSlots, ServeLimits
 from cordwood.serve.fair_queue import Lane, WaitingAccounts
 
 # The number of distinct places that are logged.
-MOST = 1000
+MAX_LOGGED_ERRORS = 1000
 
 
 class CompilerErrorLog:
@@ -22,9 +22,9 @@ class CompilerErrorLog:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
-    def tell(self, fault: CompilerBroke) -> None:
+    def log(self, fault: CompilerBroke) -> None:
         """Log the error and add an incident id to the hint.
 
         The log has neither the query nor the message, which may quote it.
@@ -32,16 +32,16 @@ class CompilerErrorLog:
         cause = fault.__cause__
         if cause is None:
             return
-        place = _place(cause)
-        incident = f"compiler-{sha256(place.encode()).hexdigest()[:12]}"
+        location = _location_of(cause)
+        incident = f"compiler-{sha256(location.encode()).hexdigest()[:12]}"
         fault.hint = f"Rewrite the query, and report the incident {incident}."
-        if place not in self._told and len(self._told) < MOST:
-            self._told.add(place)
+        if location not in self._logged and len(self._logged) < MAX_LOGGED_ERRORS:
+            self._logged.add(location)
             trace = "".join([*traceback.format_tb(cause.__traceback__), type(cause).__name__])
-            self._observer.note(Broke(incident=incident, trace=trace))
+            self._observer.note(BugFound(incident=incident, trace=trace))
 
 
-def _place(cause: BaseException) -> str:
+def _location_of(cause: BaseException) -> str:
     frames = traceback.extract_tb(cause.__traceback__)
     last = frames[-1] if frames else None
     return f"{type(cause).__name__} {last.filename}:{last.lineno}" if last else type(cause).__name__
@@ -52,7 +52,7 @@ THREADS = 2
 # An account that used more compile seconds than this recently leaves one thread to the others.
 HEAVY_SECONDS = 0.5
 # Compilations are short: at least this many may queue, even if the queue for the engine is configured shorter.
-LEAST_QUEUE = 64
+MIN_QUEUE = 64
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,14 +62,14 @@ class CompilePool:
     """The threads that compile queries, behind fair admission."""
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
-        queue_length = max(LEAST_QUEUE, limits.queued_queries)
+        queue_length = max(MIN_QUEUE, limits.queued_queries)
         self._admission = Admission(CompileSlots(THREADS), queue_length, limits.queue_seconds, observer)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
 
     async def own(self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Compile a query that a caller wrote; raise Busy if no thread becomes free in time."""
-        used = min(map(self._admission.usage, waiting.accounts))
-        lane = Lane.OWN_SLOW if used > HEAVY_SECONDS else Lane.UNKNOWN
+        used_seconds = min(map(self._admission.usage, waiting.accounts))
+        lane = Lane.OWN_SLOW if used_seconds > HEAVY_SECONDS else Lane.UNKNOWN
         return await self._run(lane, waiting, lambda: work(*arguments, **named))
 
     async def saved(self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

@@ -11,7 +11,7 @@ import msgspec
 # The number of accounts whose usage is remembered; the least recently used are forgotten first.
 REMEMBERED_ACCOUNTS = 10_000
 # The least that one run is charged, so that many very short runs are still scheduled fairly.
-_LEAST_SECONDS = 0.001
+_MIN_CHARGED_SECONDS = 0.001
 # The account of background refreshes.
 SERVICE = ""
 
@@ -66,14 +66,14 @@ class SlotRequest:
     The future `granted` is resolved when the slot is granted or refused.
     """
 
-    __slots__ = ("accounts", "granted", "lane", "number", "since", "waits")
+    __slots__ = ("accounts", "granted", "is_queued", "lane", "number", "since")
 
     def __init__(self, lane: Lane, accounts: frozenset[str], number: int, since: float) -> None:
         self.lane = lane
         self.accounts = accounts
         self.number = number
         self.since = since
-        self.waits = False
+        self.is_queued = False
         self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -89,28 +89,28 @@ class Usage:
     def of(self, account: str) -> float:
         """Return the usage of an account, including its running slots up to now."""
         now = self._clock()
-        running = sum(max(now - began, _LEAST_SECONDS) for began in self._running.get(account, ()))
+        running = sum(max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._running.get(account, ()))
         return self._past(account, now) + running
 
     def begin(self, account: str) -> float:
-        began = self._clock()
-        self._running.setdefault(account, []).append(began)
-        return began
+        started_at = self._clock()
+        self._running.setdefault(account, []).append(started_at)
+        return started_at
 
-    def end(self, account: str, began: float) -> None:
+    def end(self, account: str, started_at: float) -> None:
         now = self._clock()
         running = self._running[account]
-        running.remove(began)
+        running.remove(started_at)
         if not running:
             del self._running[account]
-        self._used[account] = self._past(account, now) + max(now - began, _LEAST_SECONDS), now
+        self._used[account] = self._past(account, now) + max(now - started_at, _MIN_CHARGED_SECONDS), now
         self._used.move_to_end(account)
         if len(self._used) > REMEMBERED_ACCOUNTS:
             self._used.popitem(last=False)
 
     def _past(self, account: str, now: float) -> float:
-        seconds, at = self._used.get(account, (0.0, now))
-        return seconds * math.exp2((at - now) / self._half_life)
+        seconds, recorded_at = self._used.get(account, (0.0, now))
+        return seconds * math.exp2((recorded_at - now) / self._half_life)
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -139,13 +139,13 @@ class FairQueue:
         return self._sizes
 
     def add(self, request: SlotRequest) -> None:
-        request.waits = True
+        request.is_queued = True
         self._sizes[request.lane] += 1
         for account in request.accounts:
             self._enter(request, account)
 
     def remove(self, request: SlotRequest) -> None:
-        request.waits = False
+        request.is_queued = False
         self._sizes[request.lane] -= 1
         for account in request.accounts:
             self._withdraw(request, account)
@@ -164,9 +164,9 @@ class FairQueue:
             self._counts[account] += 1
 
     def _withdraw(self, request: SlotRequest, account: str) -> None:
-        of_account = self._waiting[request.lane][account]
-        del of_account[request.number]
-        if not of_account:
+        requests = self._waiting[request.lane][account]
+        del requests[request.number]
+        if not requests:
             del self._waiting[request.lane][account]
         if request.lane is not Lane.REFRESH:
             self._counts[account] -= 1
@@ -189,24 +189,24 @@ class FairQueue:
                     best = order, Candidate(request, account, used[account])
         return None if best is None else best[1]
 
-    def to_refuse(self, newest: SlotRequest) -> SlotRequest:
+    def choose_refused(self, newest: SlotRequest) -> SlotRequest:
         """Return the request to refuse when the queue is full: the newest of the account that has the most queued.
 
         If no account has more queued than the new one, that is the new request itself. An account with the most
         requests gives up its own least urgent one for a more urgent one.
         """
-        own = min(self._counts[account] for account in newest.accounts)
+        own_count = min(self._counts[account] for account in newest.accounts)
         for account, count in self._counts.most_common():
-            if count <= own and account not in newest.accounts:
+            if count <= own_count and account not in newest.accounts:
                 break
-            for request in self._least_urgent_first(account):
-                if min(self._counts[one] for one in request.accounts) > own:
+            for request in self._from_least_urgent(account):
+                if min(self._counts[account] for account in request.accounts) > own_count:
                     return request
                 if request.accounts <= newest.accounts and request.lane.rank > newest.lane.rank:
                     return request
         return newest
 
-    def _least_urgent_first(self, account: str) -> Iterator[SlotRequest]:
+    def _from_least_urgent(self, account: str) -> Iterator[SlotRequest]:
         for lane in reversed(Lane):
             if lane is not Lane.REFRESH:
                 yield from reversed(self._waiting[lane].get(account, {}).values())

@@ -25,15 +25,15 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
     truncated: str | None
     notices: tuple[str, ...]
     revision: str
-    made_us: int
+    created_us: int
     compile_seconds: float
     engine_seconds: float
 
     @cached_property
     def timing(self) -> bytes:
         """The value of the Server-Timing header."""
-        made = self.compile_seconds * 1000, self.engine_seconds * 1000
-        return b"compile;dur=%.3f, engine;dur=%.3f" % made
+        milliseconds = self.compile_seconds * 1000, self.engine_seconds * 1000
+        return b"compile;dur=%.3f, engine;dur=%.3f" % milliseconds
 
 
 class Finished(msgspec.Struct):
@@ -65,7 +65,7 @@ class Finished(msgspec.Struct):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A question with the limits of its run. `asked_us` is the time of the request.
+    """A question with the limits of its run. `requested_us` is the time of the request.
 
     `answer_bytes` bounds an answer that is held in memory.
     """
@@ -74,7 +74,7 @@ class Job(msgspec.Struct, frozen=True):
     question: Question
     limits: AnswerLimits
     answer_bytes: int
-    asked_us: int
+    requested_us: int
     compile_seconds: float
 
 
@@ -90,16 +90,16 @@ def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
     return Finished(body, receipt(job, run.stats()))
 
 
-def receipt(job: Job, made: RunStats) -> Receipt:
+def receipt(job: Job, stats: RunStats) -> Receipt:
     """Return the receipt of a job's answer."""
     return Receipt(
-        rows=made.rows,
-        truncated=f"max_rows={job.limits.max_rows}" if made.truncated else None,
+        rows=stats.rows,
+        truncated=f"max_rows={job.limits.max_rows}" if stats.truncated else None,
         notices=_notices(job.question.statement),
         revision=job.ask.endpoint.revision,
-        made_us=job.asked_us,
+        created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
-        engine_seconds=round(made.engine_seconds, 6),
+        engine_seconds=round(stats.engine_seconds, 6),
     )
 
 
@@ -127,18 +127,20 @@ class Range(msgspec.Struct, frozen=True):
     project: str | None = None
 
 
-def export_job(ask: Ask, wanted: Range, engine: Engine, asked_us: int) -> Job:
-    began = time.monotonic()
+def export_job(ask: Ask, export_range: Range, engine: Engine, requested_us: int) -> Job:
+    started_at = time.monotonic()
     statement = Statement(
-        plan=fixed_plan(engine.stored_events_sql(wanted.stream)),
+        plan=fixed_plan(engine.stored_events_sql(export_range.stream)),
         slots=_SLOTS,
         sub_queries=(),
-        streams=(wanted.stream,),
+        streams=(export_range.stream,),
         column_names=tuple(column.name for column in STORED_COLUMNS),
         column_types=tuple(column.datatype for column in STORED_COLUMNS),
     )
-    values = {"since": str(wanted.since_us), "until": str(wanted.until_us)}
-    if wanted.project is not None:
-        values["project"] = wanted.project
-    question = bind(statement, values, asked_us, engine.is_regex)
-    return Job(ask, question, AnswerLimits(_ALL_ROWS, _EXPORT_SECONDS), _ALL_ROWS, asked_us, time.monotonic() - began)
+    values = {"since": str(export_range.since_us), "until": str(export_range.until_us)}
+    if export_range.project is not None:
+        values["project"] = export_range.project
+    question = bind(statement, values, requested_us, engine.is_regex)
+    return Job(
+        ask, question, AnswerLimits(_ALL_ROWS, _EXPORT_SECONDS), _ALL_ROWS, requested_us, time.monotonic() - started_at
+    )

@@ -11,7 +11,7 @@ from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import Engine
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QueryKilled
-from cordwood.observe.observation import EngineAsked
+from cordwood.observe.observation import EngineQueried
 from cordwood.observe.observer import Observer
 from cordwood.serve.active_queries import ActiveQueries
 from cordwood.serve.admission import Admission, AdmissionSlot
@@ -26,7 +26,7 @@ Work = Callable[[CancelToken], T]
 
 # A run that takes longer is slow: it yields its slot if others wait, and restarts in the slow lane.
 QUICK_SECONDS = 1.0
-LOOK_AGAIN_SECONDS = 0.25
+POLL_SECONDS = 0.25
 # A run that does not stop within this time after its cancellation no longer keeps its slot.
 STOP_SECONDS = 0.3
 # The engine enforces the time limit itself; it is cancelled from here this much later.
@@ -50,17 +50,21 @@ class QueryExecutor:
         self.active = ActiveQueries()
         self.quarantine = QueryQuarantine(observer)
 
-    async def whole(self, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False) -> Finished:
-        return await self._run(job, halt, waiting, lambda stop: finish(job, self._engine, stop), refresh=refresh)
+    async def run_buffered(
+        self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
+    ) -> Finished:
+        return await self._run(
+            job, cancel_token, waiting, lambda stop: finish(job, self._engine, stop), refresh=refresh
+        )
 
-    async def streamed(self, job: Job, halt: CancelToken) -> Finished | StreamedAnswer:
+    async def run_streamed(self, job: Job, cancel_token: CancelToken) -> Finished | StreamedAnswer:
         """Start a job; return a complete answer if it ends within a moment, otherwise one that streams."""
         stream = ResponseStream(asyncio.get_running_loop())
         waiting = WaitingAccounts(job.ask.account)
         running = self._run(
-            job, halt, waiting, lambda stop: stream.fill(job, self._engine, stop), begun=stream.has_begun
+            job, cancel_token, waiting, lambda stop: stream.fill(job, self._engine, stop), has_begun=stream.has_begun
         )
-        return await begin(stream, asyncio.ensure_future(stream.ended(running)), halt)
+        return await begin(stream, asyncio.ensure_future(stream.mark_end(running)), cancel_token)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -68,39 +72,39 @@ class QueryExecutor:
     async def _run(
         self,
         job: Job,
-        halt: CancelToken,
+        cancel_token: CancelToken,
         waiting: WaitingAccounts,
         work: Work[T],
         *,
         refresh: bool = False,
-        begun: Callable[[], bool] = lambda: False,
+        has_begun: Callable[[], bool] = lambda: False,
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane(job)
         with self.active.run(job.ask):
             try:
-                return await self._in_turn(job, halt, waiting, work, lane, begun)
+                return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
             except DemotedError:
                 slow = Lane.OWN_SLOW if job.ask.is_callers_own else Lane.SLOW
-                return await self._in_turn(job, halt, waiting, work, slow, begun)
+                return await self._run_in_slot(job, cancel_token, waiting, work, slow, has_begun)
 
-    async def _in_turn(
+    async def _run_in_slot(
         self,
         job: Job,
-        halt: CancelToken,
+        cancel_token: CancelToken,
         waiting: WaitingAccounts,
         work: Work[T],
         lane: Lane,
-        begun: Callable[[], bool],
+        has_begun: Callable[[], bool],
     ) -> T:
-        async with self._admission.slot(lane, waiting, joined=self._lane(job)) as slot:
-            started = time.monotonic()
+        async with self._admission.slot(lane, waiting, joined_lane=self._lane(job)) as slot:
+            started_at = time.monotonic()
             outcome = "ok"
             try:
-                return await self._watched(job, halt, work, slot, begun)
+                return await self._run_watched(job, cancel_token, work, slot, has_begun)
             except Fault as fault:
                 outcome = fault.code
                 if isinstance(fault, QueryKilled):
-                    self.quarantine.killed(job)
+                    self.quarantine.note_kill(job)
                 raise
             except DemotedError:
                 outcome = "demoted"
@@ -112,38 +116,38 @@ class QueryExecutor:
                 outcome = "abandoned"
                 raise
             finally:
-                self._note(job, outcome, time.monotonic() - started)
+                self._note(job, outcome, time.monotonic() - started_at)
 
-    async def _watched(
-        self, job: Job, halt: CancelToken, work: Work[T], slot: AdmissionSlot, begun: Callable[[], bool]
+    async def _run_watched(
+        self, job: Job, cancel_token: CancelToken, work: Work[T], slot: AdmissionSlot, has_begun: Callable[[], bool]
     ) -> T:
-        stop = CancelToken()
-        halt.on_cancel(stop.cancel)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work, stop)
+        run_token = CancelToken()
+        cancel_token.on_cancel(run_token.cancel)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
         try:
-            await self._until_done(job, running, slot, begun)
+            await self._until_done(job, running, slot, has_begun)
             if running.done():
                 return running.result()
         except Fault:
-            await _stopped(running, stop, slot)
+            await _stop_run(running, run_token, slot)
             _raise_if_ended(running, (QueryKilled, EngineUnreachable))
             raise
         finally:
-            await _stopped(running, stop, slot)
+            await _stop_run(running, run_token, slot)
         _raise_if_ended(running, (QueryKilled,))
         raise DemotedError
 
     async def _until_done(
-        self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, begun: Callable[[], bool]
+        self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
     ) -> None:
         """Return when the run is done or must yield its slot; raise OutOfTime past its limit.
 
         A run that has sent output cannot be restarted: it continues on a lent slot instead of yielding.
         """
-        ends = time.monotonic() + job.limits.seconds + GRACE_SECONDS
+        deadline = time.monotonic() + job.limits.seconds + GRACE_SECONDS
         pause = min(QUICK_SECONDS, job.limits.seconds + GRACE_SECONDS)
         while not (await asyncio.wait({running}, timeout=pause))[0]:
-            if time.monotonic() >= ends:
+            if time.monotonic() >= deadline:
                 raise OutOfTime(
                     f"The query took longer than {job.limits.seconds:g} s and was stopped.",
                     hint="Ask for a shorter time range, or for less of it.",
@@ -151,10 +155,10 @@ class QueryExecutor:
             if slot.is_withdrawn:
                 raise Busy("The answer was cancelled: others wait for its slot.", retry_after=10)
             if slot.lane < Lane.SLOW and slot.must_yield():
-                if not begun():
+                if not has_begun():
                     return
                 slot.lend()
-            pause = min(LOOK_AGAIN_SECONDS, max(0.0, ends - time.monotonic()))
+            pause = min(POLL_SECONDS, max(0.0, deadline - time.monotonic()))
 
     def _lane(self, job: Job) -> Lane:
         seconds = self._durations.of(job.ask.endpoint.revision, job.ask.sandbox)
@@ -168,15 +172,15 @@ class QueryExecutor:
         self._durations.note(job.ask.endpoint.revision, job.ask.sandbox, seconds)
         engine = self._engine.target.name
         self._observer.note(
-            EngineAsked(endpoint=job.ask.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
+            EngineQueried(endpoint=job.ask.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
         )
 
 
 class Durations:
     """The last duration of each query, for the most recent few thousand queries."""
 
-    def __init__(self, keep: int = 4096) -> None:
-        self._keep = keep
+    def __init__(self, capacity: int = 4096) -> None:
+        self._capacity = capacity
         self._seconds: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     def of(self, revision: str, sandbox: SandboxText | None) -> float | None:
@@ -187,16 +191,16 @@ class Durations:
         key = (revision, hash(sandbox))
         self._seconds[key] = seconds
         self._seconds.move_to_end(key)
-        if len(self._seconds) > self._keep:
+        if len(self._seconds) > self._capacity:
             self._seconds.popitem(last=False)
 
 
-async def _stopped(running: "asyncio.Future[T]", stop: CancelToken, slot: AdmissionSlot) -> None:
+async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: AdmissionSlot) -> None:
     """Cancel a run and wait until it has stopped; release its slot if that takes long."""
     if running.done():
         return
-    running.add_done_callback(_forget)
-    stop.cancel()
+    running.add_done_callback(_retrieve_exception)
+    run_token.cancel()
     if not (await asyncio.wait({running}, timeout=STOP_SECONDS))[0]:
         slot.give_up()
         await asyncio.wait({running})
@@ -208,7 +212,7 @@ def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...
         running.result()
 
 
-def _forget(running: "asyncio.Future[T]") -> None:
+def _retrieve_exception(running: "asyncio.Future[T]") -> None:
     """Retrieve the exception of a cancelled run, so that asyncio does not log it as unhandled."""
     if running.done() and not running.cancelled():
         running.exception()

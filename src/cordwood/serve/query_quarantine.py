@@ -21,7 +21,7 @@ QUARANTINE_SECONDS: Final = 600.0
 # After this many kills within that time, the ad hoc and sandbox queries of the key are refused.
 KILLS_OF_A_KEY: Final = 2
 # The number of remembered queries and keys, about 200 bytes each; the oldest are forgotten first.
-_MOST: Final = 2_000
+_MAX_REMEMBERED: Final = 2_000
 
 # Names in double quotes are kept. Each string or number becomes one placeholder, as does each list of them.
 _LITERALS: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
@@ -32,8 +32,8 @@ K = TypeVar("K")
 
 def fingerprint(sql: str) -> str:
     """Return a digest that is equal for compiled queries which differ only in literals."""
-    bare = _LITERALS.sub(lambda found: found[1] or "?", sql)
-    return blake2b(_LISTS.sub("?", bare).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    without_literals = _LITERALS.sub(lambda match: match[1] or "?", sql)
+    return blake2b(_LISTS.sub("?", without_literals).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class QueryQuarantine:
@@ -59,16 +59,16 @@ class QueryQuarantine:
         if kills:
             self._refuse(job, "query", kills[-1])
 
-    def killed(self, job: Job) -> None:
+    def note_kill(self, job: Job) -> None:
         """Note that the engine's process was killed because of this job."""
         if not job.ask.is_callers_own:
             return
-        now, found = self._clock(), fingerprint(job.question.statement.sql)
+        now, form = self._clock(), fingerprint(job.question.statement.sql)
         self._questions.add(question_digest(job.question), now)
-        self._forms.add((job.ask.account, found), now)
+        self._forms.add((job.ask.account, form), now)
         self._keys.add(job.ask.account, now)
         self._observer.note(
-            QueryQuarantined(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, fingerprint=found)
+            QueryQuarantined(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, fingerprint=form)
         )
 
     def count(self) -> int:
@@ -80,13 +80,13 @@ class QueryQuarantine:
 
     def _refuse(self, job: Job, by: str, killed_at: float) -> None:
         self._observer.note(QuarantineRefused(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, by=by))
-        left = max(1.0, killed_at - self._since())
-        told = {
+        remaining = max(1.0, killed_at - self._since())
+        messages = {
             "query": "The query is refused: the engine's process had to be killed when it last ran.",
             "key": "Queries of this key's own are refused: the engine's process had to be killed with several of them.",
         }
         hint = "Change what the query does, not only its literals; saved queries are not refused."
-        raise QuarantinedQuery(told[by], hint=hint, retry_after=left)
+        raise QuarantinedQuery(messages[by], hint=hint, retry_after=remaining)
 
 
 class _Kills(Generic[K]):
@@ -95,13 +95,13 @@ class _Kills(Generic[K]):
     def __init__(self) -> None:
         self._times: dict[K, list[float]] = {}
 
-    def add(self, one: K, now: float) -> None:
-        self._times[one] = [*self._times.pop(one, []), now][-KILLS_OF_A_KEY:]
-        if len(self._times) > _MOST:
+    def add(self, key: K, now: float) -> None:
+        self._times[key] = [*self._times.pop(key, []), now][-KILLS_OF_A_KEY:]
+        if len(self._times) > _MAX_REMEMBERED:
             del self._times[next(iter(self._times))]
 
-    def times(self, one: K, since: float) -> list[float]:
-        return [time for time in self._times.get(one, ()) if time > since]
+    def times(self, key: K, since: float) -> list[float]:
+        return [time for time in self._times.get(key, ()) if time > since]
 
     def is_any(self, since: float) -> bool:
         """Return whether anything was killed within the time; forget everything where not."""

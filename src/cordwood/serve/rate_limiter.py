@@ -33,21 +33,23 @@ class RateLimiter:
     The account is a key, or an address if there is no key.
     """
 
-    def __init__(self, default_per_second: float | None, at_once: int | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, default_per_second: float | None, max_concurrent: int | None, clock: Callable[[], float]
+    ) -> None:
         self._default = default_per_second
-        self._at_once = at_once
+        self._max_concurrent = max_concurrent
         self._clock = clock
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._running: dict[str, int] = {}
 
-    def take(self, caller: Caller, account: str) -> Allowance | None:
+    def take_request(self, caller: Caller, account: str) -> Allowance | None:
         """Take one request from the bucket; return None if no rate applies, raise RateExceeded if it is empty."""
         rate = caller.rate_per_second or self._default
         if not rate:
             return None
         # A rate below one a second is a bucket of one request with a longer window.
         quota, window = (round(rate), 1) if rate >= 1 else (1, round(1 / rate))
-        bucket = self._filled(account, rate, quota)
+        bucket = self._refill(account, rate, quota)
         if bucket.tokens < 1:
             raise RateExceeded(
                 f"This key may send {quota} requests in {window} s.",
@@ -61,7 +63,7 @@ class RateLimiter:
     def query_of(self, account: str) -> Iterator[None]:
         """Hold one of the concurrent queries of the account; raise RateExceeded if it has none left."""
         running = self._running.get(account, 0)
-        if self._at_once is not None and running >= self._at_once:
+        if self._max_concurrent is not None and running >= self._max_concurrent:
             raise RateExceeded(
                 f"This key has {running} queries running, which is its limit.", hint="Wait for one to end."
             )
@@ -76,7 +78,7 @@ class RateLimiter:
         if not self._running[account]:
             del self._running[account]
 
-    def _filled(self, account: str, rate: float, quota: int) -> _Bucket:
+    def _refill(self, account: str, rate: float, quota: int) -> _Bucket:
         now = self._clock()
         bucket = self._buckets.get(account)
         if bucket is None:

@@ -10,9 +10,9 @@ from cordwood.engines.engine import Engine
 from cordwood.serve.jobs import Finished, Job, Receipt, receipt, start
 
 # An answer that is complete within these limits is sent with its full receipt; a longer one is streamed.
-WHOLE_WITHIN_SECONDS = 0.05
-WHOLE_BELOW_BYTES = 256 * 1024
-PIECES_AHEAD = 8
+BUFFERED_WITHIN_SECONDS = 0.05
+BUFFERED_BELOW_BYTES = 256 * 1024
+MAX_QUEUED_CHUNKS = 8
 
 
 class ReaderLeftError(Exception):
@@ -24,79 +24,79 @@ class ResponseStream:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(PIECES_AHEAD)
-        self._putting: Future[None] | None = None
-        self._begun = False
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED_CHUNKS)
+        self._pending_put: Future[None] | None = None
+        self._has_begun = False
         self._closed = False
 
     def has_begun(self) -> bool:
-        return self._begun
+        return self._has_begun
 
     def fill(self, job: Job, engine: Engine, cancel: CancelToken) -> Receipt:
         """Run the job in the engine's thread. Cancelling it also ends the wait for a client that does not read."""
         cancel.on_cancel(self._stop_waiting)
         run = start(job, engine, cancel)
-        with closing(run.chunks()) as pieces:
-            for piece in pieces:
-                self._putting = asyncio.run_coroutine_threadsafe(self._put(piece, cancel), self._loop)
+        with closing(run.chunks()) as chunks:
+            for chunk in chunks:
+                self._pending_put = asyncio.run_coroutine_threadsafe(self._put(chunk, cancel), self._loop)
                 if cancel.is_cancelled:
-                    self._putting.cancel()
+                    self._pending_put.cancel()
                 try:
-                    self._putting.result()
+                    self._pending_put.result()
                 except CancelledError:
                     raise ReaderLeftError from None
         return receipt(job, run.stats())
 
     def _stop_waiting(self) -> None:
-        if self._putting is not None:
-            self._putting.cancel()
+        if self._pending_put is not None:
+            self._pending_put.cancel()
 
-    async def ended(self, filling: Awaitable[Receipt]) -> Receipt:
+    async def mark_end(self, filling: Awaitable[Receipt]) -> Receipt:
         """Wait for the run and, however it ends, put the end-of-stream mark into the queue."""
         try:
             return await filling
         finally:
             if not self._closed:
-                await self._pieces.put(None)
+                await self._chunks.put(None)
 
-    async def next_piece(self) -> bytes | None:
-        return await self._pieces.get()
+    async def next_chunk(self) -> bytes | None:
+        return await self._chunks.get()
 
     async def head(self) -> tuple[list[bytes], bool]:
         """Return the first chunks and whether they are all: those that arrive within the time and size limits."""
-        pieces: list[bytes] = []
-        first = await self._pieces.get()
-        if first is None:
-            return pieces, True
-        pieces.append(first)
+        chunks: list[bytes] = []
+        first_chunk = await self._chunks.get()
+        if first_chunk is None:
+            return chunks, True
+        chunks.append(first_chunk)
         try:
-            async with asyncio.timeout(WHOLE_WITHIN_SECONDS):
-                return pieces, await self._gather(pieces)
+            async with asyncio.timeout(BUFFERED_WITHIN_SECONDS):
+                return chunks, await self._gather(chunks)
         except TimeoutError:
-            return pieces, False
+            return chunks, False
 
-    async def _gather(self, pieces: list[bytes]) -> bool:
-        held_bytes = len(pieces[0])
-        while held_bytes < WHOLE_BELOW_BYTES:
-            piece = await self._pieces.get()
-            if piece is None:
+    async def _gather(self, chunks: list[bytes]) -> bool:
+        gathered_bytes = len(chunks[0])
+        while gathered_bytes < BUFFERED_BELOW_BYTES:
+            chunk = await self._chunks.get()
+            if chunk is None:
                 return True
-            pieces.append(piece)
-            held_bytes += len(piece)
+            chunks.append(chunk)
+            gathered_bytes += len(chunk)
         return False
 
     def close(self) -> None:
         """Discard the queue and unblock the engine's thread."""
         self._closed = True
-        while not self._pieces.empty():
-            self._pieces.get_nowait()
+        while not self._chunks.empty():
+            self._chunks.get_nowait()
 
-    async def _put(self, piece: bytes, cancel: CancelToken) -> None:
+    async def _put(self, chunk: bytes, cancel: CancelToken) -> None:
         """Put a chunk into the queue. Output of a cancelled run is dropped, because the run may be restarted."""
         if self._closed or cancel.is_cancelled:
             raise ReaderLeftError
-        self._begun = True
-        await self._pieces.put(piece)
+        self._has_begun = True
+        await self._chunks.put(chunk)
         if self._closed:
             raise ReaderLeftError
 
@@ -105,42 +105,42 @@ class StreamedAnswer:
     """An answer that is still running; `receipt` is set when all chunks have been read."""
 
     def __init__(
-        self, head: list[bytes], stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: CancelToken
+        self, head: list[bytes], stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken
     ) -> None:
         self._head = head
-        self._flow = stream
+        self._stream = stream
         self._filling = filling
-        self._halt = halt
+        self._cancel_token = cancel_token
         self.receipt: Receipt | None = None
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the chunks. Closing the generator early cancels the run."""
         try:
-            for first in self._head:
-                yield first
-            while (piece := await self._flow.next_piece()) is not None:
-                yield piece
+            for head_chunk in self._head:
+                yield head_chunk
+            while (chunk := await self._stream.next_chunk()) is not None:
+                yield chunk
             self.receipt = await self._filling
         finally:
             if not self._filling.done():
-                _abandon(self._flow, self._filling, self._halt)
+                _abandon(self._stream, self._filling, self._cancel_token)
 
 
 async def begin(
-    stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: CancelToken
+    stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken
 ) -> "Finished | StreamedAnswer":
     """Return a complete answer if all of it arrives within a moment, otherwise one that streams."""
     try:
-        pieces, whole = await stream.head()
-        if whole:
-            return Finished(b"".join(pieces), await filling)
+        chunks, is_complete = await stream.head()
+        if is_complete:
+            return Finished(b"".join(chunks), await filling)
     except asyncio.CancelledError:
-        _abandon(stream, filling, halt)
+        _abandon(stream, filling, cancel_token)
         raise
-    return StreamedAnswer(pieces, stream, filling, halt)
+    return StreamedAnswer(chunks, stream, filling, cancel_token)
 
 
-def _abandon(stream: ResponseStream, filling: "asyncio.Task[Receipt]", halt: CancelToken) -> None:
+def _abandon(stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken) -> None:
     stream.close()
-    halt.cancel()
+    cancel_token.cancel()
     filling.cancel()

@@ -30,11 +30,11 @@ class SandboxSchema:
     def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """Return the SQL, in BigQuery's dialect, that a query in LQL compiles to."""
         program = self._statements.program(endpoint)
-        known = self._shapes(endpoint, caller)
+        visible = self._shapes(endpoint, caller)
         # A real run depends on the kinds of all events. The translation leaves them out: it has the same meaning, and
         # does not reveal whether other projects' events hold arrays.
-        own = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in known.items()}
-        return explain_lql_query(program, lql, self._engine.target, own)
+        without_whole = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in visible.items()}
+        return explain_lql_query(program, lql, self._engine.target, without_whole)
 
     def _shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
         shapes = visible_shapes(caller, self._engine)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 class _SharedRun(msgspec.Struct, Generic[T]):
     task: asyncio.Task[T]
-    halt: CancelToken
+    cancel_token: CancelToken
     accounts: WaitingAccounts
     callers: int = 0
 
@@ -23,16 +23,16 @@ class SingleFlight(Generic[T]):
     """Runs by key. A run is cancelled when its last waiting caller leaves."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Hashable, _SharedRun[T]] = {}
+        self._running: dict[Hashable, _SharedRun[T]] = {}
 
-    def under_way(self, key: Hashable) -> bool:
-        return key in self._under_way
+    def is_running(self, key: Hashable) -> bool:
+        return key in self._running
 
     async def join(
         self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> T:
         """Start a run or join the running one; return its result. The account is SERVICE for a refresh."""
-        shared = self._under_way.get(key)
+        shared = self._running.get(key)
         if shared is None:
             shared = self._start(key, account, start)
         else:
@@ -49,20 +49,20 @@ class SingleFlight(Generic[T]):
     def _start(
         self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> _SharedRun[T]:
-        halt, accounts = CancelToken(), WaitingAccounts(account)
-        shared = _SharedRun(asyncio.ensure_future(start(halt, accounts)), halt, accounts)
-        self._under_way[key] = shared
+        cancel_token, accounts = CancelToken(), WaitingAccounts(account)
+        shared = _SharedRun(asyncio.ensure_future(start(cancel_token, accounts)), cancel_token, accounts)
+        self._running[key] = shared
         shared.task.add_done_callback(lambda _: self._finish(key, shared))
         return shared
 
     def _finish(self, key: Hashable, shared: _SharedRun[T]) -> None:
-        if self._under_way.get(key) is shared:
-            del self._under_way[key]
+        if self._running.get(key) is shared:
+            del self._running[key]
         if not shared.task.cancelled():
             # Retrieve the exception, so that asyncio does not log it as unhandled when all callers have left.
             shared.task.exception()
 
     def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:
-        del self._under_way[key]
-        shared.halt.cancel()
+        del self._running[key]
+        shared.cancel_token.cancel()
         shared.task.cancel()

@@ -24,24 +24,24 @@ _COMPILERS = {Language.SQL: compile_sql, Language.LQL: compile_lql_query}
 
 
 # The byte budget of statements with their texts; the trees of endpoints have the same budget of their own.
-MOST_BYTES = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 # The estimated bytes of a tree node. Each tree is held twice: as parsed, and prepared for sandbox queries.
 _NODE_BYTES = 1_000
 
 # The number of variants of one statement, compiled for different shapes, and of shape versions noted for each.
-MOST_VARIANTS = 16
-MOST_VERSIONS = 1_000
+MAX_VARIANTS = 16
+MAX_VERSIONS = 1_000
 _VERSION_BYTES = 320
 
 Shapes = Mapping[str, Shape]
 Versions = tuple[tuple[int, int], ...]
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """A compiled statement. `holds_for` are the shape versions for which its facts were verified."""
+class _CachedStatement(msgspec.Struct, frozen=True):
+    """A compiled statement. `valid_versions` are the shape versions for which its facts were verified."""
 
     statement: Statement
-    holds_for: set[Versions]
+    valid_versions: set[Versions]
     size: int
 
 
@@ -57,14 +57,16 @@ class StatementCache:
         target: Target,
         shapes: Callable[[], Shapes],
         is_regex: IsRegex | None = None,
-        most_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._target = target
         self._shapes = shapes
         self._is_regex = is_regex
-        self._keeping = threading.Lock()
-        self._programs: BoundedCache[str, Program] = BoundedCache(most_bytes, _program_bytes)
-        self._statements: BoundedCache[StatementKey, tuple[_Kept, ...]] = BoundedCache(most_bytes, _statement_bytes)
+        self._lock = threading.Lock()
+        self._programs: BoundedCache[str, Program] = BoundedCache(max_bytes, _program_bytes)
+        self._statements: BoundedCache[StatementKey, tuple[_CachedStatement, ...]] = BoundedCache(
+            max_bytes, _statement_bytes
+        )
 
     def find(
         self,
@@ -83,14 +85,14 @@ class StatementCache:
             return None
         shapes = self._shapes() if shapes is None else shapes
         versions = _versions(variants[0].statement, shapes)
-        for kept in variants:
-            if versions in kept.holds_for:
-                return kept.statement
-        found = _holding(variants, redaction.visible_shapes(shapes) if redaction else shapes)
-        if found is None:
+        for cached in variants:
+            if versions in cached.valid_versions:
+                return cached.statement
+        valid = _find_valid(variants, redaction.visible_shapes(shapes) if redaction else shapes)
+        if valid is None:
             return None
-        self._note_version(key, found, versions)
-        return found.statement
+        self._note_version(key, valid, versions)
+        return valid.statement
 
     def compile(
         self,
@@ -107,24 +109,24 @@ class StatementCache:
             if sandbox.language is Language.LQL and self._is_regex is not None:
                 check_patterns(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
-        kept = _Kept(statement, {_versions(statement, shapes)}, bytes_of(statement))
-        self._keep(statement_key(endpoint, sandbox, redaction), kept)
+        cached = _CachedStatement(statement, {_versions(statement, shapes)}, bytes_of(statement))
+        self._store(statement_key(endpoint, sandbox, redaction), cached)
         return statement
 
-    def _keep(self, key: StatementKey, kept: _Kept) -> None:
-        with self._keeping:
+    def _store(self, key: StatementKey, cached: _CachedStatement) -> None:
+        with self._lock:
             others = [
-                one
-                for one in self._statements.get(key) or ()
-                if one.statement.shape_lookups != kept.statement.shape_lookups
+                variant
+                for variant in self._statements.get(key) or ()
+                if variant.statement.shape_lookups != cached.statement.shape_lookups
             ]
-            self._statements.put(key, (kept, *others[: MOST_VARIANTS - 1]))
+            self._statements.put(key, (cached, *others[: MAX_VARIANTS - 1]))
 
-    def _note_version(self, key: StatementKey, kept: _Kept, versions: Versions) -> None:
-        with self._keeping:
-            if len(kept.holds_for) >= MOST_VERSIONS:
-                kept.holds_for.clear()
-            kept.holds_for.add(versions)
+    def _note_version(self, key: StatementKey, cached: _CachedStatement, versions: Versions) -> None:
+        with self._lock:
+            if len(cached.valid_versions) >= MAX_VERSIONS:
+                cached.valid_versions.clear()
+            cached.valid_versions.add(versions)
         self._statements.recount(key)
 
     def program(self, endpoint: Endpoint) -> Program:
@@ -144,12 +146,12 @@ def _program_bytes(revision: str, program: Program) -> int:
     return bytes_of((revision, program.endpoint)) + _NODE_BYTES * sum(1 for _ in program.tree.walk())
 
 
-def _statement_bytes(key: StatementKey, variants: Sequence[_Kept]) -> int:
-    return bytes_of(key) + sum(kept.size + _VERSION_BYTES * len(kept.holds_for) for kept in variants)
+def _statement_bytes(key: StatementKey, variants: Sequence[_CachedStatement]) -> int:
+    return bytes_of(key) + sum(cached.size + _VERSION_BYTES * len(cached.valid_versions) for cached in variants)
 
 
-def _holding(variants: Sequence[_Kept], shapes: Shapes) -> _Kept | None:
-    return next((kept for kept in variants if lookups_still_hold(kept.statement.shape_lookups, shapes)), None)
+def _find_valid(variants: Sequence[_CachedStatement], shapes: Shapes) -> _CachedStatement | None:
+    return next((cached for cached in variants if lookups_still_hold(cached.statement.shape_lookups, shapes)), None)
 
 
 def _versions(statement: Statement, shapes: Shapes) -> Versions:

@@ -21,8 +21,8 @@ class ProjectView(Mapping[str, Shape]):
 
     def __getitem__(self, stream: str) -> Shape:
         whole = self._shapes[stream]
-        of_stream = self._projects.get(stream)
-        return Shape(whole=whole) if of_stream is None else of_stream.shape(self._project, whole)
+        project_shapes = self._projects.get(stream)
+        return Shape(whole=whole) if project_shapes is None else project_shapes.shape(self._project, whole)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)

@@ -13,7 +13,7 @@ DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
 REDACT_NOTES = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
-class Given(msgspec.Struct, frozen=True):
+class CaseData(msgspec.Struct, frozen=True):
     """The data of a test case. Cases with equal data share one engine."""
 
     now_us: int
@@ -27,34 +27,34 @@ class Call(msgspec.Struct, frozen=True):
     redact: str | None = None
 
 
-def given_of(case: Case) -> Given:
-    return Given(_now_us(case), tuple((_stream(case, fence), _events(case, fence)) for fence in case.all(EVENTS)))
+def case_data(case: Case) -> CaseData:
+    return CaseData(_now_us(case), tuple((_stream(case, fence), _events(case, fence)) for fence in case.all(EVENTS)))
 
 
 def call_of(case: Case) -> Call:
-    call = case.one(CALL)
+    call = case.last(CALL)
     texts = dict(_parameters(case, call)) if call else {}
     for kind in (SQL, LQL):
-        query = case.one(kind)
+        query = case.last(kind)
         if query is not None:
             texts[kind] = query.text
     return Call(texts, _redact(case, call) if call else None)
 
 
 def _now_us(case: Case) -> int:
-    fence = case.one(CLOCK)
+    fence = case.last(CLOCK)
     text = fence.text.strip() if fence else DEFAULT_CLOCK
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise case.wrong(f"{text!r} is no time.", fence, f"Write it as {DEFAULT_CLOCK}.") from None
+        raise case.fault_at(f"{text!r} is no time.", fence, f"Write it as {DEFAULT_CLOCK}.") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
 
 def _stream(case: Case, fence: Fence) -> str:
     if len(fence.notes) != 1:
-        raise case.wrong("Events are for one stream.", fence, "Name it: ```events cloudflare.logs.prod")
+        raise case.fault_at("Events are for one stream.", fence, "Name it: ```events cloudflare.logs.prod")
     return fence.notes[0]
 
 
@@ -65,7 +65,7 @@ def _events(case: Case, fence: Fence) -> tuple[bytes, ...]:
             return tuple(map(_compact, msgspec.json.decode(fence.text, type=list[object])))
         return tuple(_compact(msgspec.json.decode(line)) for line in fence.text.splitlines() if line.strip())
     except msgspec.DecodeError as problem:
-        raise case.wrong(f"The events are not JSON: {problem}.", fence, "Write one a line, or a list.") from None
+        raise case.fault_at(f"The events are not JSON: {problem}.", fence, "Write one a line, or a list.") from None
 
 
 def _compact(event: object) -> bytes:
@@ -76,7 +76,7 @@ def _parameters(case: Case, call: Fence) -> Mapping[str, str]:
     try:
         tables = tomllib.loads(call.text)
     except tomllib.TOMLDecodeError as problem:
-        raise case.wrong(
+        raise case.fault_at(
             f"The call is not TOML: {problem}.", call, 'Write a parameter a line: name = "value"'
         ) from None
     return {name: _text(case, call, name, value) for name, value in tables.items()}
@@ -90,11 +90,11 @@ def _text(case: Case, call: Fence, name: str, value: object) -> str:
         return value.isoformat()
     if isinstance(value, str | int | float):
         return str(value)
-    raise case.wrong(f"The parameter {name} is a list or a table; it must be one value.", call)
+    raise case.fault_at(f"The parameter {name} is a list or a table; it must be one value.", call)
 
 
 def _redact(case: Case, call: Fence) -> str | None:
     for note in call.notes:
         if note not in REDACT_NOTES:
-            raise case.wrong(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
+            raise case.fault_at(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
     return REDACT_NOTES[call.notes[-1]] if call.notes else None

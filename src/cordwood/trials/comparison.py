@@ -42,58 +42,58 @@ def outcome_of(status: int, body: bytes) -> Outcome:
         rows = msgspec.json.decode(body, type=_Result).result
         return Outcome(ROWS, tuple(bytes(row).decode() for row in rows))
     error = msgspec.json.decode(body, type=_Problem).error
-    place = "" if error.line is None else f" at {error.line}:{error.column}"
+    position = "" if error.line is None else f" at {error.line}:{error.column}"
     hint = [error.hint] if error.hint else []
-    return Outcome(REFUSED, (f"{status} {error.status}{place}", error.message, *hint))
+    return Outcome(REFUSED, (f"{status} {error.status}{position}", error.message, *hint))
 
 
 def differences(case: Case, actual: Outcome) -> list[str]:
     """Return the differences as lines of text; an empty list if there are none."""
     expected = case.expected
     if expected is None:
-        return ["The case has no expected answer; the answer was:", *_marked("+", actual.lines)]
+        return ["The case has no expected answer; the answer was:", *_prefix_lines("+", actual.lines)]
     if expected.kind != actual.kind:
-        wanted = expected.text.splitlines() or ["no rows"]
-        return [*_marked("-", wanted), *_marked("+", actual.lines or ("no rows",))]
-    return _of_rows(case, expected, actual) if actual.kind == ROWS else _of_refusal(expected, actual)
+        expected_lines = expected.text.splitlines() or ["no rows"]
+        return [*_prefix_lines("-", expected_lines), *_prefix_lines("+", actual.lines or ("no rows",))]
+    return _compare_rows(case, expected, actual) if actual.kind == ROWS else _compare_refusals(expected, actual)
 
 
-def _of_rows(case: Case, expected: Fence, actual: Outcome) -> list[str]:
-    wanted = [_plain(line, case, expected) for line in expected.text.splitlines() if line.strip()]
-    found = [_plain(line, case, expected) for line in actual.lines]
+def _compare_rows(case: Case, expected: Fence, actual: Outcome) -> list[str]:
+    expected_rows = [_canonical_row(line, case, expected) for line in expected.text.splitlines() if line.strip()]
+    actual_rows = [_canonical_row(line, case, expected) for line in actual.lines]
     if UNORDERED in expected.notes:
-        wanted, found = sorted(wanted), sorted(found)
-    return _compared(wanted, found)
+        expected_rows, actual_rows = sorted(expected_rows), sorted(actual_rows)
+    return _diff(expected_rows, actual_rows)
 
 
-def _of_refusal(expected: Fence, actual: Outcome) -> list[str]:
+def _compare_refusals(expected: Fence, actual: Outcome) -> list[str]:
     """Compare a refusal. Status, code, place and message may each be left out."""
-    wanted = expected.text.splitlines()
-    found = list(actual.lines[: max(1, len(wanted))])
-    if wanted and wanted[0].strip() in _heads(actual.lines[0]):
-        wanted[0] = found[0]
-    return _compared(wanted, found)
+    expected_lines = expected.text.splitlines()
+    actual_lines = list(actual.lines[: max(1, len(expected_lines))])
+    if expected_lines and expected_lines[0].strip() in _accepted_heads(actual.lines[0]):
+        expected_lines[0] = actual_lines[0]
+    return _diff(expected_lines, actual_lines)
 
 
-def _heads(head: str) -> set[str]:
+def _accepted_heads(head: str) -> set[str]:
     status, _, code_at = head.partition(" ")
     code = code_at.partition(" at ")[0]
     return {head, status, code, code_at, f"{status} {code}"}
 
 
-def _plain(line: str, case: Case, fence: Fence) -> str:
+def _canonical_row(line: str, case: Case, fence: Fence) -> str:
     """Return a row in canonical JSON, independent of key order and white space."""
     try:
         return msgspec.json.encode(msgspec.json.decode(line), order="sorted").decode()
     except msgspec.DecodeError as problem:
-        raise case.wrong(f"A row is not JSON: {problem}.", fence, "Write one a line, as an object.") from None
+        raise case.fault_at(f"A row is not JSON: {problem}.", fence, "Write one a line, as an object.") from None
 
 
-def _compared(wanted: list[str], found: list[str]) -> list[str]:
-    if wanted == found:
+def _diff(expected_lines: list[str], actual_lines: list[str]) -> list[str]:
+    if expected_lines == actual_lines:
         return []
-    return [line.rstrip("\n") for line in difflib.ndiff(wanted, found)]
+    return [line.rstrip("\n") for line in difflib.ndiff(expected_lines, actual_lines)]
 
 
-def _marked(mark: str, lines: tuple[str, ...] | list[str]) -> list[str]:
-    return [f"{mark} {line}" for line in lines]
+def _prefix_lines(prefix: str, lines: tuple[str, ...] | list[str]) -> list[str]:
+    return [f"{prefix} {line}" for line in lines]

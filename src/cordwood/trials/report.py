@@ -23,20 +23,20 @@ def junit(trials: Sequence[Trial], seconds: float) -> str:
     """Return JUnit XML: one suite for each page."""
     root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_counts(trials)})
     for file in dict.fromkeys(trial.page.file for trial in trials):
-        own = [trial for trial in trials if trial.page.file == file]
-        time = sum(trial.seconds for trial in own)
-        facts = {"name": file, "time": f"{time:.3f}", "errors": "0", **_counts(own)}
-        suite = ET.SubElement(root, "testsuite", facts)
-        for trial in own:
+        file_trials = [trial for trial in trials if trial.page.file == file]
+        time = sum(trial.seconds for trial in file_trials)
+        attributes = {"name": file, "time": f"{time:.3f}", "errors": "0", **_counts(file_trials)}
+        suite = ET.SubElement(root, "testsuite", attributes)
+        for trial in file_trials:
             _add_case(suite, trial)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _add_case(suite: ET.Element, trial: Trial) -> None:
-    facts = {"classname": trial.page.file, "name": trial.case.title, "time": f"{trial.seconds:.3f}"}
-    place = {"file": trial.page.file, "line": str(trial.case.line)}
-    case = ET.SubElement(suite, "testcase", {**facts, **place})
+    attributes = {"classname": trial.page.file, "name": trial.case.title, "time": f"{trial.seconds:.3f}"}
+    location = {"file": trial.page.file, "line": str(trial.case.line)}
+    case = ET.SubElement(suite, "testcase", {**attributes, **location})
     if not trial.passed:
         failure = ET.SubElement(case, "failure", message="The answer differs.")
         failure.text = "\n".join(trial.differences)

@@ -13,12 +13,12 @@ import msgspec
 
 from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, sources_of, target_for
 from cordwood.app.event_files import with_id
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
-from cordwood.trials.case_inputs import Call, Given, call_of, given_of
+from cordwood.trials.case_inputs import Call, CaseData, call_of, case_data
 from cordwood.trials.comparison import Outcome, differences, outcome_of
-from cordwood.trials.test_page import Case, Replacement, read_cases, rewritten
+from cordwood.trials.test_page import Case, Replacement, apply_replacements, read_cases
 
 PAGES = "*.test.md"
 EMBEDDED = "duckdb"
@@ -66,76 +66,76 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
     The engine of the settings is not used, so that tests never touch a real store.
     """
     with ExitStack() as stack:
-        plain = _plain(settings, engine)
-        if is_clickhouse(plain):
+        isolated = _isolated_settings(settings, engine)
+        if is_clickhouse(isolated):
             address = stack.enter_context(clickhouse_module().inside_a_folder(engine))
-            plain = msgspec.structs.replace(plain, engine=address)
-        contents = checked_contents(sources_of(plain), target_for(plain))
+            isolated = msgspec.structs.replace(isolated, engine=address)
+        contents = checked_contents(sources_of(isolated), target_for(isolated))
         ids = {endpoint.file: endpoint.id for endpoint in contents.endpoints}
         for page in pages:
-            yield from _run_page(plain, page, _endpoint(page, ids))
+            yield from _run_page(isolated, page, _endpoint(page, ids))
 
 
 def _run_page(settings: Settings, page: Page, endpoint_id: UUID) -> Iterator[Trial]:
     # Close the engines of a page before the next one is opened.
     with ExitStack() as stack:
-        worlds = _Worlds(settings, stack)
+        services = _CaseServices(settings, stack)
         for case in read_cases(page.file, _read(page)):
-            yield _run(page, case, worlds, endpoint_id)
+            yield _run(page, case, services, endpoint_id)
 
 
 def update(trials: Sequence[Trial]) -> list[Page]:
     """Rewrite the expectations of failed cases to the actual answers; return the changed pages."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
-        replacements = [_replacement(one) for one in trials if one.page == page and not one.passed]
-        path.write_text(rewritten(_read(page), replacements), encoding="utf-8")
+        replacements = [_replacement(trial) for trial in trials if trial.page == page and not trial.passed]
+        path.write_text(apply_replacements(_read(page), replacements), encoding="utf-8")
     return list(changed.values())
 
 
-class _Worlds:
+class _CaseServices:
     """Engines by their data, each opened on demand in a temporary folder."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
         self._stack = stack
-        self._worlds: dict[Given, Inside] = {}
+        self._services: dict[CaseData, InProcessService] = {}
 
-    def of(self, case: Case, given: Given) -> Inside:
-        if given not in self._worlds:
-            self._worlds[given] = self._opened(case, given)
-        return self._worlds[given]
+    def of(self, case: Case, data: CaseData) -> InProcessService:
+        if data not in self._services:
+            self._services[data] = self._open(case, data)
+        return self._services[data]
 
-    def _opened(self, case: Case, given: Given) -> Inside:
+    def _open(self, case: Case, data: CaseData) -> InProcessService:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
-        settings = self._stack.enter_context(_apart(settings))
-        world = self._stack.enter_context(opened(settings, lambda: given.now_us))
-        for stream, events in given.events:
-            _fill(case, world, stream, events)
-        return world
+        settings = self._stack.enter_context(_with_empty_store(settings))
+        service = self._stack.enter_context(open_service(settings, lambda: data.now_us))
+        for stream, events in data.events:
+            _fill(case, service, stream, events)
+        return service
 
 
-def _apart(settings: Settings) -> AbstractContextManager[Settings]:
+def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
     """Return settings with an empty store: the folder is new, and a server gets a new database."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
-    found: AbstractContextManager[Settings] = clickhouse_module().in_a_new_database(settings)
-    return found
+    new_database: AbstractContextManager[Settings] = clickhouse_module().in_a_new_database(settings)
+    return new_database
 
 
-def _plain(settings: Settings, engine: str) -> Settings:
+def _isolated_settings(settings: Settings, engine: str) -> Settings:
     """Return the settings of files alone: limits and keys must not change what an endpoint answers."""
     return msgspec.structs.replace(settings, engine=engine, keys=Keys(), limits=Limits(), compat=Compat())
 
 
 def _endpoint(page: Page, ids: dict[str, UUID]) -> UUID:
-    found = ids.get(page.endpoint_file)
-    if found is None:
+    endpoint_id = ids.get(page.endpoint_file)
+    if endpoint_id is None:
         hint = "A test page is beside its endpoint's file: my.endpoint.sql, my.endpoint.test.md."
         raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
-    return found
+    return endpoint_id
 
 
 def _read(page: Page) -> str:
@@ -145,33 +145,33 @@ def _read(page: Page) -> str:
         raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
 
 
-def _run(page: Page, case: Case, worlds: _Worlds, endpoint_id: UUID) -> Trial:
-    call, world = call_of(case), worlds.of(case, given_of(case))
-    began = time.perf_counter()
-    actual = _asked(world, endpoint_id, call)
-    return Trial(page, case, actual, differences(case, actual), time.perf_counter() - began)
+def _run(page: Page, case: Case, services: _CaseServices, endpoint_id: UUID) -> Trial:
+    call, service = call_of(case), services.of(case, case_data(case))
+    started_at = time.perf_counter()
+    actual = _send_call(service, endpoint_id, call)
+    return Trial(page, case, actual, differences(case, actual), time.perf_counter() - started_at)
 
 
-def _asked(world: Inside, endpoint_id: UUID, call: Call) -> Outcome:
+def _send_call(service: InProcessService, endpoint_id: UUID, call: Call) -> Outcome:
     headers = {"content-type": "application/json", "accept": "application/json"}
     if call.redact is not None:
         headers["lf-endpoint-redact-pii"] = call.redact
     body = msgspec.json.encode(call.texts)
-    status, _, answer = world.send("POST", f"/api/endpoints/query/{endpoint_id}", body, headers)
+    status, _, answer = service.send("POST", f"/api/endpoints/query/{endpoint_id}", body, headers)
     return outcome_of(status, answer)
 
 
-def _fill(case: Case, world: Inside, stream: str, events: Sequence[bytes]) -> None:
+def _fill(case: Case, service: InProcessService, stream: str, events: Sequence[bytes]) -> None:
     """Send the events; those without an id get one that is the same in every run."""
     body = b"\n".join(with_id(number, event) for number, event in enumerate(events))
     headers = {"content-type": "application/x-ndjson"}
-    status, _, answer = world.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)
-    told = msgspec.json.decode(answer)
+    status, _, answer = service.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)
+    response = msgspec.json.decode(answer)
     if status != 200:
-        raise case.wrong(told["error"]["message"], None, told["error"].get("hint"))
-    if told["quarantined"]:
-        first = told["reasons"][0]
-        raise case.wrong(f"{stream} does not take its event {first['index'] + 1}: {first['reason']}")
+        raise case.fault_at(response["error"]["message"], None, response["error"].get("hint"))
+    if response["quarantined"]:
+        first_reason = response["reasons"][0]
+        raise case.fault_at(f"{stream} does not take its event {first_reason['index'] + 1}: {first_reason['reason']}")
 
 
 def _replacement(trial: Trial) -> Replacement:

@@ -9,12 +9,12 @@ from cordwood.errors import BadTestPage, Span, did_you_mean
 
 EVENTS, CLOCK, CALL, SQL, LQL = "events", "clock", "call", "sql", "lql"
 ROWS, REFUSED = "rows", "refused"
-GIVEN = (EVENTS, CLOCK, CALL, SQL, LQL)
-EXPECTED = (ROWS, REFUSED)
+INPUT_KINDS = (EVENTS, CLOCK, CALL, SQL, LQL)
+EXPECTED_KINDS = (ROWS, REFUSED)
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"^```", re.MULTILINE)
+_FENCE_MARK = re.compile(r"^```", re.MULTILINE)
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -40,16 +40,16 @@ class Case(msgspec.Struct, frozen=True):
     def all(self, kind: str) -> list[Fence]:
         return [fence for fence in self.fences if fence.kind == kind]
 
-    def one(self, kind: str) -> Fence | None:
+    def last(self, kind: str) -> Fence | None:
         """Return the last fence of this kind, so that a case overrides the page."""
-        found = self.all(kind)
-        return found[-1] if found else None
+        fences = self.all(kind)
+        return fences[-1] if fences else None
 
     @property
     def expected(self) -> Fence | None:
-        return next((fence for fence in self.fences if fence.kind in EXPECTED), None)
+        return next((fence for fence in self.fences if fence.kind in EXPECTED_KINDS), None)
 
-    def wrong(self, message: str, fence: Fence | None = None, hint: str | None = None) -> BadTestPage:
+    def fault_at(self, message: str, fence: Fence | None = None, hint: str | None = None) -> BadTestPage:
         return BadTestPage(message, hint=hint, span=Span(fence.line if fence else self.line, 1, self.file))
 
 
@@ -64,21 +64,21 @@ class Replacement(msgspec.Struct, frozen=True):
 def read_cases(file: str, text: str) -> list[Case]:
     """Return the cases of a page; raise BadTestPage with the place of an error."""
     fences = [_fence(match, text, file) for match in _FENCE.finditer(text)]
-    headings = [match for match in _HEADING.finditer(text) if not _stands_in(match.start(), fences)]
+    headings = [match for match in _HEADING.finditer(text) if not _is_inside(match.start(), fences)]
     if not headings:
         hint = "Begin each case with a line like: ## what must happen"
         raise BadTestPage("The page has no case.", hint=hint, span=Span(1, 1, file))
     _check_marks(file, text, fences)
-    given = tuple(fence for fence in fences if fence.start < headings[0].start())
-    _check_given(file, given)
+    shared = tuple(fence for fence in fences if fence.start < headings[0].start())
+    _check_shared(file, shared)
     ends = [match.start() for match in headings[1:]] + [len(text)]
-    return [_case(file, text, heading, end, (given, fences)) for heading, end in zip(headings, ends, strict=True)]
+    return [_case(file, text, heading, end, (shared, fences)) for heading, end in zip(headings, ends, strict=True)]
 
 
-def rewritten(text: str, replacements: Iterable[Replacement]) -> str:
+def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
     """Apply the replacements, last first, so that offsets stay valid."""
-    for one in sorted(replacements, key=lambda one: -one.start):
-        text = text[: one.start] + one.text + text[one.end :]
+    for replacement in sorted(replacements, key=lambda replacement: -replacement.start):
+        text = text[: replacement.start] + replacement.text + text[replacement.end :]
     return text
 
 
@@ -87,27 +87,27 @@ def fenced(head: str, text: str) -> str:
 
 
 def _case(
-    file: str, text: str, heading: "re.Match[str]", end: int, known: tuple[tuple[Fence, ...], list[Fence]]
+    file: str, text: str, heading: "re.Match[str]", end: int, page_fences: tuple[tuple[Fence, ...], list[Fence]]
 ) -> Case:
-    given, fences = known
-    own = tuple(fence for fence in fences if heading.end() <= fence.start < end)
+    shared, fences = page_fences
+    own_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
     body_end = len(text[:end].rstrip())
-    case = Case(file, heading[1].strip(), _line(text, heading.start()), given + own, body_end)
+    case = Case(file, heading[1].strip(), _line(text, heading.start()), shared + own_fences, body_end)
     _check(case)
     return case
 
 
 def _check(case: Case) -> None:
-    expected = [fence for fence in case.fences if fence.kind in EXPECTED]
+    expected = [fence for fence in case.fences if fence.kind in EXPECTED_KINDS]
     if len(expected) > 1:
-        raise case.wrong("A case has one expected answer, and this one has two.", expected[1])
-    if case.one(SQL) and case.one(LQL):
-        raise case.wrong("A call has sql or lql, not both.", case.one(LQL))
+        raise case.fault_at("A case has one expected answer, and this one has two.", expected[1])
+    if case.last(SQL) and case.last(LQL):
+        raise case.fault_at("A call has sql or lql, not both.", case.last(LQL))
 
 
-def _check_given(file: str, given: Iterable[Fence]) -> None:
-    for fence in given:
-        if fence.kind in EXPECTED:
+def _check_shared(file: str, shared: Iterable[Fence]) -> None:
+    for fence in shared:
+        if fence.kind in EXPECTED_KINDS:
             raise BadTestPage(
                 "Expected answers belong to a case, not before the first one.", span=Span(fence.line, 1, file)
             )
@@ -115,14 +115,14 @@ def _check_given(file: str, given: Iterable[Fence]) -> None:
 
 def _check_marks(file: str, text: str, fences: Iterable[Fence]) -> None:
     """Raise BadTestPage for an unclosed fence, which the pattern would skip."""
-    for mark in _MARK.finditer(text):
-        if not _stands_in(mark.start(), fences):
+    for mark in _FENCE_MARK.finditer(text):
+        if not _is_inside(mark.start(), fences):
             raise BadTestPage("This fence is not closed.", span=Span(_line(text, mark.start()), 1, file))
 
 
 def _fence(match: "re.Match[str]", text: str, file: str) -> Fence:
     line = _line(text, match.start())
-    kinds = (*GIVEN, *EXPECTED)
+    kinds = (*INPUT_KINDS, *EXPECTED_KINDS)
     if match[1] not in kinds:
         hint = did_you_mean(match[1], kinds) or f"There are: {', '.join(kinds)}."
         raise BadTestPage(f"A fence of the kind {match[1]!r} is unknown.", hint=hint, span=Span(line, 1, file))
@@ -133,5 +133,5 @@ def _line(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
-def _stands_in(offset: int, fences: Iterable[Fence]) -> bool:
+def _is_inside(offset: int, fences: Iterable[Fence]) -> bool:
     return any(fence.start <= offset < fence.end for fence in fences)

@@ -163,7 +163,7 @@ def _streamed(request: Request, ask: Ask, answer: Answer, streamed: StreamedAnsw
 
 async def _noted(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
     """Yield the chunks; at the end, log what the receipt says, since the headers were already sent."""
-    async with aclosing(streamed.pieces()) as pieces:
+    async with aclosing(streamed.chunks()) as pieces:
         async for piece in pieces:
             yield piece
     if streamed.receipt is not None:

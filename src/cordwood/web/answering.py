@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
-from cordwood.observe.observation import Broke, Requested
+from cordwood.observe.observation import BugFound, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web import otlp, shippers
 from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, cut_of, marked_fault
@@ -148,7 +148,7 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
     except CallerLeftError:
         raise
     except Exception:  # noqa: BLE001 - the last catch-all of HTTP
-        observer.note(Broke(incident=request.id, trace=traceback.format_exc()))
+        observer.note(BugFound(incident=request.id, trace=traceback.format_exc()))
         bug = BugFault("An internal error occurred.", hint=_to_report(request))
         return _refused(request, bug, logflare_errors=logflare_errors)
 
@@ -156,7 +156,7 @@ async def _answered(request: Request, respond: Respond, observer: Observer, *, l
 def _log_failure(observer: Observer, request: Request, fault: Fault) -> None:
     """Log the engine's error under the request id, because the caller is only told that id."""
     if isinstance(fault, EngineFailed) and fault.__cause__ is not None:
-        observer.note(Broke(incident=request.id, trace="".join(traceback.format_exception(fault))))
+        observer.note(BugFound(incident=request.id, trace="".join(traceback.format_exception(fault))))
         fault.hint = fault.hint or _to_report(request)
 
 

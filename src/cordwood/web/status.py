@@ -79,9 +79,9 @@ async def show_status(request: Request, services: Services, metrics: Metrics) ->
 
 def _queries(load: Load, caller: Caller) -> dict[str, Any]:
     return {
-        "places": load.places,
+        "places": load.slots,
         "waiting": load.waiting,
-        "under_way": [_run(run) for run in load.under_way if _may_see(caller, run)],
+        "under_way": [_run(run) for run in load.running if _may_see(caller, run)],
         "slowest": [_run(run) for run in load.slowest if _may_see(caller, run)],
     }
 
@@ -97,7 +97,7 @@ def _run(run: ActiveQuery) -> dict[str, Any]:
         "key": run.key_id,
         "language": run.language or None,
         "text": run.text or None,
-        "began": int(run.began * 1_000_000),
+        "began": int(run.started_at * 1_000_000),
         "seconds": round(run.seconds, 6),
         "outcome": run.outcome or None,
     }

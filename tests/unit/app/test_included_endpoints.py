@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cordwood.app.compose import checked_contents
-from cordwood.app.in_process import opened
+from cordwood.app.in_process import open_service
 from cordwood.catalog.catalog import Sources
 from cordwood.errors import BrokenFiles
 from cordwood.sql.included import MOST_LEVELS
@@ -63,7 +63,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     settings = settings_at(folder / "data", endpoints=str(write(folder / "files", inner=INNER, outer=OUTER)))
     if request.param == "clickhouse":
         settings = msgspec.structs.replace(settings, engine=fresh_database())
-    with opened(settings) as inside:
+    with open_service(settings) as inside:
         components = Components(inside, folder)
         assert components.ask("POST", "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
         yield components
@@ -139,7 +139,7 @@ def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) 
 
 @pytest.fixture
 def managed(tmp_path: Path) -> Iterator[Components]:
-    with opened(settings_at(tmp_path / "data")) as inside:
+    with open_service(settings_at(tmp_path / "data")) as inside:
         components = Components(inside, tmp_path / "data")
         components.endpoint("base.rows", "select 1 as x")
         components.endpoint("made.rows", "select x from base.rows")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cordwood.app import definitions
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.settings.settings import Ingest, Serve, Settings
 
 SQL = "select t.id, t.event_message from `postgres.logs` as t where t.event_message = @message"
@@ -19,7 +19,7 @@ JSON = {"content-type": "application/json"}
 class Components:
     """The service, and requests to it."""
 
-    def __init__(self, inside: Inside, folder: Path) -> None:
+    def __init__(self, inside: InProcessService, folder: Path) -> None:
         self.inside = inside
         self.folder = folder
 
@@ -74,7 +74,7 @@ def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Setting
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Components]:
     """One service for all tests that keep to names of their own."""
     folder = tmp_path_factory.mktemp("managing") / "data"
-    with opened(settings_at(folder)) as inside:
+    with open_service(settings_at(folder)) as inside:
         yield Components(inside, folder)
 
 
@@ -397,7 +397,7 @@ def test_files_of_the_operator_stay_read_only_and_stand_in(tmp_path: Path) -> No
     (queries / "theirs.sql").write_text('/* name = "theirs" */ select 1 as n')
     streams.write_text('[[stream]]\nname = "their.stream"\n')
     settings = settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))
-    with opened(settings) as inside:
+    with open_service(settings) as inside:
         components = Components(inside, tmp_path / "data")
         for method in ("PUT", "PATCH", "DELETE"):
             for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
@@ -409,7 +409,7 @@ def test_files_of_the_operator_stay_read_only_and_stand_in(tmp_path: Path) -> No
         components.endpoint("mine", "select 2 as n")
         components.stream("my.stream", retention_days=3)
     (queries / "mine.sql").write_text('/* name = "mine" */ select 3 as n')
-    with opened(settings) as inside:
+    with open_service(settings) as inside:
         components = Components(inside, tmp_path / "data")
         assert components.rows("mine") == [{"n": 3}]
         assert components.error("PUT", "/api/endpoints/mine", {"description": "x"}) == (409, "request.read-only")
@@ -422,7 +422,7 @@ def test_a_file_that_was_edited_by_hand_is_changed_where_it_is(tmp_path: Path) -
     file = folder / "endpoints" / "by-hand.sql"
     file.write_text('/* name = "by.hand"\ntimeout = "3s" */\nselect 1 as n -- mine\n')
     (folder / "streams.toml").write_text('[[stream]]\nname = "by.hand"\nretention = "2d" # two\n')
-    with opened(settings_at(folder)) as inside:
+    with open_service(settings_at(folder)) as inside:
         components = Components(inside, folder)
         assert components.ask("PUT", "/api/endpoints/by.hand", {"max_limit": 3})[1]["timeout_seconds"] == 3
         assert [place.name for place in (folder / "endpoints").iterdir()] == ["by-hand.sql"]
@@ -436,7 +436,7 @@ def test_a_file_that_was_edited_by_hand_is_changed_where_it_is(tmp_path: Path) -
 
 def test_what_cannot_be_written_is_not_served(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with opened(settings_at(folder)) as inside:
+    with open_service(settings_at(folder)) as inside:
         components = Components(inside, folder)
         components.stream("kept", retention_days=5)
         for place in ("history", "endpoints"):
@@ -457,10 +457,10 @@ def test_what_cannot_be_written_is_not_served(tmp_path: Path) -> None:
 
 
 def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definitions, "MOST_ENDPOINTS", 2)
-    monkeypatch.setattr(definitions, "MOST_STREAMS", 2)
-    monkeypatch.setattr("cordwood.catalog.managed_files.MOST_DELETED", 2)
-    with opened(settings_at(tmp_path / "data")) as inside:
+    monkeypatch.setattr(definitions, "MAX_ENDPOINTS", 2)
+    monkeypatch.setattr(definitions, "MAX_STREAMS", 2)
+    monkeypatch.setattr("cordwood.catalog.managed_files.MAX_DELETED_HISTORIES", 2)
+    with open_service(settings_at(tmp_path / "data")) as inside:
         components = Components(inside, tmp_path / "data")
         for number in range(5):
             components.endpoint(f"e{number}", "select 1 as n")
@@ -472,9 +472,9 @@ def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert components.error("POST", "/api/endpoints", {"name": "third", "query": SQL}) == (422, "limit.definitions")
         assert components.error("POST", "/api/sources", {"name": "third"}) == (422, "limit.definitions")
         assert components.ask("PUT", "/api/sources/kept0", {"rate": "5/s"})[0] == 200
-        large = f"select '{'x' * definitions.MOST_ENDPOINT_BYTES}' as n"
+        large = f"select '{'x' * definitions.MAX_ENDPOINT_BYTES}' as n"
         assert components.error("PUT", "/api/endpoints/kept0", {"query": large}) == (413, "request.too-large")
-        text = {"description": "x" * definitions.MOST_STREAM_BYTES}
+        text = {"description": "x" * definitions.MAX_STREAM_BYTES}
         assert components.error("PUT", "/api/sources/kept0", text) == (413, "request.too-large")
         for number in range(60):
             query = f"select {number} as n, '{'x' * 20_000}' as filling"
@@ -487,7 +487,7 @@ def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_an_endpoint_that_takes_long_to_compile_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.app.compose._CHECK_SECONDS", 0.0)
-    with opened(settings_at(tmp_path / "data")) as inside:
+    with open_service(settings_at(tmp_path / "data")) as inside:
         components = Components(inside, tmp_path / "data")
         query = "with a as (select 1 as n), b as (select n from a) select n from b"
         components.endpoint("plain", query)

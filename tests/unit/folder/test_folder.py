@@ -73,12 +73,12 @@ def test_a_reload_is_asked_for_by_signal_and_answered_with_its_outcome(
 
     def owner_reloads(_: int, number: int) -> None:
         asked.append(number)
-        folder.tell_outcome(Outcome(2.0, ok=False, message="a.sql:1:1: No."))
+        folder.publish_outcome(Outcome(2.0, ok=False, message="a.sql:1:1: No."))
 
     monkeypatch.setattr(os, "kill", owner_reloads)
     with folder.owned() as ownership:
         owner = ownership.announce("http://127.0.0.1:4000")
-        folder.tell_outcome(Outcome(1.0, ok=True, message="before"))
+        folder.publish_outcome(Outcome(1.0, ok=True, message="before"))
         assert folder.ask_to_reload(owner) == Outcome(2.0, ok=False, message="a.sql:1:1: No.")
     assert asked == [signal.SIGHUP]
 
@@ -89,11 +89,11 @@ def test_an_owner_that_does_not_answer_is_not_waited_for_long(
     monkeypatch.setattr(os, "kill", lambda *_: None)
     with folder.owned() as ownership:
         owner = ownership.announce("http://127.0.0.1:4000")
-        assert folder.ask_to_reload(owner, patience_seconds=0.05) is None
+        assert folder.ask_to_reload(owner, timeout_seconds=0.05) is None
 
 
 def test_a_secret_is_made_once_for_its_user_alone(folder: DataFolder) -> None:
-    folder.make()
+    folder.create()
     made = folder.secret("redaction.key")
     assert len(made) == 64
     assert folder.secret("redaction.key") == made
@@ -102,6 +102,6 @@ def test_a_secret_is_made_once_for_its_user_alone(folder: DataFolder) -> None:
 
 
 def test_a_secret_that_was_cut_off_while_it_was_made_is_not_taken_for_one(folder: DataFolder) -> None:
-    folder.make()
+    folder.create()
     (folder.path / "redaction.key").write_text("")
     assert len(folder.secret("redaction.key")) == 64

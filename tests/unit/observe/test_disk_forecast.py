@@ -25,7 +25,7 @@ class Disk:
         for _ in range(round(seconds / 30)):
             self.now += 30
             self.free -= 30 * bytes_a_second
-            self.forecast.look()
+            self.forecast.sample()
 
 
 def test_a_steady_pace_is_foreseen_and_told_with_what_to_do() -> None:

@@ -8,8 +8,8 @@ import pytest
 from cordwood.observe.log import JsonLines
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import (
-    Broke,
-    EngineAsked,
+    BugFound,
+    EngineQueried,
     Ingested,
     IsolationRefused,
     Noted,
@@ -58,7 +58,7 @@ def test_a_line_has_its_time_level_event_and_facts_and_nothing_that_is_empty() -
 def test_the_level_decides_what_is_written(level: str, written: int) -> None:
     out = io.BytesIO()
     log = JsonLines(out, level)
-    log.note(EngineAsked(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
+    log.note(EngineQueried(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
     log.note(request())
     log.note(Noted(message="careful", level="warning"))
     assert len(lines(log, out)) == written
@@ -75,13 +75,13 @@ def test_what_is_wrong_is_written_at_once_and_the_rest_when_enough_has_gathered(
     log = JsonLines(out)
     log.note(request())
     assert out.getvalue() == b""
-    log.note(Broke(incident="i", trace="t"))
+    log.note(BugFound(incident="i", trace="t"))
     assert out.getvalue().count(b"\n") == 2
 
 
 def test_a_log_that_cannot_be_written_stops_nothing() -> None:
     log = JsonLines(Closed())
-    log.note(Broke(incident="i", trace="t"))
+    log.note(BugFound(incident="i", trace="t"))
     log.flush()
 
 
@@ -97,7 +97,7 @@ def test_metrics_count_what_is_noted() -> None:
     observer.note(request())
     observer.note(request(seconds=0.02, cache="miss"))
     observer.note(request(endpoint="", cache="", route="ingest", status=404))
-    observer.note(EngineAsked(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
+    observer.note(EngineQueried(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
     observer.note(Refreshed(endpoint="logs.all", outcome="engine.unreachable"))
     observer.note(Queued(places="compile", lane="unknown", outcome="refused", seconds=0.2))
     observer.note(IsolationRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cordwood.processes.frames import Frames
-from cordwood.processes.memory_use import bytes_together, resident_bytes
+from cordwood.processes.memory_use import resident_bytes, total_bytes
 
 Pair = tuple[Frames, Frames]
 
@@ -71,5 +71,5 @@ def test_memory_is_told_of_processes_that_live() -> None:
     held = resident_bytes(own)
     assert held is not None
     assert held > 10**6
-    assert bytes_together([own]) is not None
-    assert bytes_together([]) is None
+    assert total_bytes([own]) is not None
+    assert total_bytes([]) is None

@@ -15,7 +15,7 @@ from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import Answer, Answers, Parts
+from cordwood.serve.answer import Answer, AnswerDependencies, Answers
 from cordwood.serve.ask import Ask, Format
 from cordwood.serve.jobs import Finished
 from cordwood.web.content_negotiation import JSON
@@ -68,7 +68,9 @@ class Kitchen:
     def __post_init__(self) -> None:
         self.cache = MemoryCache(10_000_000)
         self.answers = Answers(
-            Parts(self.catalog, self.engine, self.cache, Observer([self.notes])), self.limits, lambda: self.now_us
+            AnswerDependencies(self.catalog, self.engine, self.cache, Observer([self.notes])),
+            self.limits,
+            lambda: self.now_us,
         )
 
     def wait(self, seconds: float) -> None:

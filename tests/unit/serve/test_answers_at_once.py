@@ -11,7 +11,7 @@ from cordwood.engines.cancel_token import CancelToken
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
-from cordwood.observe.observation import EngineAsked
+from cordwood.observe.observation import EngineQueried
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.ask import Ask, Language, SandboxText
@@ -106,7 +106,7 @@ def test_the_engine_is_stopped_when_all_have_hung_up() -> None:
 
 
 def outcomes(kitchen: Kitchen) -> list[str]:
-    return [note.outcome for note in kitchen.notes.all if isinstance(note, EngineAsked)]
+    return [note.outcome for note in kitchen.notes.all if isinstance(note, EngineQueried)]
 
 
 def test_a_fault_reaches_every_caller_and_is_counted_by_its_code() -> None:
@@ -246,7 +246,7 @@ def test_a_long_stream_leaves_as_it_comes_and_stops_when_its_reader_does() -> No
         kitchen.engine.rows = lambda _: rows.batches()
         answer = await kitchen.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
         assert isinstance(answer.body, StreamedAnswer)
-        pieces = answer.body.pieces()
+        pieces = answer.body.chunks()
         for number in range(1, 40):
             assert await anext(pieces) == b'{"n":%d}\n' % number
             rows.seen = number
@@ -281,7 +281,7 @@ def test_a_stream_that_fails_on_its_way_says_so_after_what_is_out() -> None:
         assert isinstance(answer.body, StreamedAnswer)
         said = []
         with pytest.raises(QueryValue):
-            said.extend([piece async for piece in answer.body.pieces()])
+            said.extend([piece async for piece in answer.body.chunks()])
 
     run(test)
 

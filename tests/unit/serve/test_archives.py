@@ -10,20 +10,20 @@ import pytest
 
 from cordwood.engines.engine import BackupFile
 from cordwood.errors import BadBackup
-from cordwood.serve.backup_archive import END, Listed, packed, unpacking
+from cordwood.serve.backup_archive import END, ArchivedFile, pack_member, unpack_archive
 
 FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "large": b"abc" * 100_000}
 
 
-def archive(files: dict[str, bytes]) -> tuple[bytes, list[Listed]]:
-    listed: list[Listed] = []
+def archive(files: dict[str, bytes]) -> tuple[bytes, list[ArchivedFile]]:
+    listed: list[ArchivedFile] = []
     held = [BackupFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
-    return b"".join(piece for file in held for piece in packed(file, 0.0, listed.append)) + END, listed
+    return b"".join(piece for file in held for piece in pack_member(file, 0.0, listed.append)) + END, listed
 
 
-def unpack(pieces: Sequence[bytes], folder: Path) -> list[Listed]:
-    listed: list[Listed] = []
-    taking = unpacking(folder, listed.append)
+def unpack(pieces: Sequence[bytes], folder: Path) -> list[ArchivedFile]:
+    listed: list[ArchivedFile] = []
+    taking = unpack_archive(folder, listed.append)
     next(taking)
     for piece in pieces:
         taking.send(piece)

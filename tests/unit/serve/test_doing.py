@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cordwood.errors import OutOfTime
-from cordwood.serve.active_queries import MOST_SLOW, ActiveQueries
+from cordwood.serve.active_queries import MAX_SLOW_QUERIES, ActiveQueries
 from cordwood.serve.ask import Language, SandboxText
 from tests.unit.serve.kitchen import CALLER, WARMED, ask
 
@@ -14,9 +14,9 @@ from tests.unit.serve.kitchen import CALLER, WARMED, ask
 def test_a_run_is_under_way_until_it_is_over() -> None:
     active = ActiveQueries()
     with active.run(ask()):
-        (run,) = active.under_way()
+        (run,) = active.running()
         assert (run.endpoint, run.key_id, run.outcome) == (WARMED.name, CALLER.key_id, "")
-    assert active.under_way() == []
+    assert active.running() == []
     assert [one.outcome for one in active.slowest()] == ["ok"]
 
 
@@ -33,14 +33,14 @@ def test_a_query_of_the_caller_s_own_is_told_in_its_words() -> None:
     active = ActiveQueries()
     own = msgspec.structs.replace(ask(), sandbox=SandboxText(Language.LQL, "f:numbers"))
     with active.run(own):
-        assert [(run.language, run.text) for run in active.under_way()] == [("lql", "f:numbers")]
+        assert [(run.language, run.text) for run in active.running()] == [("lql", "f:numbers")]
 
 
 def test_only_the_slowest_are_kept() -> None:
     active = ActiveQueries()
-    for _ in range(MOST_SLOW * 3):
+    for _ in range(MAX_SLOW_QUERIES * 3):
         with active.run(ask()):
             pass
     seconds = [one.seconds for one in active.slowest()]
-    assert len(seconds) == MOST_SLOW
+    assert len(seconds) == MAX_SLOW_QUERIES
     assert seconds == sorted(seconds, reverse=True)

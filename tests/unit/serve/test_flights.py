@@ -77,7 +77,7 @@ def test_the_run_is_stopped_in_the_engine_when_all_have_gone() -> None:
             one.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         assert runs.halts[0].is_cancelled
-        assert not flights.under_way(b"q")
+        assert not flights.is_running(b"q")
 
     run(test)
 
@@ -104,7 +104,7 @@ def test_a_failure_reaches_everybody_and_is_not_kept() -> None:
         flights = SingleFlight[str]()
         told = await asyncio.gather(*(flights.join(b"q", "one", fails) for _ in range(3)), return_exceptions=True)
         assert [type(one) for one in told] == [QueryValue] * 3
-        assert not flights.under_way(b"q")
+        assert not flights.is_running(b"q")
 
     run(test)
 

@@ -19,7 +19,7 @@ from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import Answers, Parts
+from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.content_negotiation import FORMATS
@@ -70,7 +70,7 @@ Told = Callable[..., str]
 def told(engine: LateEngine) -> Told:
     def asked(*coming: object, form: str = "json") -> str:
         engine.expect(*coming)
-        parts = Parts(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+        parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
         answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
 
         async def journey() -> str:
@@ -88,7 +88,7 @@ def told(engine: LateEngine) -> Told:
 
 
 async def _text(streamed: StreamedAnswer) -> str:
-    return b"".join([piece async for piece in streamed.pieces()]).decode()
+    return b"".join([piece async for piece in streamed.chunks()]).decode()
 
 
 def test_numbers_alone_are_asked_for_once_and_as_they_are(engine: LateEngine, told: Told) -> None:
@@ -116,7 +116,7 @@ def test_what_comes_during_the_second_run_needs_no_third(engine: LateEngine, tol
 
 def test_all_who_joined_the_run_get_the_answer_of_the_second(engine: LateEngine) -> None:
     engine.expect("from 203.0.113.7")
-    parts = Parts(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+    parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
     answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
 
     async def both() -> list[str]:

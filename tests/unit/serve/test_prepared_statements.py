@@ -40,7 +40,7 @@ class Shapes:
 
 
 def prepared(shapes: Shapes, most_bytes: int = 200_000) -> StatementCache:
-    return StatementCache(DuckDBTarget(), shapes, most_bytes=most_bytes)
+    return StatementCache(DuckDBTarget(), shapes, max_bytes=most_bytes)
 
 
 def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxText | None = None) -> bool:

@@ -64,7 +64,7 @@ def test_a_killed_query_is_refused_to_everybody_for_ten_minutes() -> None:
     clock, notes = Clock(), Notes()
     quarantine = QueryQuarantine(Observer((notes,)), clock)
     quarantine.check(job("SELECT 1"))
-    quarantine.killed(job("SELECT 1"))
+    quarantine.note_kill(job("SELECT 1"))
     clock.now += 100
     with pytest.raises(QuarantinedQuery, match="last ran") as refused:
         quarantine.check(job("SELECT 1", account="another"))
@@ -81,7 +81,7 @@ def test_a_killed_query_is_refused_to_everybody_for_ten_minutes() -> None:
 
 def test_other_literals_are_refused_to_the_key_that_sent_the_query_and_to_no_other() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
-    quarantine.killed(job("SELECT a FROM s WHERE b = 'slow'"))
+    quarantine.note_kill(job("SELECT a FROM s WHERE b = 'slow'"))
     with pytest.raises(QuarantinedQuery):
         quarantine.check(job("SELECT a FROM s WHERE b = 'quick'"))
     quarantine.check(job("SELECT a FROM s WHERE b = 'quick'", account="another"))
@@ -99,7 +99,7 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
         )
         for project in "ab"
     )
-    quarantine.killed(of_a)
+    quarantine.note_kill(of_a)
     quarantine.check(of_b)
     with pytest.raises(QuarantinedQuery):
         quarantine.check(of_a)
@@ -107,8 +107,8 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
 
 def test_a_key_with_two_killed_queries_is_refused_queries_of_its_own_and_no_saved_ones() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
-    quarantine.killed(job("SELECT a FROM s"))
-    quarantine.killed(job("SELECT b FROM s"))
+    quarantine.note_kill(job("SELECT a FROM s"))
+    quarantine.note_kill(job("SELECT b FROM s"))
     with pytest.raises(QuarantinedQuery, match="this key's own"):
         quarantine.check(job("SELECT c FROM s"))
     quarantine.check(job("SELECT c FROM s", account="another"))
@@ -117,7 +117,7 @@ def test_a_key_with_two_killed_queries_is_refused_queries_of_its_own_and_no_save
 
 def test_saved_queries_that_were_killed_are_not_refused() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
-    quarantine.killed(job("SELECT a FROM s", own=False))
+    quarantine.note_kill(job("SELECT a FROM s", own=False))
     quarantine.check(job("SELECT a FROM s"))
     assert quarantine.count() == 0
 
@@ -125,6 +125,6 @@ def test_saved_queries_that_were_killed_are_not_refused() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
     for number in range(5_000):
-        quarantine.killed(job(f"SELECT c{number} FROM s", account=f"k{number}"))
+        quarantine.note_kill(job(f"SELECT c{number} FROM s", account=f"k{number}"))
     assert quarantine.count() == 2_000
     quarantine.check(job("SELECT c0 FROM s", account="k0"))

@@ -18,7 +18,7 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import Answers, Outcome, Parts
+from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
@@ -44,7 +44,7 @@ class Fields:
         self.engine = engine
         self.endpoint = endpoint
         self.now_us = 1_700_000_001_000_000
-        parts = Parts(HeldCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
+        parts = AnswerDependencies(HeldCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
         self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
 
     def store(self, **fields: str) -> None:

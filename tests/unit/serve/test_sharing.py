@@ -51,11 +51,11 @@ def test_a_reader_that_does_not_read_holds_no_place_beyond_the_time_limit() -> N
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.rows = lambda _: endless()
         stalled = [await begun(kitchen, ask(endpoint, NDJSON)) for _ in range(4)]
-        await until(lambda: kitchen.answers.load().under_way == [])
+        await until(lambda: kitchen.answers.load().running == [])
         kitchen.engine.rows = lambda number: [[(number,)]]
         assert whole(await kitchen.answers.answer(ask())).receipt.rows == 1
         with pytest.raises(OutOfTime):
-            async for _ in stalled[0].pieces():
+            async for _ in stalled[0].chunks():
                 pass
 
     run(test, Kitchen(ServeLimits(concurrent_queries=4)))
@@ -63,7 +63,7 @@ def test_a_reader_that_does_not_read_holds_no_place_beyond_the_time_limit() -> N
 
 def test_answers_that_leave_as_they_come_lend_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.query_executor.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
 
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.rows = lambda _: endless()
@@ -75,7 +75,7 @@ def test_answers_that_leave_as_they_come_lend_their_places_to_others(monkeypatch
         answer = await asyncio.wait_for(kitchen.answers.answer(text_of("another")), 2)
         assert whole(answer).receipt.rows == 1
         for body in stalled:
-            pieces = body.pieces()
+            pieces = body.chunks()
             assert (await anext(pieces)).startswith(b'{"n":1}')
             await pieces.aclose()
 
@@ -84,7 +84,7 @@ def test_answers_that_leave_as_they_come_lend_their_places_to_others(monkeypatch
 
 def test_queries_that_do_not_stop_give_up_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.query_executor.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
     over = threading.Event()
 
     def deaf(_: int) -> list[list[Row]]:
@@ -124,7 +124,7 @@ def test_a_query_whose_engine_was_replaced_is_not_told_that_it_took_too_long(mon
 
 def test_an_answer_that_was_lent_too_long_ago_is_stopped_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
-    monkeypatch.setattr("cordwood.serve.query_executor.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
 
     async def test(kitchen: Kitchen) -> None:
         kitchen.engine.rows = lambda _: endless()
@@ -142,7 +142,7 @@ def test_an_answer_that_was_lent_too_long_ago_is_stopped_for_newer_ones(monkeypa
 
 
 async def _read_some(body: StreamedAnswer) -> None:
-    pieces = body.pieces()
+    pieces = body.chunks()
     for _ in range(1000):
         await anext(pieces)
     await pieces.aclose()

@@ -5,7 +5,7 @@ import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import CompilerBroke, QueryUnsupported
-from cordwood.observe.observation import Broke
+from cordwood.observe.observation import BugFound
 from cordwood.serve.ask import Language, SandboxText
 from cordwood.sql.stages import Lowered, Resolved
 from tests.fakes.engines import ScriptedEngine
@@ -25,8 +25,8 @@ def stumbling() -> Kitchen:
     return Kitchen(engine=engine)
 
 
-def broke(kitchen: Kitchen) -> list[Broke]:
-    return [note for note in kitchen.notes.all if isinstance(note, Broke)]
+def broke(kitchen: Kitchen) -> list[BugFound]:
+    return [note for note in kitchen.notes.all if isinstance(note, BugFound)]
 
 
 def test_the_author_is_told_an_incident_and_the_operator_where_it_broke() -> None:

@@ -14,7 +14,7 @@ from cordwood.ingest.accept import Intake
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
-from cordwood.serve.answer import Answers, Parts
+from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
 from cordwood.web.asgi import Response
 from cordwood.web.lifecycle import Lifecycle, Services
@@ -102,7 +102,9 @@ def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered()
     async def test(kitchen: Kitchen) -> None:
         engine = FullDisk()
         kitchen.answers = Answers(
-            Parts(kitchen.catalog, engine, MemoryCache(1000), Observer()), kitchen.limits, lambda: kitchen.now_us
+            AnswerDependencies(kitchen.catalog, engine, MemoryCache(1000), Observer()),
+            kitchen.limits,
+            lambda: kitchen.now_us,
         )
         kitchen.engine = engine
         lifecycle = opened(kitchen)

@@ -17,7 +17,7 @@ from cordwood.errors import (
     TooManyRows,
 )
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observation import Broke, Requested
+from cordwood.observe.observation import BugFound, Requested
 from cordwood.observe.observer import Observer
 from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
@@ -92,7 +92,7 @@ def test_a_fault_of_ours_is_a_500_with_an_incident_and_its_trace_only_in_the_log
     assert (said.status, said.json()["error"]["status"]) == (500, "bug.internal")
     assert "incident-7" in said.json()["error"]["hint"]
     assert b"secret" not in said.body
-    [bug] = [note for note in notes.all if isinstance(note, Broke)]
+    [bug] = [note for note in notes.all if isinstance(note, BugFound)]
     assert bug.incident == "incident-7"
     assert "ZeroDivisionError" in bug.trace
 
@@ -107,7 +107,7 @@ def test_what_an_engine_said_as_it_failed_is_in_the_log_alone_under_the_incident
     assert (said.status, said.json()["error"]["status"]) == (500, "engine.failed")
     assert "incident-8" in said.json()["error"]["hint"]
     assert b"secret" not in said.body
-    [bug] = [note for note in notes.all if isinstance(note, Broke)]
+    [bug] = [note for note in notes.all if isinstance(note, BugFound)]
     assert (bug.incident, "INTERNAL Error: secret" in bug.trace) == ("incident-8", True)
 
 

@@ -37,7 +37,7 @@ from cordwood.model.redaction import UNKEYED, Redacting, RedactMode
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Note, Tell, note_nothing, tell_nobody
+from cordwood.observe.observer import Note, Report, note_nothing, report_nothing
 from cordwood.sql.plan import Reads, print_segments
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
@@ -46,7 +46,7 @@ from cordwood.sql.target import Target
 class Options(msgspec.Struct, frozen=True):
     """Settings of the engine. Without `pending_folder` no events are buffered while the server is unavailable.
 
-    `retry_seconds` is the interval of connection attempts to an unavailable server; changes are reported to `tell`.
+    `retry_seconds` is the interval of connection attempts to an unavailable server; changes are reported to `report`.
     `patience_seconds` is how long a server may send nothing: longer than any query may run. With `drops_by_itself` the
     server also deletes old events by a TTL, by its own clock.
     """
@@ -60,7 +60,7 @@ class Options(msgspec.Struct, frozen=True):
     patience_seconds: float = 60.0
     redacting: Redacting = UNKEYED
     retry_seconds: float = 1.0
-    tell: Tell = tell_nobody
+    report: Report = report_nothing
     note: Note = note_nothing
 
 
@@ -90,7 +90,7 @@ class ClickHouse:
         )
         pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
         waits = Waits(options.retry_seconds, options.patience_seconds)
-        self._standby = Standby(self._storage, pending, waits, options.tell)
+        self._standby = Standby(self._storage, pending, waits, options.report)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         """Create the tables; if events can be buffered, an unavailable server is waited for in the background."""

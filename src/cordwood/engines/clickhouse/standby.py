@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.engine import Appended
 from cordwood.errors import EngineUnreachable, Fault, OutOfTime
 from cordwood.model.event import Batch
-from cordwood.observe.observer import Tell
+from cordwood.observe.observer import Report
 
 # The faults that count as unavailable: no connection, or no response in time.
 NOBODY: Final = (EngineUnreachable, OutOfTime)
@@ -28,11 +28,11 @@ class Waits(msgspec.Struct, frozen=True):
 class Standby:
     """Append batches in order, to the server or to the disk."""
 
-    def __init__(self, storage: Storage, pending: Pending | None, waits: Waits, tell: Tell) -> None:
+    def __init__(self, storage: Storage, pending: Pending | None, waits: Waits, tell: Report) -> None:
         self._storage = storage
         self._pending = pending
         self._waits = waits
-        self._tell = tell
+        self._report = tell
         self._is_away = False
         self._retry_at = 0.0
         self._closed = threading.Event()
@@ -88,7 +88,7 @@ class Standby:
         is_there = isinstance(fault, OutOfTime)
         self._retry_at = time.monotonic() + (self._waits.patience_seconds if is_there else self._waits.retry_seconds)
         if not self._is_away:
-            self._tell(
+            self._report(
                 f"{fault.message}{' Events are kept on disk until it can be.' if self._pending is not None else ''}"
             )
         self._is_away = True
@@ -97,7 +97,7 @@ class Standby:
         self._retry_at = 0.0
         if self.reached() and self._is_away:
             self._is_away = False
-            self._tell("ClickHouse is back, and what waited is stored.")
+            self._report("ClickHouse is back, and what waited is stored.")
 
     def _keep(self, batches: Sequence[Batch]) -> list[Appended]:
         if self._pending is not None:
@@ -111,6 +111,6 @@ class Standby:
             except NOBODY as fault:
                 self.missed(fault)
             except Fault as fault:
-                self._tell(fault.message)
+                self._report(fault.message)
             else:
                 self._found()

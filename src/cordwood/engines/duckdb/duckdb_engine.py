@@ -26,7 +26,7 @@ from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observer import Note, Tell, note_nothing, tell_nobody
+from cordwood.observe.observer import Note, Report, note_nothing, report_nothing
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
@@ -45,7 +45,7 @@ class Options(msgspec.Struct, frozen=True):
     # The most bytes of events that are not flushed; above it `append` blocks.
     max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
-    tell: Tell = tell_nobody
+    report: Report = report_nothing
     note: Note = note_nothing
     redacting: Redacting = UNKEYED
     max_store_bytes: int | None = None
@@ -88,7 +88,7 @@ class DuckDBEngine:
         self._file = folder / FILE
         with open_faults(self._file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)
-            self._storage = Storage(self._session, folder, clock_us, options.tell)
+            self._storage = Storage(self._session, folder, clock_us, options.report)
             cleanup.pop_all()
         self._storage.retention = Retention(self._session, options.max_store_bytes)
         self._storage.recent_cache.max_bytes = min(_MAX_RECENT_BYTES, options.memory_bytes // 16)

@@ -195,7 +195,7 @@ def test_events_wait_on_disk_while_the_server_says_nothing(server: ClickHouseSer
 
 def test_a_server_that_is_away_at_the_start_is_waited_for(server: ClickHouseServer, tmp_path: Path) -> None:
     told: list[str] = []
-    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, tell=told.append)
+    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=told.append)
     server.go()
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])

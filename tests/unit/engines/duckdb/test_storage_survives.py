@@ -102,7 +102,7 @@ def damaged(folder: Path, reopen: Open, *, at: int, bytes_: bytes) -> None:
 def reopened(folder: Path) -> tuple[list[object], list[str]]:
     """Which events are there, and what the operator was told."""
     told: list[str] = []
-    engine = DuckDBEngine(folder, DuckDBTarget(), Options(tell=told.append), clock_us=lambda: NOW_US)
+    engine = DuckDBEngine(folder, DuckDBTarget(), Options(report=told.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     found = ids(engine)
     engine.close()

@@ -27,7 +27,7 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.storage.transaction import roll_back
-from cordwood.observe.observer import Tell
+from cordwood.observe.observer import Report
 
 RUN_GROUPS = 10
 # The newest row groups are not compacted: queries for the newest events of all projects read the last row group only.
@@ -45,19 +45,23 @@ _CALM_SAMPLES = 6
 class Compactor:
     """The compaction thread.
 
-    `deletion_lock` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether flushing falls
-    behind.
+    `deletion_lock` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether
+    flushing falls behind.
     """
 
     def __init__(
-        self, session: Session, stores: Callable[[], Collection[StreamStore]], is_busy: Callable[[], bool], tell: Tell
+        self,
+        session: Session,
+        stores: Callable[[], Collection[StreamStore]],
+        is_busy: Callable[[], bool],
+        report: Report,
     ) -> None:
         self.deletion_lock = ordered_lock(Rank.COMPACTION)
         self.memory_reclaimer = MemoryReclaimer(session, self.deletion_lock, lambda: unflushed_bytes(stores()))
         self._session = session
         self._stores = stores
         self._is_busy = is_busy
-        self._tell = tell
+        self._report = report
         self._last_flush = time.monotonic()
         # Whether to compact between the flushes of a load without pauses.
         self.works_beside_flushes = False
@@ -189,7 +193,7 @@ class Compactor:
             work()
         except duckdb.Error as problem:
             if not self._stopping.is_set():
-                self._tell(f"{failure_message}: {problem}".splitlines()[0])
+                self._report(f"{failure_message}: {problem}".splitlines()[0])
             return False
         return True
 

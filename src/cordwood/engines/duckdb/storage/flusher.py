@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.storage.chunk import Chunk, is_value_error
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
-from cordwood.observe.observer import Tell
+from cordwood.observe.observer import Report
 
 # Flush soon after a burst, but rarely in a trickle: each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
@@ -50,14 +50,14 @@ class Flusher:
         session: Session,
         stores: Callable[[], Collection[StreamStore]],
         on_flushed: Callable[[], None],
-        tell: Tell,
+        report: Report,
         clock_us: Callable[[], int],
     ) -> None:
         self.limits = FlushLimits(0, 0)
         self._session = session
         self._stores = stores
         self._on_flushed = on_flushed
-        self._tell = tell
+        self._report = report
         self._clock_us = clock_us
         self._wake = threading.Semaphore(0)
         self._stopping = False
@@ -179,7 +179,7 @@ class Flusher:
     def _report_rarely(self, sentence: str) -> None:
         if time.monotonic() - self._last_report_at > _REPORT_INTERVAL_SECONDS:
             self._last_report_at = time.monotonic()
-            self._tell(sentence)
+            self._report(sentence)
 
     def _is_due(self, store: StreamStore) -> bool:
         oldest_us = store.oldest_pending_us

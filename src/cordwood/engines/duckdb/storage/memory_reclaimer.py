@@ -21,7 +21,7 @@ _SAMPLES = 6
 class MemoryReclaimer:
     """The decisions when to release memory.
 
-    `turn` is the lock of background work on the file. `held_bytes` returns the heap bytes of pending events.
+    `lock` is the lock of background work on the file. `pending_bytes` returns the heap bytes of pending events.
     """
 
     def __init__(self, session: Session, lock: Lock, pending_bytes: Callable[[], int]) -> None:

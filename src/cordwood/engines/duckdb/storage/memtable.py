@@ -21,7 +21,7 @@ class Memtable:
     """Memory tables of events that are not flushed yet.
 
     Rows are never deleted: the view hides flushed ones, and a table is dropped once all of its rows are flushed. All
-    methods except the filling of a table require the stream's lock `turn`.
+    methods except the filling of a table require the stream's lock `state_lock`.
     """
 
     def __init__(self, tables: StreamTables) -> None:

@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.transaction import roll_back
 from cordwood.errors import Fault
-from cordwood.observe.observer import Tell
+from cordwood.observe.observer import Report
 
 # The most recently requested streams are cached, up to this number.
 MAX_STREAMS = 2
@@ -32,10 +32,10 @@ _PAUSE_FACTOR = 20
 class RecentCache:
     """The thread that fills and drops the recent tables; `max_bytes` roughly bounds the events of one stream."""
 
-    def __init__(self, session: Session, max_bytes: int, tell: Tell) -> None:
+    def __init__(self, session: Session, max_bytes: int, report: Report) -> None:
         self._session = session
         self.max_bytes = max_bytes
-        self._tell = tell
+        self._report = report
         self._stopping = False
         self._requested_at: dict[str, float] = {}
         self._next_fill_at: dict[str, float] = {}
@@ -113,6 +113,6 @@ class RecentCache:
                 self.drop_expired()
             except (duckdb.Error, Fault) as problem:
                 if not self._stopping:
-                    self._tell(
+                    self._report(
                         f"The recent cache could not be filled, and queries read the file: {problem}".splitlines()[0]
                     )

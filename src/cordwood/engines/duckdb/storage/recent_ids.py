@@ -21,8 +21,8 @@ _ANY_TIME = 2**62
 class RecentIds:
     """The ids of the last events exactly, and older ones within the window by Bloom filters.
 
-    Hits of a filter are confirmed in the stored events. With `inherits`, events were stored before `opened_us`: at
-    first all ids are looked up among those.
+    Hits of a filter are confirmed in the stored events. With `has_earlier_events`, events were stored before `opened_us`:
+    at first all ids are looked up among those.
     """
 
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:

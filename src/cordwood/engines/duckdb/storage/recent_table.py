@@ -17,7 +17,7 @@ class RecentTable:
     """A table of all events newer than some time, flushed or not; empty while it is not maintained.
 
     The oldest of its events may be trimmed at any time: a query that finds too few reads the file. All methods except
-    `on_flush` require the stream's lock `showing`.
+    `on_flush` require the stream's lock `fill_lock`.
     """
 
     def __init__(self, tables: StreamTables) -> None:
@@ -41,7 +41,7 @@ class RecentTable:
         self.fill_count += 1
 
     def on_flush(self, flushed_to: int) -> None:
-        """Record what was flushed; requires the lock `turn`.
+        """Record what was flushed; requires the lock `state_lock`.
 
         Events that were flushed without being added here make the table stale.
         """

@@ -30,7 +30,7 @@ class UnsavedProjects(msgspec.Struct, frozen=True):
 
 
 class SavedProjects:
-    """The changed sets of one stream that are not in the file yet; guarded by the stream's lock `turn`."""
+    """The changed sets of one stream that are not in the file yet; guarded by the stream's lock `state_lock`."""
 
     def __init__(self, stream: str, shapes: ProjectShapes) -> None:
         self._stream = stream

@@ -1,6 +1,6 @@
 """The events of all streams: an event goes to the write-ahead log, the memtable, the file, a compacted run.
 
-`append` writes the log and acknowledges. `shown` converts pending events into memtables for a query. The flusher moves
+`append` writes the log and acknowledges. `query_view` converts pending events into memtables for a query. The flusher moves
 them into row groups of the file and truncates the log; the compactor rewrites row groups in order of project; retention
 deletes what is too old. `lock_order.Rank` lists the locks in the order in which they are taken.
 """
@@ -36,7 +36,7 @@ from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Tell
+from cordwood.observe.observer import Report
 
 _PATIENCE_SECONDS = 20.0
 
@@ -51,12 +51,12 @@ class QueryView(NamedTuple):
 class Storage:
     """The streams' stores; until a stream is prepared, its replayed events stay in the log."""
 
-    def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], tell: Tell) -> None:
+    def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], report: Report) -> None:
         self._session = session
         self.retention = Retention(session, None)
         self._is_closed = False
         self._clock_us = clock_us
-        self._tell = tell
+        self._report = report
         self._stores: dict[str, StreamStore] = {}
         self._recent_ids: dict[str, RecentIds] = {}
         self._append_lock = ordered_lock(Rank.APPEND)
@@ -67,11 +67,11 @@ class Storage:
         self._shapes = manifest.shapes(cursor)
         self._projects = dict(load_projects(cursor))
         self._wal = WriteAheadLog(folder / "journal")
-        self._replayed_records = self._unflushed(self._wal.replay(tell))
+        self._replayed_records = self._unflushed(self._wal.replay(report))
         self._cursor = cursor
-        self._compactor = Compactor(session, self._all_stores, self._is_busy, tell)
-        self.recent_cache = RecentCache(session, 0, tell)
-        self._flusher = Flusher(session, self._all_stores, self._after_flush, tell, clock_us)
+        self._compactor = Compactor(session, self._all_stores, self._is_busy, report)
+        self.recent_cache = RecentCache(session, 0, report)
+        self._flusher = Flusher(session, self._all_stores, self._after_flush, report, clock_us)
 
     def start(self, limits: FlushLimits) -> None:
         """Start the background threads; appends block while more bytes are pending than `limits` allow."""
@@ -227,7 +227,7 @@ class Storage:
         self._recent_ids[name] = self._create_recent_ids(store)
         for record in self._replayed_records.pop(name, []):
             if record.first > store.tail:
-                self._tell(_gap_message(name, record.first - store.tail))
+                self._report(_gap_message(name, record.first - store.tail))
             store.add(record)
             self._recent_ids[name].add((event.id for event in record.events), record.received_us)
         return store

@@ -32,9 +32,9 @@ class OutOfOrderError(Exception):
 class StreamStore:
     """The events of one stream; they have consecutive sequence numbers and are flushed in this order.
 
-    Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `state_lock` guards
-    all three, and the commit that moves a chunk into the file. `fill_lock` guards the filling of the memtable and of the
-    recent table, and is taken before `state_lock`.
+    Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `state_lock`
+    guards all three, and the commit that moves a chunk into the file. `fill_lock` guards the filling of the memtable and
+    of the recent table, and is taken before `state_lock`.
     """
 
     def __init__(self, stream: Stream) -> None:

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event
 from cordwood.model.shape import ValueKind
-from cordwood.observe.observer import Tell
+from cordwood.observe.observer import Report
 
 _HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
@@ -62,7 +62,7 @@ class WriteAheadLog:
         # Reused for each record, because filling fresh pages takes five times as long; freed with the last segment.
         self._encode_buffer = bytearray()
 
-    def replay(self, tell: Tell) -> Iterator[WalRecord]:
+    def replay(self, report: Report) -> Iterator[WalRecord]:
         """Yield every whole record in order; must be exhausted before the first append.
 
         Unreadable parts are skipped and reported: a torn write at the end, or damage.
@@ -77,7 +77,7 @@ class WriteAheadLog:
                 self._segment_ends[number][record.stream] = record.end
                 yield record
             if reader.lost_bytes:
-                tell(_loss_message(reader, is_last=file == files[-1]))
+                report(_loss_message(reader, is_last=file == files[-1]))
 
     def append(self, records: Iterable[WalRecord]) -> None:
         """Append the records durably; if that fails, none of them is replayed later."""
