@@ -45,13 +45,13 @@ def listed(argument: Argument, *, skip_nulls: bool) -> exp.Expr:
 
 def _sorted(template: str, ordered: list[exp.Expr]) -> str:
     """Return the template sorted by each key, the last key first: ClickHouse's sort is stable."""
-    for at, one in reversed(list(enumerate(ordered))):
+    for index, one in reversed(list(enumerate(ordered))):
         down = isinstance(one, exp.Ordered) and bool(one.args.get("desc"))
         nulls_first = one.args.get("nulls_first") if isinstance(one, exp.Ordered) else None
         first = (not down) if nulls_first is None else bool(nulls_first)
-        known = "isNotNull" if first is not down else "isNull"
+        constant_value = "isNotNull" if first is not down else "isNull"
         name = "arrayReverseSort" if down else "arraySort"
-        template = f"{name}(_t -> tuple({known}(_t.{at + 2}), _t.{at + 2}), {template})"
+        template = f"{name}(_t -> tuple({constant_value}(_t.{index + 2}), _t.{index + 2}), {template})"
     return template
 
 
@@ -248,9 +248,9 @@ def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return combine_aggregates("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
-    known = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copied(key), copied(value))
+    constant_value = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copied(key), copied(value))
     found = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copied(key))
-    return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, known, found)
+    return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, constant_value, found)
 
 
 def _by(name: str) -> Rule:

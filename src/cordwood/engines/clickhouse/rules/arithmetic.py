@@ -164,7 +164,7 @@ def _checked(node: exp.Expr) -> exp.Expr:
     """Fail if the result is infinite although all operands are finite."""
     result, *leaves = node.expressions
     numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
-    finite = "".join(f" AND isFinite({{{at}}})" for at in range(1, len(numbers) + 1))
+    finite = "".join(f" AND isFinite({{{index}}})" for index in range(1, len(numbers) + 1))
     return fragment(
         guarded(node, f"ifNull(isInfinite({{0}}){finite}, 0)", "Floating point overflow", "{0}"), result, *numbers
     )

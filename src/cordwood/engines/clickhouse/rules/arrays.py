@@ -32,19 +32,19 @@ def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int) -> exp
 
     ClickHouse counts negative indexes from the end, so they are checked as out of bounds.
     """
-    known = constant_int(index)
-    place = str(known + first) if known is not None else f"@b + {first}" if first else "@b"
-    wrong = f"({place} < 1 OR {place} > toInt64(length(@a)))"
-    body = guarded(node, wrong, "Array index is out of bounds", f"@a[{place}]")
-    return once(body, base) if known is not None else once(body, base, index)
+    constant_value = constant_int(index)
+    position = str(constant_value + first) if constant_value is not None else f"@b + {first}" if first else "@b"
+    wrong = f"({position} < 1 OR {position} > toInt64(length(@a)))"
+    body = guarded(node, wrong, "Array index is out of bounds", f"@a[{position}]")
+    return once(body, base) if constant_value is not None else once(body, base, index)
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -> exp.Expr:
-    key, place = constant_text(index), constant_int(index)
+    key, position = constant_text(index), constant_int(index)
     if key is not None:
         return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", base, text_part(key))
-    if place is not None:
-        step = place if counts_from_one else place + 1
+    if position is not None:
+        step = position if counts_from_one else position + 1
         index = fragment("NULL") if step < 1 else exp.Literal.number(step)
         return once("if(JSONType(@a) = 'Array', nullIf(JSONExtractRaw(@a, @b), ''), NULL)", base, index)
     if kind_of(index) is Kind.INT64:
@@ -53,10 +53,10 @@ def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -
 
 
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
-    place = constant_int(index)
-    if place is None:
+    position = constant_int(index)
+    if position is None:
         unsupported(node, "A subscript of a STRUCT that is no whole number")
-    return fragment(f"tupleElement({{0}}, {place + 1 - int(node.args.get('offset') or 0)})", base)
+    return fragment(f"tupleElement({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 
 def _size(node: exp.Expr) -> exp.Expr:
@@ -85,10 +85,10 @@ def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
     return fragment("CAST({0}, {1})", part, name)
 
 
-def _end(place: str) -> Rule:
+def _end(position: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         message = "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"
-        return once(guarded(node, "empty(@a)", message, f"@a[{place}]"), node.this)
+        return once(guarded(node, "empty(@a)", message, f"@a[{position}]"), node.this)
 
     return rule
 
@@ -134,10 +134,10 @@ def _series(node: exp.Expr) -> exp.Expr:
     )
     count = f"ifNull(if({_AWAY}, 0, {last} + 1), 0)"
     most = max_elements(*parts)
-    huge = f"{count} > {most}"
+    too_large = f"{count} > {most}"
     if not is_safe(node):
-        huge = f"throwIf({huge}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {most} elements')})"
-    count = f"toUInt64(if({huge}, 0, {count}))"
+        too_large = f"throwIf({too_large}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {most} elements')})"
+    count = f"toUInt64(if({too_large}, 0, {count}))"
     items = (
         f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     )
@@ -164,11 +164,11 @@ def _is_distinct(node: exp.Expr) -> exp.Expr:
 
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
-    missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
-    count = f"if({missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
+    is_missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
+    count = f"if({is_missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
     if are_ascending(node.expression):
         return once(count, node.this, node.expression)
-    wrong = f"(NOT ({missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
+    wrong = f"(NOT ({is_missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
     message = "RANGE_BUCKET wants boundaries in order, none of them NULL"
     return once(guarded(node, wrong, message, count), node.this, node.expression)
 

@@ -129,14 +129,14 @@ def float_text(value: exp.Expr) -> exp.Expr:
     """
     told = "toString(@a + 0.)"
     plain = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
-    long = f"(abs(@a) >= 1 AND abs(@a) < 1e17 AND match({told}, '^-?\\d{{15,}}[1-9]'))"
+    too_long = f"(abs(@a) >= 1 AND abs(@a) < 1e17 AND match({told}, '^-?\\d{{15,}}[1-9]'))"
     with_exponent = f"replaceRegexpOne(replaceRegexpOne({told}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
     # ClickHouse prints no exponent between 1e-7 and 1e21.
     point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
     great = f"concat({point(told, _GREAT)}, 'e+', toString(length({told}) - (@a < 0) - 1))"
     little = f"concat({point(told, _LITTLE)}, 'e-0', toString(length(extract({told}, '^-?0.(0+)')) + 1))"
     said = f"multiIf(position({told}, 'e') > 0, {with_exponent}, abs(@a) < 1, {little}, {great})"
-    return once(f"if({plain} OR {long}, {told}, {said})", value)
+    return once(f"if({plain} OR {too_long}, {told}, {said})", value)
 
 
 _GREAT: Final = "'^(-?)(\\d)(\\d*?)0*$'"
@@ -217,30 +217,30 @@ _PLAIN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\d+):(\d+):(\d+(?:\.\d
 
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a literal text to INTERVAL: `Y-M D H:M:S`, or ISO 8601."""
-    spelled = constant_text(value)
-    counts = _interval_counts(spelled) if spelled is not None else None
+    literal_text = constant_text(value)
+    counts = _interval_counts(literal_text) if literal_text is not None else None
     if counts is None:
         unsupported(node, "CAST to INTERVAL of such a text")
     months, days, micros = counts
     return fragment(f"tuple(toInt64({months}), toInt64({days}), toInt64({micros}))")
 
 
-def _interval_counts(spelled: str) -> tuple[int, int, int] | None:
-    plain, iso = _PLAIN.fullmatch(spelled), _ISO.fullmatch(spelled)
+def _interval_counts(literal_text: str) -> tuple[int, int, int] | None:
+    plain, iso = _PLAIN.fullmatch(literal_text), _ISO.fullmatch(literal_text)
     if plain:
         return _plain_counts(plain)
     return _iso_counts(iso) if iso else None
 
 
 def _plain_counts(found: re.Match[str]) -> tuple[int, int, int]:
-    sign, turn = (-1 if found[at] else 1 for at in (1, 5))
+    sign, turn = (-1 if found[index] else 1 for index in (1, 5))
     seconds = int(found[6]) * 3600 + int(found[7]) * 60 + float(found[8])
     return sign * (int(found[2]) * 12 + int(found[3])), int(found[4]), round(turn * seconds * 1_000_000)
 
 
 def _iso_counts(found: re.Match[str]) -> tuple[int, int, int]:
     sign = -1 if found[1] else 1
-    years, months, weeks, days, hours, minutes = (int(found[at] or 0) for at in range(2, 8))
+    years, months, weeks, days, hours, minutes = (int(found[index] or 0) for index in range(2, 8))
     seconds = hours * 3600 + minutes * 60 + float(found[8] or 0)
     return sign * (years * 12 + months), sign * (weeks * 7 + days), round(sign * seconds * 1_000_000)
 

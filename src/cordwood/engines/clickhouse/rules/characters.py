@@ -23,7 +23,7 @@ def _letters(value: str) -> str:
 
 def _code_of(letter: str) -> str:
     byte = f"toInt64(reinterpretAsUInt8(substring({letter}, %d, 1)))"
-    one, two, three, four = (byte % at for at in range(1, 5))
+    one, two, three, four = (byte % index for index in range(1, 5))
     rest = f"({two} - 128)", f"({three} - 128)", f"({four} - 128)"
     return (
         f"multiIf({one} < 128, {one}, {one} < 224, ({one} - 192) * 64 + {rest[0]},"

@@ -14,17 +14,17 @@ from cordwood.sql.typing import datatype_of, kind_of, typed_as
 
 def meeting_kind(kinds: list[Kind | None]) -> Kind | None:
     """Return the type in which values of these types are compared; None if no conversion is needed."""
-    known = list(dict.fromkeys(filter(None, kinds)))
-    if Kind.VARIANT in known:
-        known.remove(Kind.VARIANT)
-        return _number_kind(known[0]) if known else Kind.STRING
-    if len(known) < 2:
+    constant_value = list(dict.fromkeys(filter(None, kinds)))
+    if Kind.VARIANT in constant_value:
+        constant_value.remove(Kind.VARIANT)
+        return _number_kind(constant_value[0]) if constant_value else Kind.STRING
+    if len(constant_value) < 2:
         return None
-    return next((kind for kind in MOMENTS if kind in known), None) or _inexact(set(known))
+    return next((kind for kind in MOMENTS if kind in constant_value), None) or _inexact(set(constant_value))
 
 
-def _inexact(known: set[Kind]) -> Kind | None:
-    return Kind.FLOAT64 if Kind.FLOAT64 in known and not known.isdisjoint(EXACT) else None
+def _inexact(constant_value: set[Kind]) -> Kind | None:
+    return Kind.FLOAT64 if Kind.FLOAT64 in constant_value and not constant_value.isdisjoint(EXACT) else None
 
 
 def _number_kind(kind: Kind) -> Kind:
@@ -66,8 +66,8 @@ def _same_fields(left: str, right: str, one: Datatype | None, other: Datatype | 
         return f"({left} = {right})"
     pairs = zip(one.fields, other.fields, strict=False)
     fields = (
-        _same_fields(f"tupleElement({left}, {at})", f"tupleElement({right}, {at})", a[1], b[1])
-        for at, (a, b) in enumerate(pairs, 1)
+        _same_fields(f"tupleElement({left}, {index})", f"tupleElement({right}, {index})", a[1], b[1])
+        for index, (a, b) in enumerate(pairs, 1)
     )
     return f"({' AND '.join(fields)})"
 
@@ -98,7 +98,7 @@ def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
     if all(constant(item) is not None for item in items) and constant(value) is None:
         return fragment(f"({{0}} IN ({holes(len(items), 1)}))", value, *items)
     own = datatype_of(value)
-    equal = (_same_fields("{0}", f"{{{at}}}", own, datatype_of(item)) for at, item in enumerate(items, 1))
+    equal = (_same_fields("{0}", f"{{{index}}}", own, datatype_of(item)) for index, item in enumerate(items, 1))
     return fragment(f"({' OR '.join(equal)})", value, *items)
 
 

@@ -41,14 +41,16 @@ def _finite(node: exp.Expr) -> exp.Expr:
 
 def _json_object(node: exp.Expr) -> exp.Expr:
     """Return a JSON object member by member, because ClickHouse has no function for values of different types."""
-    pairs = [f"toJSONString({{{at}}}), ':', toJSONString({{{at + 1}}})" for at in range(0, len(node.expressions), 2)]
+    pairs = [
+        f"toJSONString({{{index}}}), ':', toJSONString({{{index + 1}}})" for index in range(0, len(node.expressions), 2)
+    ]
     members = ", ',', ".join(pairs)
     return fragment(f"concat('{{', {members}, '}}')" if pairs else "'{}'", *node.expressions)
 
 
 def _key(node: exp.Expr) -> exp.Expr:
-    known = constant(node)
-    return exp.Literal.number(known) if isinstance(known, int) else node
+    constant_value = constant(node)
+    return exp.Literal.number(constant_value) if isinstance(constant_value, int) else node
 
 
 def _json(name: str, *, default: str = "") -> Rule:
@@ -57,7 +59,7 @@ def _json(name: str, *, default: str = "") -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions
         parts = [_key(key) for key in keys]
-        holes = "".join(f", {{{at}}}" for at in range(1, len(parts) + 1))
+        holes = "".join(f", {{{index}}}" for index in range(1, len(parts) + 1))
         return fragment(f"{name}(ifNull({{0}}, ''){holes}){default}", text, *parts)
 
     return rule

@@ -42,7 +42,7 @@ def _count_in(totals: list[float], unit: str, value: float) -> None:
 def _make_interval(node: exp.Expr) -> exp.Expr:
     parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
     spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
-    template = " + ".join(f"{{{at}}}" for at in range(len(spans)))
+    template = " + ".join(f"{{{index}}}" for index in range(len(spans)))
     return fragment(f"({template})" if spans else "tuple(toInt64(0), toInt64(0), toInt64(0))", *spans)
 
 

@@ -67,8 +67,8 @@ def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, s
     if datatype.kind is Kind.INTERVAL:
         unsupported(node, "An INTERVAL as JSON")
     if datatype.kind in _TIMES:
-        known = node if datatype_of(node) else typed_as(node, datatype)
-        whole = written(known, datatype.kind, _TIMES[datatype.kind], None)
+        constant_value = node if datatype_of(node) else typed_as(node, datatype)
+        whole = written(constant_value, datatype.kind, _TIMES[datatype.kind], None)
         end = "Z" if datatype.kind is Kind.TIMESTAMP else ""
         return fragment(
             f"concat('\"', {{0}}, {{1}}, '{end}\"')", whole, once(SUBSECOND, cast(copied(node), Kind.DATETIME))
@@ -88,11 +88,11 @@ def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dep
     name = f"_s{depth}"
     parts: list[exp.Expr] = []
     pieces: list[str] = []
-    for at, (label, field) in enumerate(datatype.fields):
-        key = ("," if at else "{") + json.dumps(label, ensure_ascii=False) + ":"
+    for index, (label, field) in enumerate(datatype.fields):
+        key = ("," if index else "{") + json.dumps(label, ensure_ascii=False) + ":"
         parts.append(text_part(key))
-        parts.append(_present(fragment(f"tupleElement({name}, {at + 1})"), field, scalars, depth + 1))
-        pieces.append(holes(2, first=2 * at + 1))
+        parts.append(_present(fragment(f"tupleElement({name}, {index + 1})"), field, scalars, depth + 1))
+        pieces.append(holes(2, first=2 * index + 1))
     if not pieces:
         return fragment("'{}'")
     body = f"concat({', '.join(pieces)}, '}}')"

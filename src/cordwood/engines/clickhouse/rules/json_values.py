@@ -28,8 +28,8 @@ from cordwood.sql.typing import datatype_of, kind_of
 def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
     """Return the path as arguments of ClickHouse's functions, with keys as holes; array positions count from one."""
     keys = [step for step in steps if isinstance(step, str)]
-    at = count(first)
-    said = "".join(f", {{{next(at)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
+    index = count(first)
+    said = "".join(f", {{{next(index)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
     return said, list(map(text_part, keys))
 
 
@@ -112,12 +112,12 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 def _parse(node: exp.Expr) -> exp.Expr:
     """Lower PARSE_JSON; a literal is parsed at compile time, because ClickHouse's parser is less strict."""
-    spelled, rounds = constant_text(node.this), rounds_wide(node, default_mode="exact")
-    if spelled is None:
+    literal_text, rounds = constant_text(node.this), rounds_wide(node, default_mode="exact")
+    if literal_text is None:
         return once(
             guarded(node, "NOT isValidJSON(@a)", INVALID_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
         )
-    told = canonical_document(spelled, rounds=rounds)
+    told = canonical_document(literal_text, rounds=rounds)
     return text_part(told) if told is not None else fragment(guarded(node, "true", INVALID_JSON, "''"))
 
 
@@ -208,7 +208,7 @@ def _array(node: exp.Expr) -> exp.Expr:
     items = [json_text(item, datatype_of(item), DOCUMENT) for item in node.expressions]
     if not items:
         return fragment("'[]'")
-    joined = ", ',', ".join(f"{{{at}}}" for at in range(len(items)))
+    joined = ", ',', ".join(f"{{{index}}}" for index in range(len(items)))
     return fragment(f"concat('[', {joined}, ']')", *items)
 
 
@@ -225,7 +225,7 @@ def _object(node: exp.Expr) -> exp.Expr:
 
 
 def _joined(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:
-    pairs = ", ',', ".join(f"toJSONString({{{at}}}), ':', {{{at + len(keys)}}}" for at in range(len(keys)))
+    pairs = ", ',', ".join(f"toJSONString({{{index}}}), ':', {{{index + len(keys)}}}" for index in range(len(keys)))
     return fragment(f"concat('{{', {pairs}, '}}')", *keys, *texts)
 
 

@@ -42,10 +42,10 @@ def _sets_type(node: exp.Expr) -> bool:
 
 def _bytes(node: exp.Expr) -> exp.Expr:
     """Lower a bytes literal, which sqlglot returns as text with its escapes decoded."""
-    spelled = str(node.this)
-    raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
+    literal_text = str(node.this)
+    raw = literal_text.encode("latin-1") if all(ord(char) < 256 for char in literal_text) else literal_text.encode()
     lowered = fragment("{0}", data_part(raw))
-    lowered.meta[CONSTANT] = spelled
+    lowered.meta[CONSTANT] = literal_text
     return lowered
 
 

@@ -144,12 +144,12 @@ def _extreme(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node)
         parts = [read_as(part, kind) if kind else part for part in (node.this, *node.expressions)]
-        letters = [f"@{chr(97 + at)}" for at in range(len(parts))]
-        missing = " OR ".join(f"isNull({letter})" for letter in letters)
+        letters = [f"@{chr(97 + index)}" for index in range(len(parts))]
+        is_missing = " OR ".join(f"isNull({letter})" for letter in letters)
         chosen = f"{name}({', '.join(letters)})"
         if kind is Kind.FLOAT64:
             chosen = f"if({' OR '.join(f'isNaN({letter})' for letter in letters)}, nan, {chosen})"
-        return once(f"if({missing}, NULL, {chosen})", *parts)
+        return once(f"if({is_missing}, NULL, {chosen})", *parts)
 
     return rule
 

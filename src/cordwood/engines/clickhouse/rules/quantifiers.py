@@ -58,7 +58,7 @@ def _of_each(unnest: exp.Expr, asked: exp.Expr, name: str) -> exp.Expr:
 
 def _rename(asked: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None) -> None:
     """Replace references to the element and to a struct's fields in the condition by the lambda's variable."""
-    places: Mapping[str, int] = {label: at for at, (label, _) in enumerate(element.fields if element else (), 1)}
+    places: Mapping[str, int] = {label: index for index, (label, _) in enumerate(element.fields if element else (), 1)}
     for column in list(asked.find_all(exp.Column)):
         if column.table != relation:
             continue

@@ -22,8 +22,8 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
     called, listing, rest = gathered(argument, skip_nulls=argument.ignore_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {listing})"
     # The smallest value whose rank is not below the given share of all values.
-    place = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
-    pick = f"arrayMap(_q -> {in_order}[{place}], range({count + 1}))"
+    position = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
+    pick = f"arrayMap(_q -> {in_order}[{position}], range({count + 1}))"
     result = wrapped(node, called, f"if(empty({listing}), [], {pick})", *rest)
     # Without rows the result is NULL, and so is each of its elements.
     result.meta[MAY_BE_NONE] = True
@@ -41,8 +41,8 @@ def _top_sum(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_SUM by sums over arrays: ClickHouse's sumMap drops sums of zero."""
     weight = node.expression
     weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
-    bad = "APPROX_TOP_SUM takes no weight that is negative or NaN"
-    weight = once(guarded(node, "NOT (@a >= 0)", bad, "@a"), weight)
+    failure = "APPROX_TOP_SUM takes no weight that is negative or NaN"
+    weight = once(guarded(node, "NOT (@a >= 0)", failure, "@a"), weight)
     rows = "groupArray(tuple(tuple({0}), {2}))"
     weights = f"arrayMap(_t -> _t.2, arrayFilter(_t -> _t.1 = _k AND isNotNull(_t.2), {rows}))"
     total = f"if(empty({weights}), NULL, arraySum(arrayMap(_w -> assumeNotNull(_w), {weights})))"
@@ -90,8 +90,8 @@ def _picked(node: exp.Expr, argument: Argument) -> exp.Expr:
     """
     called, listing, parts = gathered(argument, skip_nulls=True)
     share = f"{{{len(parts) + 1}}}"
-    place = f"arrayMap(_n -> _n + (_n / length(_l) < {share}), [toInt64(floor(length(_l) * {share}))])[1]"
-    pick = f"arrayMap(_l -> _l[greatest(1, {place})], [arraySort({listing})])[1]"
+    position = f"arrayMap(_n -> _n + (_n / length(_l) < {share}), [toInt64(floor(length(_l) * {share}))])[1]"
+    pick = f"arrayMap(_l -> _l[greatest(1, {position})], [arraySort({listing})])[1]"
     return wrapped(node, called, f"if(empty({listing}), NULL, {pick})", *parts, node.expression)
 
 

@@ -28,30 +28,30 @@ def _refuse(node: exp.Expr) -> bool:
     """Raise for an unsupported or invalid pattern; return True if SAFE makes the result NULL instead."""
     if kind_of(node.this) is Kind.BYTES:
         unsupported(node, "A regular expression over BYTES")
-    spelled = constant_text(node.expression)
-    if spelled is None:
+    literal_text = constant_text(node.expression)
+    if literal_text is None:
         return False
-    if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_groups(spelled) > 1:
+    if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_groups(literal_text) > 1:
         if is_safe(node):
             return True
         raise QueryValue(_ONE_GROUP, span=span_in_text(node))
-    return is_safe(node) and is_invalid(spelled)
+    return is_safe(node) and is_invalid(literal_text)
 
 
 def _refuse_empty(node: exp.Expr) -> None:
     """Refuse patterns with empty matches, which ClickHouse finds differently from RE2, or not at all."""
-    spelled = constant_text(node.expression)
-    if may_be_empty("." if spelled is None else spelled):
+    literal_text = constant_text(node.expression)
+    if may_be_empty("." if literal_text is None else literal_text):
         unsupported(node, f"A pattern of {function_name(node)} that may match the empty text")
 
 
 def _pattern(node: exp.Expr) -> exp.Expr:
     """Return the pattern with `(?-s)`: in ClickHouse a dot matches line ends by default."""
-    spelled = constant_text(node)
-    if spelled is None:
+    literal_text = constant_text(node)
+    if literal_text is None:
         return fragment("concat('(?-s)', {0})", node)
-    told = text_part(f"(?-s){spelled}")
-    told.meta[CONSTANT] = spelled
+    told = text_part(f"(?-s){literal_text}")
+    told.meta[CONSTANT] = literal_text
     return told
 
 
@@ -72,9 +72,9 @@ _GROUPS: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + coun
 
 def _groups_of(pattern: exp.Expr, name: str) -> str:
     """Return the number of capturing groups, or template text that computes it."""
-    spelled = constant_text(pattern)
-    if spelled is not None:
-        return str(count_groups(spelled))
+    literal_text = constant_text(pattern)
+    if literal_text is not None:
+        return str(count_groups(literal_text))
     return _GROUPS.format(_BARE.format(f"assumeNotNull({name})"))
 
 
@@ -117,10 +117,10 @@ def _extract(node: exp.Expr) -> exp.Expr:
 
 def _or_none(node: exp.Expr, group: str) -> str:
     """Return NULL for a group that did not take part in the match, which is an empty text in ClickHouse."""
-    spelled = constant_text(node.expression)
-    if spelled is None or not group_is_optional(spelled):
+    literal_text = constant_text(node.expression)
+    if literal_text is None or not group_is_optional(literal_text):
         return group
-    if group_may_be_empty(spelled):
+    if group_may_be_empty(literal_text):
         unsupported(node, f"A group of {function_name(node)} that may be empty and may take no part")
     return f"nullIf({group}, '')"
 
@@ -133,8 +133,8 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
         return null_of(STRING)  # `^` matches only at the beginning of the text, which is before the position
     found = _found(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
     nth = _or_none(node, f"{found}[assumeNotNull(greatest(@d, 1))]")
-    missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
-    body = f"if({missing} OR toInt64(length({found})) < @d, NULL, {nth})"
+    is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
+    body = f"if({is_missing} OR toInt64(length({found})) < @d, NULL, {nth})"
     return once(guarded(node, "(@c < 1 OR @d < 1)", _POSITIVE, body), value, pattern, position, occurrence)
 
 

@@ -49,8 +49,8 @@ def _relation(node: exp.Expr) -> exp.Expr:
 def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
     """Return the template of a struct's fields as columns, and their names for its holes from `first` on."""
     fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
-    labelled = [(at, label) for at, (label, _) in enumerate(fields, 1) if label]
-    said = (f", tupleElement({name}, {at}) AS {{{hole}}}" for hole, (at, _) in enumerate(labelled, first))
+    labelled = [(index, label) for index, (label, _) in enumerate(fields, 1) if label]
+    said = (f", tupleElement({name}, {index}) AS {{{hole}}}" for hole, (index, _) in enumerate(labelled, first))
     return "".join(said), [name_part(label) for _, label in labelled]
 
 
@@ -121,11 +121,11 @@ def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
     """
     relation, name = _names(unnest)
     offset = unnest.args.get("offset")
-    place = offset.name if isinstance(offset, exp.Identifier) else ""
-    array, places = _kept(unnest.expressions[0], node.args.get("on"), (relation, name, place))
+    position = offset.name if isinstance(offset, exp.Identifier) else ""
+    array, places = _kept(unnest.expressions[0], node.args.get("on"), (relation, name, position))
     columns = [_joined(array, relation, name)]
-    if place:
-        columns.append(_joined(places, relation, place))
+    if position:
+        columns.append(_joined(places, relation, position))
     columns += _field_columns(unnest.expressions[0], array, relation, name)
     side = "LEFT" if str(node.args.get("side") or "").upper() == "LEFT" else None
     return exp.Join(this=columns[0], expressions=columns[1:], kind="ARRAY", side=side)
@@ -150,9 +150,9 @@ def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str
     """Return a struct's fields as columns of the relation."""
     element = _element(unnested)
     columns = []
-    for at, (label, _) in enumerate(element.fields if element else (), 1):
+    for index, (label, _) in enumerate(element.fields if element else (), 1):
         if label and label != name:
-            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {at}), {{0}})", copied(array))
+            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {index}), {{0}})", copied(array))
             columns.append(_joined(fields, relation, label))
     return columns
 
@@ -233,11 +233,11 @@ def _tell_apart(items: list[exp.Expr]) -> None:
     An answer's columns are found by position.
     """
     taken: set[str] = set()
-    for at, item in enumerate(items):
+    for index, item in enumerate(items):
         if not isinstance(item, exp.Alias):
             continue
         if item.alias in taken:
-            item.set("alias", exp.to_identifier(f"{item.alias}${at + 1}", quoted=True))
+            item.set("alias", exp.to_identifier(f"{item.alias}${index + 1}", quoted=True))
         taken.add(item.alias)
 
 
@@ -379,9 +379,9 @@ def fresh(name: str, taken: set[str]) -> str:
 def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
     """Return the sort keys of an events' value: as a number, then as a text."""
     value = key.this
-    place = constant_int(value)
-    if place is not None and 0 < place <= len(select.expressions):
-        item = select.expressions[place - 1]
+    position = constant_int(value)
+    if position is not None and 0 < position <= len(select.expressions):
+        item = select.expressions[position - 1]
         value = item.this if isinstance(item, exp.Alias) else item
     if kind_of(value) is not Kind.VARIANT or any(value.find_all(exp.AggFunc, exp.Subquery)):
         return [key]

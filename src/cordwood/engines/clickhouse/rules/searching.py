@@ -26,10 +26,10 @@ def _found(value: exp.Expr, datatype: Datatype | None, wanted: exp.Expr, depth: 
         return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, wanted)
     if datatype.kind is Kind.STRUCT:
         fields = [
-            _found(typed_as(fragment(f"tupleElement({{0}}, {at + 1})", copied(value)), field), field, wanted, depth)
-            for at, (_, field) in enumerate(datatype.fields)
+            _found(typed_as(fragment(f"tupleElement({{0}}, {index + 1})", copied(value)), field), field, wanted, depth)
+            for index, (_, field) in enumerate(datatype.fields)
         ]
-        return fragment("(" + " OR ".join(f"{{{at}}}" for at in range(len(fields))) + ")", *fields)
+        return fragment("(" + " OR ".join(f"{{{index}}}" for index in range(len(fields))) + ")", *fields)
     if datatype.kind is Kind.ARRAY:
         inner = _found(typed_as(fragment(name), datatype.element), datatype.element, wanted, depth + 1)
         return _any(fragment(f"arrayMap({name} -> {{1}}, {{0}})", value, inner))

@@ -112,9 +112,9 @@ def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> 
         listed = f"arrayStringConcat(arrayMap({name} -> ifNull({{1}}, 'NULL'), {{0}}), ', ')"
         return fragment(f"concat('[', {listed}, ']')", value, inner)
     parts: list[exp.Expr] = []
-    for at, (_, field) in enumerate(datatype.fields):
-        parts.append(said(typed_as(fragment(f"tupleElement({name}, {at + 1})"), field), field, depth + 1))
-    body = ", ', ', ".join(f"ifNull({{{at + 1}}}, 'NULL')" for at in range(len(parts)))
+    for index, (_, field) in enumerate(datatype.fields):
+        parts.append(said(typed_as(fragment(f"tupleElement({name}, {index + 1})"), field), field, depth + 1))
+    body = ", ', ', ".join(f"ifNull({{{index + 1}}}, 'NULL')" for index in range(len(parts)))
     opened = "'STRUCT('" if typed and len(parts) == 1 else "'('"
     template = f"arrayMap({name} -> if(isNull({name}), NULL, concat({opened}, {body}, ')')), [{{0}}])[1]"
     return fragment(template, value, *parts)

@@ -68,7 +68,7 @@ def _stored(node: exp.Expr) -> exp.Expr:
         raise ValueError("no stored path")
     if what.manner is Manner.RECORD:
         return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(what.steps)))
-    below = "".join(f".{{{at}}}" for at in range(1, len(what.steps) + 1))
+    below = "".join(f".{{{index}}}" for index in range(1, len(what.steps) + 1))
     return fragment(_READ[what.manner] % below, column, *(name_part(step, is_verbatim=True) for step in what.steps))
 
 

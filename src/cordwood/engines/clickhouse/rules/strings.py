@@ -52,8 +52,8 @@ def _substring(node: exp.Expr) -> exp.Expr:
         return once(f"{cut}(@a, {begin})", value, start)
     # ClickHouse's greatest skips NULL.
     body = f"if(isNull(@c), NULL, {cut}(@a, {begin}, greatest(@c, 0)))"
-    known = constant_int(length)
-    if known is not None and known >= 0:
+    constant_value = constant_int(length)
+    if constant_value is not None and constant_value >= 0:
         return once(f"{cut}(@a, {begin}, @c)", value, start, length)
     body = guarded(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
     return once(body, value, start, length)
@@ -145,14 +145,14 @@ def _joined(node: exp.Expr) -> exp.Expr:
 def _split(node: exp.Expr) -> exp.Expr:
     """Lower SPLIT: an empty text has one empty part; an empty delimiter splits into characters."""
     value, delimiter = as_text(node.this), node.expression
-    known = constant_text(delimiter)
-    if known is None:
+    constant_value = constant_text(delimiter)
+    if constant_value is None:
         unsupported(node, "SPLIT by a delimiter that is no literal")
     if is_bytes(value) and not is_bytes(delimiter):
         unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
     cut, length = _name(value, "substring"), _name(value, "length")
     letters = f"arrayMap(_i -> {cut}(assumeNotNull(@a), _i, 1), range(1, {length}(assumeNotNull(@a)) + 1))"
-    parts = "splitByString(@b, assumeNotNull(@a))" if known else letters
+    parts = "splitByString(@b, assumeNotNull(@a))" if constant_value else letters
     return once(f"if(isNull(@a), [], if(@a = '', [''], {parts}))", value, delimiter)
 
 
@@ -177,8 +177,8 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     behind = (
         f"arrayReverse(arrayFilter(_i -> toInt64(_i) <= {size} + assumeNotNull(@c) + 1, {places}))[assumeNotNull(@d)]"
     )
-    missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d)"
-    body = f"if({missing}, NULL, toInt64(if(@c > 0, {ahead}, {behind})))"
+    is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d)"
+    body = f"if({is_missing}, NULL, toInt64(if(@c > 0, {ahead}, {behind})))"
     return once(
         guarded(node, "(@c = 0 OR @d < 1)", "INSTR needs a position that is not 0 and a positive occurrence", body),
         value,
@@ -257,24 +257,26 @@ def _like(node: exp.Expr) -> exp.Expr:
     """
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
-        every = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        matched = _like_several(value, pattern.this, every=every)
+        is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
+        matched = _like_several(value, pattern.this, is_all=is_all)
     else:
         matched = fragment("({0} LIKE {1})", value, pattern)
     return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
 
 
-def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
+def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
     items = _patterns(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (
-            _like_listed(value, items[0], every=every)
+            _like_listed(value, items[0], is_all=is_all)
             if _is_list(items[0])
             else fragment("({0} LIKE {1})", value, items[0])
         )
-    joiner = " AND " if every else " OR "
-    return fragment("(" + joiner.join(f"{{0}} LIKE {{{at + 1}}}" for at in range(len(items))) + ")", value, *items)
+    joiner = " AND " if is_all else " OR "
+    return fragment(
+        "(" + joiner.join(f"{{0}} LIKE {{{index + 1}}}" for index in range(len(items))) + ")", value, *items
+    )
 
 
 def _patterns(inner: exp.Expr) -> list[exp.Expr]:
@@ -287,14 +289,14 @@ def _is_list(pattern: exp.Expr) -> bool:
     return isinstance(pattern, (exp.Query, exp.Unnest)) or kind_of(pattern) is Kind.ARRAY
 
 
-def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
+def _like_listed(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     if isinstance(inner, exp.Query):
         inner = fragment("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
         items = "arrayMap(_t -> {0} LIKE _t.1, {1})"
     else:
         inner = inner.expressions[0] if isinstance(inner, exp.Unnest) else inner
         items = "arrayMap(_t -> {0} LIKE _t, {1})"
-    folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if every else 'OR'} _y, 'Nullable(Bool)'), {items}, CAST({'true' if every else 'false'}, 'Nullable(Bool)'))"
+    folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if is_all else 'OR'} _y, 'Nullable(Bool)'), {items}, CAST({'true' if is_all else 'false'}, 'Nullable(Bool)'))"
     return fragment(folded, value, inner)
 
 

@@ -81,7 +81,12 @@ def _take_types(item: exp.Expr, element: Datatype | None) -> None:
     if own is None or element is None or not len(own.fields) == len(element.fields) == len(values):
         return
     rows = zip(own.fields, element.fields, values, strict=True)
-    typed_as(item, struct_of((name, known if is_null(value) else field) for (name, field), (_, known), value in rows))
+    typed_as(
+        item,
+        struct_of(
+            (name, constant_value if is_null(value) else field) for (name, field), (_, constant_value), value in rows
+        ),
+    )
 
 
 def _field(node: exp.Expr) -> exp.Expr:

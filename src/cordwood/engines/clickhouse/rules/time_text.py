@@ -136,7 +136,7 @@ def _fraction(digits: int) -> EngineFormat | str:
 
 def _joined(pieces: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
     """Return the template over a wall clock @a, and the format texts for its holes."""
-    whole, shapes = merge_formats(pieces, lambda at: f"formatDateTime(@a, {{{at}}})")
+    whole, shapes = merge_formats(pieces, lambda index: f"formatDateTime(@a, {{{index}}})")
     return (whole[0] if len(whole) == 1 else f"concat({', '.join(whole)})"), shapes
 
 

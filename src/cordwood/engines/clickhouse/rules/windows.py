@@ -30,7 +30,7 @@ def _value(name: str) -> Rule:
         argument = read_argument(node)
         nulls = "" if argument.ignore_nulls else "_respect_nulls"
         rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
-        holes = "".join(f", {{{at}}}" for at in range(1, len(rest) + 1))
+        holes = "".join(f", {{{index}}}" for index in range(1, len(rest) + 1))
         if name == "nth_value" and argument.ignore_nulls:
             # nth_value has no IGNORE NULLS; groupArray skips NULLs.
             return wrapped(node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *rest)

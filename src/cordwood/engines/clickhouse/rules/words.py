@@ -72,7 +72,7 @@ def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
 
 
 def _plain_names(datatype: Datatype) -> list[str] | None:
-    names = [field_name(datatype, at) for at in range(len(datatype.fields))]
+    names = [field_name(datatype, index) for index in range(len(datatype.fields))]
     return names if all(_PLAIN.fullmatch(name) and spelled(name) == name for name in names) else None
 
 
@@ -151,14 +151,14 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
 
     `texts` are constants, inserted as `{0}`, `{1}`…
     """
-    costly = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
+    costly = [index for index, part in enumerate(parts) if not _goes_in_place(template, index, part)]
     template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
     template = _PART.sub(
         lambda said: f"_{said[1]}" if ord(said[1]) - 97 in costly else f"{{{ord(said[1]) - 97}}}", template
     )
     if costly:
-        heads = ", ".join(f"_{chr(97 + at)}" for at in costly)
-        lists = ", ".join(f"[{{{at}}}]" for at in costly)
+        heads = ", ".join(f"_{chr(97 + index)}" for index in costly)
+        lists = ", ".join(f"[{{{index}}}]" for index in costly)
         template = f"arrayMap(({heads}) -> {template}, {lists})[1]"
     return fragment(template, *parts, *texts)
 
@@ -166,9 +166,9 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
 _PART: Final = re.compile("@([a-z])")
 
 
-def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
+def _goes_in_place(template: str, index: int, part: exp.Expr) -> bool:
     """Return whether the part may be inserted in place: it is cheap, or is used once."""
-    return is_simple(part) or template.count("@" + chr(97 + at)) < 2
+    return is_simple(part) or template.count("@" + chr(97 + index)) < 2
 
 
 def naive(node: exp.Expr) -> exp.Expr:

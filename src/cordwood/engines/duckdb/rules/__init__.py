@@ -39,7 +39,7 @@ from cordwood.engines.duckdb.rules import (
 )
 from cordwood.sql.lowering import Rules, merge_rule_sets
 
-_MEANINGS: Final = (
+_RULE_MODULES: Final = (
     aggregates,
     approximations,
     arithmetic,
@@ -75,4 +75,4 @@ _MEANINGS: Final = (
     windows,
 )
 
-RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _MEANINGS)
+RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _RULE_MODULES)

@@ -20,14 +20,16 @@ from cordwood.sql.typing.datatypes import STRING
 EVENT_NUMBER: Final = "event_number"
 
 
-def _listed(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
+def _array_agg_of(argument: Argument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
     """Return array_agg with all modifiers of the argument."""
     if constant_int(argument.limit) == 0:
         return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
     parts = [argument.value]
     template = f"array_agg({'DISTINCT ' if argument.distinct else ''}{value}"
     if argument.order is not None:
-        template += " ORDER BY " + ", ".join(f"{{{len(parts) + at}}}" for at in range(len(argument.order.expressions)))
+        template += " ORDER BY " + ", ".join(
+            f"{{{len(parts) + index}}}" for index in range(len(argument.order.expressions))
+        )
         parts += argument.order.expressions
     template += ")"
     if skip_nulls:
@@ -43,32 +45,32 @@ def _array_agg(node: exp.Expr) -> exp.Expr:
     if argument.ignore_nulls and has_window(node):
         # DuckDB accepts no OVER after a FILTER inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
-        return combine_aggregates(present, _listed(argument, skip_nulls=False))
-    return _listed(argument, skip_nulls=bool(argument.ignore_nulls))
+        return combine_aggregates(present, _array_agg_of(argument, skip_nulls=False))
+    return _array_agg_of(argument, skip_nulls=bool(argument.ignore_nulls))
 
 
 def _array_concat_agg(node: exp.Expr) -> exp.Expr:
-    return fragment("flatten({0})", _listed(read_argument(node), skip_nulls=True))
+    return fragment("flatten({0})", _array_agg_of(read_argument(node), skip_nulls=True))
 
 
 def _string_agg(node: exp.Expr) -> exp.Expr:
     argument = read_argument(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
     value, argument.value = argument.value, _as_text(node, argument.value)
-    _order_by_what_is_told_apart(argument, value)
+    _order_by_distinct_text(argument, value)
     if argument.limit is not None:
-        return fragment("array_to_string({0}, {1})", _listed(argument, skip_nulls=True), separator)
+        return fragment("array_to_string({0}, {1})", _array_agg_of(argument, skip_nulls=True), separator)
     distinct = "DISTINCT " if argument.distinct else ""
     order = argument.order.expressions if argument.order is not None else []
-    return fragment(f"string_agg({distinct}{{0}}, {{1}}{_ordered(len(order))})", argument.value, separator, *order)
+    return fragment(f"string_agg({distinct}{{0}}, {{1}}{_order_clause(len(order))})", argument.value, separator, *order)
 
 
-def _ordered(count: int) -> str:
+def _order_clause(count: int) -> str:
     """Return the ORDER BY of a fragment whose first two parts are the value and the separator."""
-    return " ORDER BY " + ", ".join(f"{{{at + 2}}}" for at in range(count)) if count else ""
+    return " ORDER BY " + ", ".join(f"{{{index + 2}}}" for index in range(count)) if count else ""
 
 
-def _order_by_what_is_told_apart(argument: Argument, value: exp.Expr) -> None:
+def _order_by_distinct_text(argument: Argument, value: exp.Expr) -> None:
     """Order by the converted text in a DISTINCT aggregate: DuckDB requires the two expressions to be the same."""
     if not argument.distinct or argument.order is None:
         return
@@ -91,12 +93,12 @@ def _simple(name: str, template: str = "{0}") -> Rule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
-        return fragment(template.replace("{0}", _of(name, argument)), _value(argument, node))
+        return fragment(template.replace("{0}", _call_template(name, argument)), _value(argument, node))
 
     return rule
 
 
-def _of(name: str, argument: Argument) -> str:
+def _call_template(name: str, argument: Argument) -> str:
     """Return the template of an aggregate over one value, with DISTINCT where the argument has it."""
     return f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})"
 
@@ -111,10 +113,10 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
 def _sum(node: exp.Expr) -> exp.Expr:
     """Lower SUM; the result is cast outside of the window, if there is one."""
     argument = read_argument(node)
-    called = fragment(_of("sum", argument), _value(argument, node))
+    aggregate = fragment(_call_template("sum", argument), _value(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
-        called.meta[EVENT_NUMBER] = True
-    return in_window_or(node, called, "BIGINT" if kind_of(node) is Kind.INT64 else None)
+        aggregate.meta[EVENT_NUMBER] = True
+    return cast_outside_window(node, aggregate, "BIGINT" if kind_of(node) is Kind.INT64 else None)
 
 
 def _avg(node: exp.Expr) -> exp.Expr:
@@ -122,8 +124,8 @@ def _avg(node: exp.Expr) -> exp.Expr:
     value = _value(argument, node)
     kind = kind_of(node)
     if kind not in EXACT:
-        return fragment(_of("avg", argument), value)
-    total, count = (fragment(_of(name, argument), copied(value)) for name in ("sum", "count"))
+        return fragment(_call_template("avg", argument), value)
+    total, count = (fragment(_call_template(name, argument), copied(value)) for name in ("sum", "count"))
     return combine_aggregates(
         _exact_average("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count
     )
@@ -139,14 +141,14 @@ def _exact_average(decimal: str) -> str:
     return f"(({units} // {{1}} + {units} % {{1}} * 2 // {{1}}) || '{exponent}')::{decimal}"
 
 
-def in_window_or(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
+def cast_outside_window(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
     """Cast an aggregate, or leave the cast to the window's rule: none may be between an aggregate and its OVER."""
     if cast is None:
-        return called
+        return aggregate
     if has_window(node):
-        called.meta["cast"] = cast
-        return called
-    return fragment(f"{{0}}::{cast}", called)
+        aggregate.meta["cast"] = cast
+        return aggregate
+    return fragment(f"{{0}}::{cast}", aggregate)
 
 
 def _count(node: exp.Expr) -> exp.Expr:
@@ -156,7 +158,7 @@ def _count(node: exp.Expr) -> exp.Expr:
     value = argument.value
     if kind_of(value) is Kind.VARIANT and argument.distinct:
         value = read_as(value, Kind.STRING)
-    return fragment(_of("count", argument), value)
+    return fragment(_call_template("count", argument), value)
 
 
 def _count_if(node: exp.Expr) -> exp.Expr:
@@ -175,8 +177,8 @@ def _extremum(name: str) -> Rule:
             return _event_extremum(name, argument.value)
         if kind_of(argument.value) is Kind.FLOAT64 and name == "min":
             any_nan = fragment("bool_or(isnan({0}))", copied(argument.value))
-            least = fragment("min({0})", argument.value)
-            return combine_aggregates("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, least)
+            minimum = fragment("min({0})", argument.value)
+            return combine_aggregates("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, minimum)
         return fragment(f"{name}({{0}})", argument.value)
 
     return rule
@@ -184,10 +186,10 @@ def _extremum(name: str) -> Rule:
 
 def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = read_as(value, Kind.FLOAT64), read_as(copied(value), Kind.STRING)
-    counts = (fragment("count({0})", copied(each)) for each in (numbers, texts))
-    ends = (fragment(f"{name}({{0}})", each) for each in (numbers, texts))
+    counts = (fragment("count({0})", copied(values)) for values in (numbers, texts))
+    extremes = (fragment(f"{name}({{0}})", values) for values in (numbers, texts))
     template = f"CASE WHEN {{0}} = {{1}} THEN {event_number('{2}')} ELSE ({{3}})::VARIANT END"
-    return combine_aggregates(template, *counts, *ends)
+    return combine_aggregates(template, *counts, *extremes)
 
 
 def event_number(number: str) -> str:
@@ -208,17 +210,20 @@ def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     if kind_of(key) is Kind.VARIANT:
         return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment(f"{name}({{0}})", key)
-    known = fragment(f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", copied(key), copied(value))
+    extreme_of_present = fragment(f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", copied(key), copied(value))
     return combine_aggregates(
-        "CASE WHEN {0} = {1} THEN {2} END", extreme, known, fragment(f"arg_{name}({{0}}, {{1}})", value, copied(key))
+        "CASE WHEN {0} = {1} THEN {2} END",
+        extreme,
+        extreme_of_present,
+        fragment(f"arg_{name}({{0}}, {{1}})", value, copied(key)),
     )
 
 
-def _by(name: str) -> Rule:
+def _arg_extremum(name: str) -> Rule:
     return lambda node: _at_extremum(name, node.this, node.expression)
 
 
-def _nulls(node: exp.Expr) -> exp.Expr:
+def _drop_modifier(node: exp.Expr) -> exp.Expr:
     """Remove the node: the rule of the aggregate inside has applied the modifier."""
     inner: exp.Expr = node.this
     return inherit(inner, node)
@@ -228,10 +233,10 @@ def _grouping(node: exp.Expr) -> exp.Expr:
     return fragment("grouping({0})", node.expressions[0] if node.expressions else node.this)
 
 
-def _bits(name: str) -> Rule:
+def _bitwise(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
-        return fragment(_of(name, argument), argument.value)
+        return fragment(_call_template(name, argument), argument.value)
 
     return rule
 
@@ -239,10 +244,10 @@ def _bits(name: str) -> Rule:
 def _pair(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
-        called = fragment(f"{name}({{0}}, {{1}})", left, right)
+        aggregate = fragment(f"{name}({{0}}, {{1}})", left, right)
         if name.endswith("samp"):
-            return called
-        return _unsettled(called, fragment("any_value({0} + {1})", copied(left), copied(right)))
+            return aggregate
+        return _nan_for_single_infinite(aggregate, fragment("any_value({0} + {1})", copied(left), copied(right)))
 
     return rule
 
@@ -251,15 +256,15 @@ def _population(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
         value = fragment("{0}::DOUBLE", _value(argument, node))
-        called = fragment(_of(name, argument), value)
-        return _unsettled(called, fragment("any_value({0})", copied(value)))
+        aggregate = fragment(_call_template(name, argument), value)
+        return _nan_for_single_infinite(aggregate, fragment("any_value({0})", copied(value)))
 
     return rule
 
 
-def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
+def _nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
     """Return NaN for a single value that is not finite, where DuckDB returns zero."""
-    return combine_aggregates("({0} + 0 * {1})", called, one)
+    return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)
 
 
 def _correlation(node: exp.Expr) -> exp.Expr:
@@ -283,14 +288,14 @@ MEANING = RuleSet(
         exp.Min: _extremum("min"),
         exp.Max: _extremum("max"),
         exp.AnyValue: _any_value,
-        exp.ArgMax: _by("max"),
-        exp.ArgMin: _by("min"),
-        exp.IgnoreNulls: _nulls,
-        exp.RespectNulls: _nulls,
+        exp.ArgMax: _arg_extremum("max"),
+        exp.ArgMin: _arg_extremum("min"),
+        exp.IgnoreNulls: _drop_modifier,
+        exp.RespectNulls: _drop_modifier,
         exp.Grouping: _grouping,
-        exp.BitwiseAndAgg: _bits("bit_and"),
-        exp.BitwiseOrAgg: _bits("bit_or"),
-        exp.BitwiseXorAgg: _bits("bit_xor"),
+        exp.BitwiseAndAgg: _bitwise("bit_and"),
+        exp.BitwiseOrAgg: _bitwise("bit_or"),
+        exp.BitwiseXorAgg: _bitwise("bit_xor"),
         exp.Stddev: _simple("stddev_samp"),
         exp.StddevSamp: _simple("stddev_samp"),
         exp.StddevPop: _population("stddev_pop"),

@@ -26,8 +26,8 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
     if argument.ignore_nulls is False:
         return _quantiles_with_nulls(value, count, distinct=argument.distinct)
     distinct = "DISTINCT " if argument.distinct else ""
-    at = ", ".join(repr(place / count) for place in range(count + 1))
-    result = fragment(f"quantile_disc({distinct}{{0}}, [{at}])", value)
+    levels = ", ".join(repr(rank / count) for rank in range(count + 1))
+    result = fragment(f"quantile_disc({distinct}{{0}}, [{levels}])", value)
     if not distinct:
         result.meta["quantiles"] = count
         result.meta["quantiles_filter"] = ""
@@ -41,27 +41,27 @@ def _number(value: exp.Expr) -> exp.Expr:
 def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
     """Return quantiles that include NULL as the lowest value; DuckDB's own quantiles skip NULL."""
     rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
-    places = ", ".join(f"@a[greatest(1, ceil(len(@a) * {place / count!r})::INT)]" for place in range(count + 1))
-    return once(f"CASE WHEN @a IS NULL THEN NULL ELSE [{places}] END", rows)
+    elements = ", ".join(f"@a[greatest(1, ceil(len(@a) * {rank / count!r})::INT)]" for rank in range(count + 1))
+    return once(f"CASE WHEN @a IS NULL THEN NULL ELSE [{elements}] END", rows)
 
 
 def _top_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_COUNT: values with their counts, the most frequent first; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
-    value = _plain(read_argument(node).value)
+    value = _comparable(read_argument(node).value)
     counted = "map_entries(histogram({0}))"
     entries = f"list_transform({counted}, lambda _e: struct_pack(s := _e.value::BIGINT, v := _e.key))"
-    missing = "CASE WHEN count(*) > count({0}) THEN [struct_pack(s := (count(*) - count({0}))::BIGINT, v := NULL)] ELSE [] END"
-    return _top(entries, missing, "count", [value, limit])
+    null_entries = "CASE WHEN count(*) > count({0}) THEN [struct_pack(s := (count(*) - count({0}))::BIGINT, v := NULL)] ELSE [] END"
+    return _top(entries, null_entries, "count", [value, limit])
 
 
 def _top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
-    value, weight = _plain(node.this), node.expression
+    value, weight = _comparable(node.this), node.expression
     weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
-    bad = fail(node, "APPROX_TOP_SUM takes no weight that is negative or NaN")
+    failure = fail(node, "APPROX_TOP_SUM takes no weight that is negative or NaN")
     # The check is inside the list and the aggregate outside of the lambdas: DuckDB's optimizer fails on either nesting.
-    checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {bad} ELSE _r.w END"
+    checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {failure} ELSE _r.w END"
     keys = "list_distinct(list_transform(_a, lambda _r: struct_pack(v := _r.v)))"
     weights = f"list_transform(list_filter(_a, lambda _r: _r.v IS NOT DISTINCT FROM _k.v), lambda _r: {checked})"
     sums = f"list_transform({keys}, lambda _k: struct_pack(s := list_sum({weights}), v := _k.v))"
@@ -69,17 +69,15 @@ def _top_sum(node: exp.Expr) -> exp.Expr:
     return _top(entries, "[]", "sum", [value, limit, weight])
 
 
-def _plain(value: exp.Expr) -> exp.Expr:
+def _comparable(value: exp.Expr) -> exp.Expr:
     return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
 
 
-def _top(entries: str, missing: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
+def _top(entries: str, null_entries: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
     ranked = "struct_pack(n := _e.s IS NOT NULL, s := _e.s, v := _e.v)"
-    sorted_ = f"list_sort(list_transform(list_concat({entries}, {missing}), lambda _e: {ranked}), 'DESC')"
-    shaped = (
-        f'list_transform(list_slice({sorted_}, 1, {{1}}), lambda _e: struct_pack("value" := _e.v, "{name}" := _e.s))'
-    )
-    return fragment(f"CASE WHEN count(*) > 0 THEN {shaped} END", *parts)
+    sorted_entries = f"list_sort(list_transform(list_concat({entries}, {null_entries}), lambda _e: {ranked}), 'DESC')"
+    result = f'list_transform(list_slice({sorted_entries}, 1, {{1}}), lambda _e: struct_pack("value" := _e.v, "{name}" := _e.s))'
+    return fragment(f"CASE WHEN count(*) > 0 THEN {result} END", *parts)
 
 
 def _percentile(name: str) -> Rule:
@@ -89,15 +87,15 @@ def _percentile(name: str) -> Rule:
             unsupported(node, "A percentile with RESPECT NULLS")
         kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)
         value = read_as(argument.value, kind) if kind else argument.value
-        return fragment(f"{name}({{0}}, {{1}})", value, _share(node.expression))
+        return fragment(f"{name}({{0}}, {{1}})", value, _decimal_fraction(node.expression))
 
     return rule
 
 
-def _share(node: exp.Expr) -> exp.Expr:
+def _decimal_fraction(node: exp.Expr) -> exp.Expr:
     """Return the fraction as a decimal: multiplied by the number of rows, a double could round past an integer."""
-    known = constant(node)
-    return fragment(format(Decimal(repr(known)), "f")) if isinstance(known, float) else node
+    constant_value = constant(node)
+    return fragment(format(Decimal(repr(constant_value)), "f")) if isinstance(constant_value, float) else node
 
 
 MEANING = RuleSet(

@@ -28,7 +28,7 @@ def _division(node: exp.Expr) -> exp.Expr:
     if kind_of(node) is Kind.INTERVAL:
         return fragment("{0} / {1}", left, right)
     quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in EXACT else "@a / @b"
-    divisor = _divisor(node.expression)
+    divisor = _is_nonzero_constant(node.expression)
     if divisor:
         return once(quotient, left, right)
     if is_null(left) or is_null(right):
@@ -42,7 +42,7 @@ def _exact_name(node: exp.Expr) -> str:
     return "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
 
 
-def _divisor(node: exp.Expr) -> bool:
+def _is_nonzero_constant(node: exp.Expr) -> bool:
     """Return whether the divisor is a constant other than zero."""
     value = constant(node)
     return isinstance(value, (int, float)) and value != 0
@@ -63,7 +63,7 @@ def _ieee_division(node: exp.Expr) -> exp.Expr:
     return fragment("{0}::DOUBLE / {1}::DOUBLE", left, right)
 
 
-def _whole_division(node: exp.Expr) -> exp.Expr:
+def _integer_division(node: exp.Expr) -> exp.Expr:
     left, right = _operands(node)
     if kind_of(node.this) in EXACT or kind_of(node.expression) in EXACT:
         return attempt(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
@@ -118,8 +118,8 @@ def _exclusive_or(node: exp.Expr) -> exp.Expr:
 
 def _shift_left(node: exp.Expr) -> exp.Expr:
     """Lower `<<` as unsigned arithmetic, in which bits leave the word; DuckDB's own shift fails on overflow."""
-    wide = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
-    signed = f"CASE WHEN {wide} > 9223372036854775807 THEN {wide} - 18446744073709551616 ELSE {wide} END"
+    shifted = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
+    signed = f"CASE WHEN {shifted} > 9223372036854775807 THEN {shifted} - 18446744073709551616 ELSE {shifted} END"
     template = f"CASE WHEN @b < 0 THEN {fail(node, 'Bitwise shift by negative offset.')}"
     return once(f"{template} WHEN @b > 63 THEN 0 ELSE CAST({signed} AS BIGINT) END", node.this, node.expression)
 
@@ -134,20 +134,22 @@ def _negation(node: exp.Expr) -> exp.Expr:
     return exp.Neg(this=read_as(node.this, Kind.FLOAT64)) if kind_of(node.this) is Kind.VARIANT else node
 
 
-def _checked(node: exp.Expr) -> exp.Expr:
+def _overflow_check(node: exp.Expr) -> exp.Expr:
     """Fail if the result is infinite although all operands are finite."""
-    result, *leaves = node.expressions
-    numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
-    finite = "".join(f" AND isfinite({{{at}}})" for at in range(1, len(numbers) + 1))
-    bad = fail(node, "Floating point overflow")
-    return fragment(f"CASE WHEN isinf({{0}}){finite} THEN {bad} ELSE {{0}} END", result, *numbers)
+    result, *operands = node.expressions
+    numbers = [
+        read_as(operand, Kind.FLOAT64) for operand in operands if kind_of(operand) in (Kind.FLOAT64, Kind.VARIANT)
+    ]
+    finite = "".join(f" AND isfinite({{{index}}})" for index in range(1, len(numbers) + 1))
+    failure = fail(node, "Floating point overflow")
+    return fragment(f"CASE WHEN isinf({{0}}){finite} THEN {failure} ELSE {{0}} END", result, *numbers)
 
 
 MEANING = RuleSet(
     nodes={
         exp.Div: _division,
         exp.SafeDivide: _safe_division,
-        exp.IntDiv: _whole_division,
+        exp.IntDiv: _integer_division,
         exp.Mod: _remainder,
         exp.Mul: _product,
         exp.SafeAdd: _safe("+"),
@@ -162,6 +164,6 @@ MEANING = RuleSet(
         exp.Neg: _negation,
     },
     by_name={"IEEE_DIVIDE": _ieee_division},
-    operations={OverflowCheck: _checked},
+    operations={OverflowCheck: _overflow_check},
     before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
 )

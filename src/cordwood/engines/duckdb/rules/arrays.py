@@ -28,46 +28,46 @@ def _subscript(node: exp.Expr) -> exp.Expr:
         base = fragment("CAST({0} AS VARIANT[])", base)
     if kind is Kind.STRUCT:
         return _struct_subscript(node, base, index)
-    first = 1 - int(node.args.get("offset") or 0)
-    quantile = _one_quantile(node, first)
+    offset = 1 - int(node.args.get("offset") or 0)
+    quantile = _single_quantile(node, offset)
     if quantile is not None:
         return quantile
-    return element_at(node, base, index, first, safe=bool(node.args.get("safe")))
+    return element_at(node, base, index, offset, safe=bool(node.args.get("safe")))
 
 
-def element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int, *, safe: bool) -> exp.Expr:
-    """Return the element at an index; `first` converts the index to DuckDB's, which counts from one.
+def element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *, safe: bool) -> exp.Expr:
+    """Return the element at an index; `offset` converts the index to DuckDB's, which counts from one.
 
     DuckDB counts negative indexes from the end, so they are handled separately.
     """
-    known = constant_int(index)
-    bad = "NULL" if safe else fail(node, "Array index is out of bounds")
-    if known is not None:
-        place = known + first
+    constant_index = constant_int(index)
+    failure = "NULL" if safe else fail(node, "Array index is out of bounds")
+    if constant_index is not None:
+        position = constant_index + offset
         if safe:
-            return fragment(f"{{0}}[{place}]", base) if place > 0 else fragment("NULL")
-        if place < 1:
-            return once(f"CASE WHEN @a IS NOT NULL THEN {bad} END", base)
-        return once(f"CASE WHEN len(@a) < {place} THEN {bad} ELSE @a[{place}] END", base)
-    place_text = f"@b + {first}" if first else "@b"
-    guard = f"{place_text} < 1" if safe else f"@a IS NOT NULL AND ({place_text} < 1 OR {place_text} > len(@a))"
-    return once(f"CASE WHEN {guard} THEN {bad} ELSE @a[{place_text}] END", base, index)
+            return fragment(f"{{0}}[{position}]", base) if position > 0 else fragment("NULL")
+        if position < 1:
+            return once(f"CASE WHEN @a IS NOT NULL THEN {failure} END", base)
+        return once(f"CASE WHEN len(@a) < {position} THEN {failure} ELSE @a[{position}] END", base)
+    position_sql = f"@b + {offset}" if offset else "@b"
+    guard = f"{position_sql} < 1" if safe else f"@a IS NOT NULL AND ({position_sql} < 1 OR {position_sql} > len(@a))"
+    return once(f"CASE WHEN {guard} THEN {failure} ELSE @a[{position_sql}] END", base, index)
 
 
-def _one_quantile(node: exp.Expr, first: int) -> exp.Expr | None:
+def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
     """Return a single quantile for `approx_quantiles(x, n)[offset(k)]`, which does not need all of them."""
     source, index = node.this, constant_int(node.expressions[0])
-    of = source.meta_get("quantiles") if isinstance(source, exp.Expr) else None
-    if of is None or index is None or first != 1 or not 0 <= index <= of:
+    quantile_count = source.meta_get("quantiles") if isinstance(source, exp.Expr) else None
+    if quantile_count is None or index is None or offset != 1 or not 0 <= index <= quantile_count:
         return None
     value, suffix = source.expressions[1], source.meta["quantiles_filter"]
-    return fragment(f"quantile_disc({{0}}, {index / of!r}){suffix}", value)
+    return fragment(f"quantile_disc({{0}}, {index / quantile_count!r}){suffix}", value)
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
     """Return the JSON value at an index; NULL for a negative one, which DuckDB would count from the end."""
-    key, place = constant_text(index), constant_int(index)
-    step = key if place is None or place < 0 else place
+    key, position = constant_text(index), constant_int(index)
+    step = key if position is None or position < 0 else position
     if step is not None:
         return fragment("json_extract({0}, {1})", base, exp.Literal.string(path_text([step])))
     if kind_of(index) is Kind.INT64:
@@ -77,10 +77,10 @@ def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
 
 
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
-    place = constant_int(index)
-    if place is None:
+    position = constant_int(index)
+    if position is None:
         unsupported(node, "A subscript of a STRUCT that is no whole number")
-    return fragment(f"struct_extract_at({{0}}, {place + 1 - int(node.args.get('offset') or 0)})", base)
+    return fragment(f"struct_extract_at({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 
 def _size(node: exp.Expr) -> exp.Expr:
@@ -94,23 +94,29 @@ def _reverse(node: exp.Expr) -> exp.Expr:
 
 
 def _concat(node: exp.Expr) -> exp.Expr:
-    parts = [_of_type(part, datatype_of(node)) for part in (node.this, *node.expressions)]
-    return fragment(" || ".join(f"{{{at}}}" for at in range(len(parts))), *parts) if len(parts) > 1 else node.this
+    parts = [_to_type_of_whole(part, datatype_of(node)) for part in (node.this, *node.expressions)]
+    return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts) if len(parts) > 1 else node.this
 
 
-def _of_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
+def _to_type_of_whole(array: exp.Expr, to: Datatype | None) -> exp.Expr:
     """Convert an array of structs to the type of the whole by position: DuckDB would match fields by name."""
-    element, own = to.element if to else None, datatype_of(array)
-    if own is None or own == to or own.element is None or element is None or element.kind is not Kind.STRUCT:
+    element, array_type = to.element if to else None, datatype_of(array)
+    if (
+        array_type is None
+        or array_type == to
+        or array_type.element is None
+        or element is None
+        or element.kind is not Kind.STRUCT
+    ):
         return array
-    item = typed_as(fragment("_e"), own.element)
+    item = typed_as(fragment("_e"), array_type.element)
     return fragment("list_transform({0}, lambda _e: {1})", array, positional(item, element))
 
 
-def _end(place: str) -> Rule:
+def _first_or_last(position: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        bad = fail(node, "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array")
-        return once(f"CASE WHEN len(@a) = 0 THEN {bad} ELSE @a[{place}] END", node.this)
+        failure = fail(node, "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array")
+        return once(f"CASE WHEN len(@a) = 0 THEN {failure} ELSE @a[{position}] END", node.this)
 
     return rule
 
@@ -137,13 +143,13 @@ def _to_text(node: exp.Expr) -> exp.Expr:
         value = fragment("list_transform({0}, lambda _e: {1})", value, cast_to(item, item, STRING))
     if null is not None:
         value = once("list_transform(@a, lambda _e: coalesce(_e, @b))", value, null)
-    joined = "array_to_string(@a, @b)" if constant_text(separator) is not None else _JOINED
+    joined = "array_to_string(@a, @b)" if constant_text(separator) is not None else _JOIN_ELEMENTS
     body = f"CASE WHEN @a IS NULL OR @b IS NULL THEN NULL ELSE coalesce({joined}, '') END"
     return once(body, value, separator)
 
 
 # DuckDB's array_to_string accepts only a constant delimiter.
-_JOINED: Final = (
+_JOIN_ELEMENTS: Final = (
     "CASE WHEN len(list_filter(@a, lambda _e: _e IS NOT NULL)) > 0"
     " THEN list_reduce(list_filter(@a, lambda _e: _e IS NOT NULL), lambda _x, _y: _x || @b || _y) END"
 )
@@ -153,26 +159,31 @@ def _series(node: exp.Expr) -> exp.Expr:
     start, end, step = node.args["start"], node.args["end"], node.args.get("step") or exp.Literal.number(1)
     datatype = datatype_of(node)
     kind = (datatype.element if datatype else None) or INT64
-    bad = fail(node, "Sequence step cannot be 0.")
-    guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {bad}"
-    most = max_elements(start, end, step)
-    huge = fail(node, f"GENERATE_ARRAY of more than {most} elements")
+    failure = fail(node, "Sequence step cannot be 0.")
+    guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
+    max_elements = max_elements(start, end, step)
+    too_large = fail(node, f"GENERATE_ARRAY of more than {max_elements} elements")
     # The check is inside the call: DuckDB folds calls on constants even in branches that are not taken.
-    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {most} THEN {huge} ELSE @b END)"
+    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {max_elements} THEN {too_large} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):
             return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
-        whole = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
-        return once(f"{guard} ELSE {whole} END", start, end, step)
-    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {most} THEN {huge} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
+        series = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
+        return once(f"{guard} ELSE {series} END", start, end, step)
+    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {max_elements} THEN {too_large} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
     return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))
 
 
 def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
-    first, last, by = (constant_int(part) for part in (start, end, step))
-    return first is not None and last is not None and bool(by) and abs(last - first) // abs(by or 1) < MAX_ELEMENTS
+    first, last, increment = (constant_int(part) for part in (start, end, step))
+    return (
+        first is not None
+        and last is not None
+        and bool(increment)
+        and abs(last - first) // abs(increment or 1) < MAX_ELEMENTS
+    )
 
 
 def _is_distinct(node: exp.Expr) -> exp.Expr:
@@ -182,11 +193,11 @@ def _is_distinct(node: exp.Expr) -> exp.Expr:
 
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
-    missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
-    bad = fail(node, "RANGE_BUCKET wants boundaries in order, none of them NULL")
-    checked = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {bad}"
-    guard = "" if are_ascending(node.expression) else checked
-    body = f"CASE WHEN {missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
+    is_missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
+    failure = fail(node, "RANGE_BUCKET wants boundaries in order, none of them NULL")
+    order_check = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {failure}"
+    guard = "" if are_ascending(node.expression) else order_check
+    body = f"CASE WHEN {is_missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
     return once(body, node.this, node.expression)
 
 
@@ -196,8 +207,8 @@ MEANING = RuleSet(
         exp.ArraySize: _size,
         exp.ArrayReverse: _reverse,
         exp.ArrayConcat: _concat,
-        exp.ArrayFirst: _end("1"),
-        exp.ArrayLast: _end("-1"),
+        exp.ArrayFirst: _first_or_last("1"),
+        exp.ArrayLast: _first_or_last("-1"),
         exp.ArraySlice: _slice,
         exp.ArrayToString: _to_text,
         exp.GenerateSeries: _series,

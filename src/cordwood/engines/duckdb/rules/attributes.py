@@ -12,7 +12,7 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import KINDS, internal_function
 
-_WITH_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _KIND: Final = "left(variant_typeof(@a), 5)"
 _JSON: Final = "(@a::JSON)::VARCHAR"
 
@@ -21,7 +21,7 @@ def _attribute(node: exp.Expr) -> exp.Expr:
     """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
     value = node.expressions[0]
     kinds = value.meta_get(KINDS)
-    if kinds is not None and not kinds & _WITH_PARTS:
+    if kinds is not None and not kinds & _COMPOSITE_KINDS:
         return variant_text(value)
     return _text_of(value, "CASE WHEN " + _JSON + " = '{}' THEN '{}' END")
 
@@ -30,8 +30,8 @@ def _scalar(node: exp.Expr) -> exp.Expr:
     return _text_of(node.expressions[0], "NULL")
 
 
-def _text_of(value: exp.Expr, of_object: str) -> exp.Expr:
-    return once(f"CASE {_KIND} WHEN 'ARRAY' THEN {_JSON} WHEN 'OBJEC' THEN {of_object} ELSE @a::VARCHAR END", value)
+def _text_of(value: exp.Expr, object_sql: str) -> exp.Expr:
+    return once(f"CASE {_KIND} WHEN 'ARRAY' THEN {_JSON} WHEN 'OBJEC' THEN {object_sql} ELSE @a::VARCHAR END", value)
 
 
 _CHILDREN: Final = "map_entries(%s::MAP(VARCHAR, JSON))"
@@ -43,7 +43,7 @@ def _entries(value: str) -> str:
     return f"CASE WHEN json_type({value}) = 'OBJECT' THEN {children} ELSE [] END"
 
 
-def _level(entries: str) -> str:
+def _flatten_level(entries: str) -> str:
     """Return the entries with each object replaced by its own entries."""
     children = f"list_transform({_CHILDREN % 'e.v'}, lambda c: struct_pack(k := concat(e.k, '.', c.key), v := c.value))"
     inner = f"CASE WHEN json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' THEN {children} ELSE [e] END"
@@ -53,26 +53,28 @@ def _level(entries: str) -> str:
 _REPEATED: Final = "list_reduce(range({levels}), lambda acc, _i: {level}, {entries})"
 
 
-def _all(node: exp.Expr, each: str) -> exp.Expr:
-    """Return a list with the expression `each` for each attribute, whose key is `e.k` and whose value is `e.v`."""
+def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
+    """Return a list with `attribute_sql` for each attribute, whose key is `e.k` and whose value is `e.v`."""
     metadata, extras, project, levels = node.expressions
-    own = f"list_filter({_entries('_j.x')}, lambda e: e.v <> 'null')"
+    extra_entries = f"list_filter({_entries('_j.x')}, lambda e: e.v <> 'null')"
     project_entry = "CASE WHEN _j.p IS NULL THEN [] ELSE [struct_pack(k := 'project', v := to_json(_j.p))] END"
-    top = f"list_concat({own}, {project_entry})"
-    scalar = (
+    top_level = f"list_concat({extra_entries}, {project_entry})"
+    scalar_metadata = (
         "CASE WHEN json_type(_j.m) IN ('OBJECT', 'NULL') THEN [] ELSE [struct_pack(k := 'metadata', v := _j.m)] END"
     )
-    lifted = (
-        f"list_filter(list_concat({_entries('_j.m')}, coalesce({scalar}, [])),"
+    metadata_entries = (
+        f"list_filter(list_concat({_entries('_j.m')}, coalesce({scalar_metadata}, [])),"
         " lambda e: NOT list_contains(list_transform(_t.top, lambda o: o.k), e.k))"
     )
-    both = f"list_transform([struct_pack(top := {top}, m := _j.m)], lambda _t: list_concat(_t.top, {lifted}))[1]"
+    entries = f"list_transform([struct_pack(top := {top_level}, m := _j.m)], lambda _t: list_concat(_t.top, {metadata_entries}))[1]"
     is_small = f"strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0) <= {MAX_CHARACTERS}"
-    apart = f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _level, _REPEATED)} ELSE _b END"
-    shown = f"list_transform(list_filter({apart}, lambda e: e.v <> 'null'), lambda e: {each})"
-    made = f"list_transform([{both}], lambda _b: {shown})[1]"
+    flattened = (
+        f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)} ELSE _b END"
+    )
+    attributes = f"list_transform(list_filter({flattened}, lambda e: e.v <> 'null'), lambda e: {attribute_sql})"
+    result = f"list_transform([{entries}], lambda _b: {attributes})[1]"
     documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
-    return fragment(f"list_transform({documents}, lambda _j: {made})[1]", metadata, extras, project)
+    return fragment(f"list_transform({documents}, lambda _j: {result})[1]", metadata, extras, project)
 
 
 _TEXT: Final = "CASE WHEN json_type(e.v) = 'VARCHAR' THEN e.v->>'$' ELSE e.v::VARCHAR END"
@@ -80,15 +82,15 @@ _TEXT: Final = "CASE WHEN json_type(e.v) = 'VARCHAR' THEN e.v->>'$' ELSE e.v::VA
 
 def _map(node: exp.Expr) -> exp.Expr:
     member = f"concat(to_json(e.k)::VARCHAR, ':', to_json({_TEXT})::VARCHAR)"
-    return fragment("concat('{', array_to_string({0}, ','), '}')::JSON", _all(node, member))
+    return fragment("concat('{', array_to_string({0}, ','), '}')::JSON", _map_attributes(node, member))
 
 
 def _keys(node: exp.Expr) -> exp.Expr:
-    return _all(node, "e.k")
+    return _map_attributes(node, "e.k")
 
 
 def _values(node: exp.Expr) -> exp.Expr:
-    return _all(node, _TEXT)
+    return _map_attributes(node, _TEXT)
 
 
 def _json_text(node: exp.Expr) -> exp.Expr:

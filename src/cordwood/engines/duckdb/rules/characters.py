@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.strings import as_text, is_bytes, narrow, wide
-from cordwood.engines.duckdb.rules.words import fail, few_characters, once
+from cordwood.engines.duckdb.rules.strings import as_text, bytes_to_characters, characters_to_bytes, is_bytes
+from cordwood.engines.duckdb.rules.words import bounded_characters, fail, once
 from cordwood.sql.bigquery.translate import DUPLICATE, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
@@ -15,24 +15,26 @@ from cordwood.sql.lowering import RuleSet, function_name, unsupported
 def _code_points(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     if is_bytes(value):
-        one = "CAST('0x' || _p AS BIGINT)"
-        return fragment(f"list_transform(regexp_extract_all(hex({{0}}), '..'), lambda _p: {one})", value)
-    pieces = "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@few, ''), lambda _c: ord(_c)::BIGINT) END"
-    return once(pieces.replace("@few", few_characters(node, "TO_CODE_POINTS")), value)
+        code_point = "CAST('0x' || _p AS BIGINT)"
+        return fragment(f"list_transform(regexp_extract_all(hex({{0}}), '..'), lambda _p: {code_point})", value)
+    code_points = (
+        "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@few, ''), lambda _c: ord(_c)::BIGINT) END"
+    )
+    return once(code_points.replace("@few", bounded_characters(node, "TO_CODE_POINTS")), value)
 
 
 def _from_code_points(node: exp.Expr) -> exp.Expr:
-    bad = fail(node, "Invalid codepoint")
-    one = f"CASE WHEN _c < 0 OR _c > 1114111 OR (_c BETWEEN 55296 AND 57343) THEN {bad} ELSE chr(_c::INT) END"
+    failure = fail(node, "Invalid codepoint")
+    character = f"CASE WHEN _c < 0 OR _c > 1114111 OR (_c BETWEEN 55296 AND 57343) THEN {failure} ELSE chr(_c::INT) END"
     body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
-    return once(f"{body} ELSE array_to_string(list_transform(@a, lambda _c: {one}), '') END", node.this)
+    return once(f"{body} ELSE array_to_string(list_transform(@a, lambda _c: {character}), '') END", node.this)
 
 
 def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
-    bad = fail(node, "Invalid extended ASCII code point")
-    one = f"CASE WHEN _c < 0 OR _c > 255 THEN {bad} ELSE printf('%02X', _c) END"
+    failure = fail(node, "Invalid extended ASCII code point")
+    byte = f"CASE WHEN _c < 0 OR _c > 255 THEN {failure} ELSE printf('%02X', _c) END"
     body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
-    return once(f"{body} ELSE unhex(array_to_string(list_transform(@a, lambda _c: {one}), '')) END", node.this)
+    return once(f"{body} ELSE unhex(array_to_string(list_transform(@a, lambda _c: {byte}), '')) END", node.this)
 
 
 def _first_code(node: exp.Expr) -> exp.Expr:
@@ -50,14 +52,17 @@ def _translate(node: exp.Expr) -> exp.Expr:
     source, target = source_and_target(node)
     if has_duplicate_characters(node, source):
         return fragment("NULL")
-    twice = "@b <> '' AND length(@b) <> len(list_distinct(string_split(@b, '')))"
-    known = constant_text(source) is not None
-    guard = "@b" if known else f"CASE WHEN {twice} THEN {fail(node, DUPLICATE)} ELSE @b END"
+    has_duplicates = "@b <> '' AND length(@b) <> len(list_distinct(string_split(@b, '')))"
+    is_constant = constant_text(source) is not None
+    guard = "@b" if is_constant else f"CASE WHEN {has_duplicates} THEN {fail(node, DUPLICATE)} ELSE @b END"
     if not is_bytes(node.this):
         return once(f"translate(@a, {guard}, @c)", as_text(node.this), source, target)
     parts = [fragment("hex({0})", part) for part in (node.this, source, target)]
-    moved = f"translate({wide('@a')}, {guard.replace('@b', wide('@b'))}, {wide('@c')})"
-    return once(f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {narrow(moved)} END", *parts)
+    translated = f"translate({bytes_to_characters('@a')}, {guard.replace('@b', bytes_to_characters('@b'))}, {bytes_to_characters('@c')})"
+    return once(
+        f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {characters_to_bytes(translated)} END",
+        *parts,
+    )
 
 
 _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
@@ -65,14 +70,14 @@ _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
 
 def _initcap(node: exp.Expr) -> exp.Expr:
     """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
-    given = node.args.get("expression")
-    delimiters = given if given is not None else exp.Literal.string(_DELIMITERS)
+    argument = node.args.get("expression")
+    delimiters = argument if argument is not None else exp.Literal.string(_DELIMITERS)
     letter = "substring(lower(@a), _i, 1)"
-    before = "_i = 1 OR contains(@b, substring(@a, _i - 1, 1))"
-    one = f"CASE WHEN {before} THEN upper({letter}) ELSE {letter} END"
+    follows_delimiter = "_i = 1 OR contains(@b, substring(@a, _i - 1, 1))"
+    character = f"CASE WHEN {follows_delimiter} THEN upper({letter}) ELSE {letter} END"
     return once(
         f"CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE array_to_string(list_transform("
-        f"range(1, length({few_characters(node, 'INITCAP')}) + 1), lambda _i: {one}), '') END",
+        f"range(1, length({bounded_characters(node, 'INITCAP')}) + 1), lambda _i: {character}), '') END",
         as_text(node.this),
         delimiters,
     )
@@ -86,25 +91,27 @@ def _normalize(node: exp.Expr) -> exp.Expr:
     return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
 
 
-_MOST_COMPARED: Final = 4_000_000
+_MAX_COMPARISONS: Final = 4_000_000
 # DuckDB's levenshtein compares bytes, so the other characters of the two texts are mapped to single-byte characters.
-_OTHERS: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
-_MOST_OTHERS: Final = 127
-_NUMBERS: Final = f"array_to_string(list_transform(range(1, {_MOST_OTHERS + 1}), lambda _n: chr(_n::INT)), '')"
+_DISTINCT_CHARACTERS: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
+_MAX_DISTINCT_CHARACTERS: Final = 127
+_SINGLE_BYTES: Final = (
+    f"array_to_string(list_transform(range(1, {_MAX_DISTINCT_CHARACTERS + 1}), lambda _n: chr(_n::INT)), '')"
+)
 
 
 def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     if is_bytes(value):
-        value, other = (_widened(part) for part in (value, other))
+        value, other = (_bytes_as_characters(part) for part in (value, other))
     # The time is the product of both lengths, and the function cannot be interrupted.
-    long = fail(node, "EDIT_DISTANCE of texts that are too long")
-    many = fail(node, f"EDIT_DISTANCE of texts of more than {_MOST_OTHERS} different characters")
-    numbered = ", ".join(f"translate({name}, {_OTHERS}, {_NUMBERS})" for name in ("@a", "@b"))
+    too_long = fail(node, "EDIT_DISTANCE of texts that are too long")
+    too_many = fail(node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters")
+    as_bytes = ", ".join(f"translate({name}, {_DISTINCT_CHARACTERS}, {_SINGLE_BYTES})" for name in ("@a", "@b"))
     distance = (
-        f"CASE WHEN strlen(@a) * strlen(@b) > {_MOST_COMPARED} THEN {long}"
+        f"CASE WHEN strlen(@a) * strlen(@b) > {_MAX_COMPARISONS} THEN {too_long}"
         " WHEN strlen(@a) + strlen(@b) = length(@a) + length(@b) THEN levenshtein(@a, @b)"
-        f" WHEN length({_OTHERS}) > {_MOST_OTHERS} THEN {many} ELSE levenshtein({numbered}) END"
+        f" WHEN length({_DISTINCT_CHARACTERS}) > {_MAX_DISTINCT_CHARACTERS} THEN {too_many} ELSE levenshtein({as_bytes}) END"
     )
     limit = node.args.get("max_dist")
     if limit is None:
@@ -114,8 +121,8 @@ def _distance(node: exp.Expr) -> exp.Expr:
     return once(body, value, other, limit)
 
 
-def _widened(value: exp.Expr) -> exp.Expr:
-    return once(f"CASE WHEN @a IS NOT NULL THEN {wide('@a')} END", fragment("hex({0})", value))
+def _bytes_as_characters(value: exp.Expr) -> exp.Expr:
+    return once(f"CASE WHEN @a IS NOT NULL THEN {bytes_to_characters('@a')} END", fragment("hex({0})", value))
 
 
 # Pairs of hexadecimal digits that form one character, or a single byte that is part of none.
@@ -128,8 +135,8 @@ _UTF8: Final = (
 
 def _lenient_text(node: exp.Expr) -> exp.Expr:
     """Lower SAFE_CONVERT_BYTES_TO_STRING: invalid UTF-8 becomes U+FFFD; DuckDB can only report that it is invalid."""
-    one = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
-    replaced = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {one}), '')"
+    character = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
+    replaced = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {character}), '')"
     return once(f"coalesce(try(decode(@a)), {replaced})", node.this)
 
 

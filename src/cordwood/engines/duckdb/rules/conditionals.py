@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.comparison import meeting_kind, positional
+from cordwood.engines.duckdb.rules.comparison import common_kind, positional
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
@@ -11,8 +11,8 @@ from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.typing import datatype_of, kind_of
 
 
-def _branch(branch: exp.Expr | None, whole: exp.Expr) -> exp.Expr | None:
-    datatype = datatype_of(whole)
+def _branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr | None:
+    datatype = datatype_of(conditional)
     if branch is None or datatype is None:
         return branch
     if datatype.kind is Kind.STRUCT:
@@ -22,7 +22,7 @@ def _branch(branch: exp.Expr | None, whole: exp.Expr) -> exp.Expr | None:
     return read_as(branch, datatype.kind)
 
 
-def _truth(condition: exp.Expr) -> exp.Expr:
+def _boolean(condition: exp.Expr) -> exp.Expr:
     return read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
 
 
@@ -30,11 +30,11 @@ def _case(node: exp.Expr) -> exp.Expr:
     subject = node.this
     for branch in node.args["ifs"]:
         if subject is None:
-            branch.set("this", _truth(branch.this))
+            branch.set("this", _boolean(branch.this))
         elif kind_of(subject) is Kind.STRUCT:
             branch.set("this", positional(branch.this, datatype_of(subject)))
         branch.set("true", _branch(branch.args["true"], node))
-    kind = meeting_kind([kind_of(subject), *(kind_of(branch.this) for branch in node.args["ifs"])]) if subject else None
+    kind = common_kind([kind_of(subject), *(kind_of(branch.this) for branch in node.args["ifs"])]) if subject else None
     if kind is not None:
         node.set("this", read_as(subject, kind))
         for branch in node.args["ifs"]:
@@ -48,7 +48,7 @@ def _if(node: exp.Expr) -> exp.Expr:
         return node
     otherwise = _branch(node.args.get("false"), node) or exp.Null()
     then = _branch(node.args["true"], node)
-    return fragment("CASE WHEN {0} THEN {1} ELSE {2} END", _truth(node.this), then or exp.Null(), otherwise)
+    return fragment("CASE WHEN {0} THEN {1} ELSE {2} END", _boolean(node.this), then or exp.Null(), otherwise)
 
 
 def _coalesce(node: exp.Expr) -> exp.Expr:
@@ -58,7 +58,7 @@ def _coalesce(node: exp.Expr) -> exp.Expr:
 
 def _nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
-    kind = meeting_kind([kind_of(left), kind_of(right)])
+    kind = common_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
         return fragment("CASE WHEN {0} = {1} THEN NULL ELSE {2} END", read_as(left, kind), right, copied(left))
     return exp.Nullif(this=left, expression=read_as(right, kind) if kind else right)

@@ -28,12 +28,14 @@ def _path(node: exp.Expr) -> exp.Expr:
 
 def path_part(value: exp.Expr, steps: Sequence[str], does: Operation | None = None) -> exp.Expr:
     """Return the value at a path below a VARIANT; keys that DuckDB does not accept as names are in brackets."""
-    template = "{0}" + "".join(f".{{{at}}}" if is_name(step) else f"[{{{at}}}]" for at, step in enumerate(steps, 1))
+    template = "{0}" + "".join(
+        f".{{{index}}}" if is_name(step) else f"[{{{index}}}]" for index, step in enumerate(steps, 1)
+    )
     keys = [name_part(step) if is_name(step) else text_part(step) for step in steps]
     return fragment(template, value, *keys, operation=does)
 
 
-def _projected(node: exp.Expr) -> exp.Expr:
+def _convert_answered(node: exp.Expr) -> exp.Expr:
     """Convert a column that only the answer reads: a path with texts only is read as text.
 
     Grouping and sorting texts is seven times as fast as grouping and sorting VARIANTs.
@@ -73,18 +75,18 @@ def _is_record(node: exp.Expr) -> exp.Expr:
 
 def _slot(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
-    if kind is None or kind is Kind.STRING or _is_asked_for(node):
+    if kind is None or kind is Kind.STRING or _is_null_test(node):
         return node
     # A copy, because a node cannot be part of its own replacement.
     return fragment(f"CAST({{0}} AS {NAMES[kind]})", copied(node))
 
 
-def _is_asked_for(node: exp.Expr) -> bool:
+def _is_null_test(node: exp.Expr) -> bool:
     """Return whether the parameter is only tested for NULL: that needs no cast, and each cast costs planning time."""
     return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
 
 MEANING = RuleSet(
-    nodes={exp.Parameter: _slot, exp.Alias: _projected},
+    nodes={exp.Parameter: _slot, exp.Alias: _convert_answered},
     operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record},
 )

@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.json_text import json_text, pretty
+from cordwood.engines.duckdb.rules.json_text import indent, json_text
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.spelling import literal_of, readable
 from cordwood.engines.duckdb.rules.words import NAMES, fail, once
@@ -32,44 +32,44 @@ from cordwood.sql.typing.datatypes import STRING
 
 
 def _format(node: exp.Expr) -> exp.Expr:
-    shape = constant_text(node.this)
+    format_text = constant_text(node.this)
     if isinstance(node.this, exp.Null):
         return exp.Null()
-    if shape is None:
+    if format_text is None:
         unsupported(node, "FORMAT with a format that is no literal")
-    parts = list(_pieces(node, shape))
+    parts = list(_format_parts(node, format_text))
     if not parts:
         return exp.Literal.string("")
-    return fragment(" || ".join(f"{{{at}}}" for at in range(len(parts))), *parts)
+    return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
 
 
-def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
-    for piece in parse_format(node, shape):
-        if piece is None:
-            yield _wrong(node, "The format of FORMAT is not valid: a percent sign is written %%.")
-        elif isinstance(piece, str):
-            yield exp.Literal.string(piece)
+def _format_parts(node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
+    for part in parse_format(node, format_text):
+        if part is None:
+            yield _invalid_format(node, "The format of FORMAT is not valid: a percent sign is written %%.")
+        elif isinstance(part, str):
+            yield exp.Literal.string(part)
         else:
-            yield _one(node, piece)
+            yield _format_field(node, part)
 
 
-def _wrong(node: exp.Expr, message: str) -> exp.Expr:
+def _invalid_format(node: exp.Expr, message: str) -> exp.Expr:
     if is_safe(node):
         return fragment("NULL::VARCHAR")
     raise QueryValue(message, span=span_in_text(node))
 
 
-def _one(node: exp.Expr, field: Field) -> exp.Expr:
+def _format_field(node: exp.Expr, field: Field) -> exp.Expr:
     letter = field.spec.letter
     if field.spec.is_too_wide:
         return fragment("NULL::VARCHAR") if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
     if letter in INTEGER_LETTERS:
-        return _whole(node, field)
+        return _integer(node, field)
     if letter in FRACTION_LETTERS:
         return _exact(node, field, field.exact) if field.exact else _fraction(node, field)
     if letter in TEXT_LETTERS:
-        return _padded(node, field, _as_text(node, letter, field.value))
-    return _wrong(node, f"FORMAT has no specifier %{letter}.")
+        return _pad(node, field, _as_text(node, letter, field.value))
+    return _invalid_format(node, f"FORMAT has no specifier %{letter}.")
 
 
 def _printf(node: exp.Expr, spec: str, value: exp.Expr, counts: list[exp.Expr]) -> exp.Expr:
@@ -77,12 +77,12 @@ def _printf(node: exp.Expr, spec: str, value: exp.Expr, counts: list[exp.Expr]) 
     return fragment(f"printf({holes(len(parts))})", *parts)
 
 
-def _count(node: exp.Expr, star: exp.Expr) -> exp.Expr:
-    wide = fail(node, "So wide a field in FORMAT is too large")
-    return once(f"(CASE WHEN @a > {MAX_WIDTH} THEN {wide} ELSE @a END)::INT", star)
+def _count(node: exp.Expr, count: exp.Expr) -> exp.Expr:
+    too_wide = fail(node, "So wide a field in FORMAT is too large")
+    return once(f"(CASE WHEN @a > {MAX_WIDTH} THEN {too_wide} ELSE @a END)::INT", count)
 
 
-def _whole(node: exp.Expr, field: Field) -> exp.Expr:
+def _integer(node: exp.Expr, field: Field) -> exp.Expr:
     spec, value = field.spec, fragment("{0}::BIGINT", read_as(field.value, Kind.INT64))
     letter = spec.letter if spec.letter in HEX_LETTERS else "d"
     if letter != "d":
@@ -92,26 +92,28 @@ def _whole(node: exp.Expr, field: Field) -> exp.Expr:
     parts = [value]
     if field.precision is not None:
         parts.append(once("CASE WHEN @a < 0 THEN 1 ELSE @a END", _count(node, field.precision)))
-    return _by_hand(node, field, _digits(spec, letter), *parts)
+    return _compose_number(node, field, _digits(spec, letter), *parts)
 
 
 def _digits(spec: Specifier, letter: str) -> str:
     """Return the digits of the integer @a, as many as the precision demands, grouped if the specifier says so."""
-    least = "@b" if spec.precision == "*" else str(int(spec.precision or 1))
-    mark = "#" if spec.is_alternate and letter == "o" else ""
-    digits = f"ltrim(printf('%{mark}0*{letter}', {least} + (@a < 0)::INT, @a), '-')"
-    if least in ("@b", "0"):
-        digits = f"CASE WHEN @a = 0 AND {least} = 0 THEN '' ELSE {digits} END"
+    min_digits = "@b" if spec.precision == "*" else str(int(spec.precision or 1))
+    flag = "#" if spec.is_alternate and letter == "o" else ""
+    digits = f"ltrim(printf('%{flag}0*{letter}', {min_digits} + (@a < 0)::INT, @a), '-')"
+    if min_digits in ("@b", "0"):
+        digits = f"CASE WHEN @a = 0 AND {min_digits} = 0 THEN '' ELSE {digits} END"
     if not spec.is_grouped:
         return digits
-    size, mark = _GROUPS[letter]
-    return f"ltrim(reverse(regexp_replace(reverse({digits}), '({'.' * size})', '\\1{mark}', 'g')), '{mark}')"
+    size, flag = _GROUPS[letter]
+    return f"ltrim(reverse(regexp_replace(reverse({digits}), '({'.' * size})', '\\1{flag}', 'g')), '{flag}')"
 
 
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
-def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+def _compose_number(
+    node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
+) -> exp.Expr:
     """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
     spec = field.spec
     sign = f"CASE WHEN @a < 0 THEN '-' ELSE '{spec.plus}' END"
@@ -120,7 +122,7 @@ def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts:
             f"CASE WHEN @a = 0 THEN '' ELSE '0{spec.letter}' END" if spec.is_alternate and spec.letter != "o" else "''"
         )
     if not spec.is_zero_padded:
-        return _padded(node, field, once(f"{sign} || ({digits})", *parts, texts=texts))
+        return _pad(node, field, once(f"{sign} || ({digits})", *parts, texts=texts))
     if spec.width == "*":
         unsupported(node, "A field in FORMAT that zeros fill, whose width is no literal,")
     zeros = f"repeat('0', {int(spec.width or 0)} - length({sign}) - length({digits}))"
@@ -133,29 +135,29 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is no literal, beside such flags,")
         digits = _with_point(spec, "printf({0}, abs(@a))")
-        digits = _grouped(digits) if spec.is_grouped else digits
-        return _by_hand(node, field, digits, value, texts=[text_part(spec.number_only)])
-    plain = _printf(node, spec.text(spec.letter), value, field.counts)
+        digits = _group_digits(digits) if spec.is_grouped else digits
+        return _compose_number(node, field, digits, value, texts=[text_part(spec.number_only)])
+    padded = _printf(node, spec.text(spec.letter), value, field.counts)
     if not spec.is_zero_padded:
-        return plain
+        return padded
     counts = [copied(count) for count in field.counts]
-    unfilled = _printf(node, spec.without_zero_padding.text(spec.letter), copied(value), counts)
-    return fragment("CASE WHEN isfinite({0}) THEN {1} ELSE {2} END", copied(value), plain, unfilled)
+    without_zeros = _printf(node, spec.without_zero_padding.text(spec.letter), copied(value), counts)
+    return fragment("CASE WHEN isfinite({0}) THEN {1} ELSE {2} END", copied(value), padded, without_zeros)
 
 
-def _with_point(spec: Specifier, told: str) -> str:
+def _with_point(spec: Specifier, number_sql: str) -> str:
     """Correct the decimal point of printf's `#` flag: DuckDB omits it before an exponent and adds a zero at the end."""
     if not spec.is_alternate or spec.letter in "fF":
-        return told
-    told = f"regexp_replace({told}, '^(.)([eE])', '\\1.\\2')"
+        return number_sql
+    number_sql = f"regexp_replace({number_sql}, '^(.)([eE])', '\\1.\\2')"
     if spec.letter in "eE":
-        return told
-    places = int(spec.precision or 6)
-    return f"regexp_replace({told}, '^([0-9]{{{places},{places}}})\\.0$', '\\1.')"
+        return number_sql
+    decimals = int(spec.precision or 6)
+    return f"regexp_replace({number_sql}, '^([0-9]{{{decimals},{decimals}}})\\.0$', '\\1.')"
 
 
 # The number of digits that DuckDB keeps after the point.
-_PLACES: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 18}
+_DECIMALS: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 18}
 
 
 def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
@@ -163,40 +165,40 @@ def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
     spec = field.spec
     if field.precision is not None:
         unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
-    places = int(spec.precision or 6)
-    kept = min(places, _PLACES[kind])
-    digits = f"ltrim(round(@a, {kept})::VARCHAR, '-')"
-    if places > kept:
-        digits = f"({digits} || repeat('0', {places - kept}))"
-    if spec.is_alternate and not places:
+    decimals = int(spec.precision or 6)
+    kept_decimals = min(decimals, _DECIMALS[kind])
+    digits = f"ltrim(round(@a, {kept_decimals})::VARCHAR, '-')"
+    if decimals > kept_decimals:
+        digits = f"({digits} || repeat('0', {decimals - kept_decimals}))"
+    if spec.is_alternate and not decimals:
         digits = f"({digits} || '.')"
     value = fragment(f"{{0}}::{NAMES[kind]}", field.value)
-    return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
+    return _compose_number(node, field, _group_digits(digits) if spec.is_grouped else digits, value)
 
 
-def _grouped(digits: str) -> str:
+def _group_digits(digits: str) -> str:
     """Insert commas into the digits before the point or the exponent."""
-    first = f"regexp_extract({digits}, '^[0-9]+')"
+    leading_digits = f"regexp_extract({digits}, '^[0-9]+')"
     rest = f"regexp_replace({digits}, '^[0-9]+', '')"
-    return f"ltrim(reverse(regexp_replace(reverse({first}), '(...)', '\\1,', 'g')), ',') || {rest}"
+    return f"ltrim(reverse(regexp_replace(reverse({leading_digits}), '(...)', '\\1,', 'g')), ',') || {rest}"
 
 
-def _padded(node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:
+def _pad(node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:
     if field.spec.padding is None:
         return value
-    cut = field.precision if field.spec.letter in TEXT_LETTERS else None
-    return _printf(node, field.spec.padding, value, [count for count in (field.width, cut) if count is not None])
+    max_length = field.precision if field.spec.letter in TEXT_LETTERS else None
+    return _printf(node, field.spec.padding, value, [count for count in (field.width, max_length) if count is not None])
 
 
 def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     if letter == "s":
         return cast_to(node, value, STRING) if kind_of(value) is not Kind.STRING else value
     if letter in "pP":
-        written = json_text(value, datatype_of(value))
-        told = written if letter == "p" else pretty(written)
-        return fragment("CASE WHEN {0} IS NOT NULL THEN {1} END", copied(value), told)
-    told = literal_of(value) if letter == "T" else readable(value)
-    return fragment("coalesce({0}, 'NULL')", told)
+        json_value = json_text(value, datatype_of(value))
+        text = json_value if letter == "p" else indent(json_value)
+        return fragment("CASE WHEN {0} IS NOT NULL THEN {1} END", copied(value), text)
+    text = literal_of(value) if letter == "T" else readable(value)
+    return fragment("coalesce({0}, 'NULL')", text)
 
 
 MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})

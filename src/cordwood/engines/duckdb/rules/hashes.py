@@ -41,10 +41,10 @@ def _hex(node: exp.Expr) -> exp.Expr:
 
 def _unhex(node: exp.Expr) -> exp.Expr:
     """Lower FROM_HEX; an odd number of digits is padded with a zero in front."""
-    bad = fail(node, "Failed to decode invalid hexadecimal string")
+    failure = fail(node, "Failed to decode invalid hexadecimal string")
     padded = "CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END"
     valid = "regexp_full_match(@a, '[0-9a-fA-F]*')"
-    return once(f"CASE WHEN {valid} THEN unhex({padded}) WHEN @a IS NOT NULL THEN {bad} END", _input(node))
+    return once(f"CASE WHEN {valid} THEN unhex({padded}) WHEN @a IS NOT NULL THEN {failure} END", _input(node))
 
 
 def _to_base64(node: exp.Expr) -> exp.Expr:
@@ -60,39 +60,43 @@ _BASE32: Final = "'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'"
 
 def _to_base32(node: exp.Expr) -> exp.Expr:
     """Lower TO_BASE32: five bits per letter, padded to a multiple of eight letters."""
-    fives = "regexp_extract_all(rpad(nullif(@a::BLOB, ''::BLOB)::BIT::VARCHAR, ((octet_length(@a::BLOB) * 8 + 4) // 5 * 5)::INT, '0'), '.....')"
-    letters = f"array_to_string(list_transform({fives}, lambda _g: {_BASE32}[('0b' || _g)::INT + 1]), '')"
-    filled = f"rpad({letters}, ((octet_length(@a::BLOB) + 4) // 5 * 8)::INT, '=')"
-    return once(f"CASE WHEN octet_length(@a::BLOB) = 0 THEN '' ELSE {filled} END", read_as(node.this, Kind.BYTES))
+    bit_groups = "regexp_extract_all(rpad(nullif(@a::BLOB, ''::BLOB)::BIT::VARCHAR, ((octet_length(@a::BLOB) * 8 + 4) // 5 * 5)::INT, '0'), '.....')"
+    letters = f"array_to_string(list_transform({bit_groups}, lambda _g: {_BASE32}[('0b' || _g)::INT + 1]), '')"
+    padded = f"rpad({letters}, ((octet_length(@a::BLOB) + 4) // 5 * 8)::INT, '=')"
+    return once(f"CASE WHEN octet_length(@a::BLOB) = 0 THEN '' ELSE {padded} END", read_as(node.this, Kind.BYTES))
 
 
 def _from_base32(node: exp.Expr) -> exp.Expr:
-    bad = fail(node, "Failed to decode invalid base32 string")
+    failure = fail(node, "Failed to decode invalid base32 string")
     valid = "regexp_full_match(@a, '[A-Z2-7]*=*') AND length(@a) % 8 = 0"
-    fives = f"list_transform(string_split(rtrim(@a, '='), ''), lambda _g: right(bin(strpos({_BASE32}, _g) + 31), 5))"
-    eights = "unbin(left(array_to_string(@f, ''), (length(rtrim(@a, '=')) * 5 // 8 * 8)::INT))".replace("@f", fives)
-    told = f"CASE WHEN @a = '' THEN ''::BLOB WHEN {valid} THEN {eights} WHEN @a IS NOT NULL THEN {bad} END"
-    return once(told, _input(node))
+    bit_groups = (
+        f"list_transform(string_split(rtrim(@a, '='), ''), lambda _g: right(bin(strpos({_BASE32}, _g) + 31), 5))"
+    )
+    bytes_sql = "unbin(left(array_to_string(@f, ''), (length(rtrim(@a, '=')) * 5 // 8 * 8)::INT))".replace(
+        "@f", bit_groups
+    )
+    decoded = f"CASE WHEN @a = '' THEN ''::BLOB WHEN {valid} THEN {bytes_sql} WHEN @a IS NOT NULL THEN {failure} END"
+    return once(decoded, _input(node))
 
 
-def _no(name: str) -> Rule:
+def _unsupported(name: str) -> Rule:
     return lambda node: unsupported(node, name)
 
 
-Known = Callable[[bytes], bytes | str | int]
+CompileTimeFunction = Callable[[bytes], bytes | str | int]
 
 
-def _known(function: Known) -> Rule:
+def _computed_for_literal(function: CompileTimeFunction) -> Rule:
     """Return the rule that computes a function of a literal at compile time, for functions that DuckDB lacks."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = node.this or node.expressions[0]
         if is_null(argument.this if isinstance(argument, exp.Cast) else argument):
             return typed_as(fragment("NULL"), datatype_of(node))
-        told = constant_bytes(argument)
-        if told is None:
+        data = constant_bytes(argument)
+        if data is None:
             return node
-        return typed_as(_literal(function(told)), datatype_of(node))
+        return typed_as(_literal(function(data)), datatype_of(node))
 
     return rule
 
@@ -104,7 +108,11 @@ def _literal(value: bytes | str | int) -> exp.Expr:
 
 
 def _sha512(node: exp.Expr) -> exp.Expr:
-    return _known(lambda data: sha512(data).digest())(node) if constant_int(node.args.get("length")) == 512 else node
+    return (
+        _computed_for_literal(lambda data: sha512(data).digest())(node)
+        if constant_int(node.args.get("length")) == 512
+        else node
+    )
 
 
 MEANING = RuleSet(
@@ -120,10 +128,10 @@ MEANING = RuleSet(
         exp.FromBase64: _from_base64,
         exp.ToBase32: _to_base32,
         exp.FromBase32: _from_base32,
-        exp.FarmFingerprint: _no("FARM_FINGERPRINT"),
+        exp.FarmFingerprint: _unsupported("FARM_FINGERPRINT"),
     },
     before_children={
         exp.SHA2Digest: _sha512,
-        exp.FarmFingerprint: _known(farm_fingerprint),
+        exp.FarmFingerprint: _computed_for_literal(farm_fingerprint),
     },
 )

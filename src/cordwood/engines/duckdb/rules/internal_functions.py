@@ -13,25 +13,25 @@ from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.nodes import internal_function
 
 
-def _whole_number(node: exp.Expr) -> exp.Expr:
+def _integer(node: exp.Expr) -> exp.Expr:
     """Parse an integer within bounds.
 
     Texts that do not print back equal are checked by a pattern: DuckDB's cast accepts more than digits.
     """
-    text, least, most = node.expressions
+    text, minimum, maximum = node.expressions
     number = "try_cast(@a AS BIGINT)"
-    is_plain = f"({number}::VARCHAR = @a OR regexp_full_match(@a, '[+-]?[0-9]+'))"
-    within = f"{number} BETWEEN {int(constant_text(least) or 0)} AND {int(constant_text(most) or 0)}"
-    return once(f"CASE WHEN {within} AND {is_plain} THEN {number} END", text)
+    is_integer_text = f"({number}::VARCHAR = @a OR regexp_full_match(@a, '[+-]?[0-9]+'))"
+    within = f"{number} BETWEEN {int(constant_text(minimum) or 0)} AND {int(constant_text(maximum) or 0)}"
+    return once(f"CASE WHEN {within} AND {is_integer_text} THEN {number} END", text)
 
 
 def _float_number(node: exp.Expr) -> exp.Expr:
     """Parse a float; reject the surrounding spaces and inner underscores that DuckDB's cast accepts."""
-    is_plain = "@a > '!' AND right(@a, 1) > '!' AND NOT contains(@a, '_')"
-    return once(f"CASE WHEN {is_plain} THEN try_cast(@a AS DOUBLE) END", node.expressions[0])
+    is_number_text = "@a > '!' AND right(@a, 1) > '!' AND NOT contains(@a, '_')"
+    return once(f"CASE WHEN {is_number_text} THEN try_cast(@a AS DOUBLE) END", node.expressions[0])
 
 
-def _templated(template: str) -> Rule:
+def _from_template(template: str) -> Rule:
     return lambda node: fragment(template, *node.expressions)
 
 
@@ -61,9 +61,11 @@ def _round_even(node: exp.Expr) -> exp.Expr:
     return fragment(f"round_even({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
 
 
-def _ascii(name: str, letters: str, made: str) -> Rule:
+def _ascii(name: str, letters: str, replacements: str) -> Rule:
     """Return the rule of upper or lower case of ASCII letters; DuckDB's faster function serves pure ASCII texts."""
-    template = f"CASE WHEN strlen(@a) = length(@a) THEN {name}(@a) ELSE translate(@a, '{letters}', '{made}') END"
+    template = (
+        f"CASE WHEN strlen(@a) = length(@a) THEN {name}(@a) ELSE translate(@a, '{letters}', '{replacements}') END"
+    )
     return lambda node: once(template, node.expressions[0])
 
 
@@ -78,14 +80,14 @@ def _quantile(name: str) -> Rule:
 
 
 def _json_object(node: exp.Expr) -> exp.Expr:
-    holes = ", ".join(f"{{{at}}}" for at in range(len(node.expressions)))
+    holes = ", ".join(f"{{{index}}}" for index in range(len(node.expressions)))
     return fragment(f"json_object({holes})", *node.expressions)
 
 
 def _pointer(keys: list[exp.Expr]) -> str:
     """Return a JSON pointer of keys and of positions counted from 1."""
-    known = [constant(key) for key in keys]
-    steps = [key if isinstance(key, str) else str(int(key or 1) - 1) for key in known]
+    constants = [constant(key) for key in keys]
+    steps = [key if isinstance(key, str) else str(int(key or 1) - 1) for key in constants]
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
@@ -122,7 +124,7 @@ _TEXT: Final = "json_extract_string(@a, {0})"
 _NUMBERS: Final = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
 
 _FLOAT: Final = f"CASE WHEN {_TYPE} IN {_NUMBERS} OR {_TYPE} = 'VARCHAR' THEN try_cast({_TEXT} AS DOUBLE) END"
-_WHOLE: Final = (
+_INTEGER: Final = (
     f"CASE WHEN {_TYPE} IN ('BIGINT', 'UBIGINT') THEN try_cast({_TEXT} AS BIGINT)"
     f" ELSE try_cast(trunc({_FLOAT}) AS BIGINT) END"
 )
@@ -132,7 +134,7 @@ _NAMES: Final = (
 )
 
 _RULES: Final[dict[str, Rule]] = {
-    "whole_number": _whole_number,
+    "whole_number": _integer,
     "float_number": _float_number,
     "finite": _finite,
     "not_nan": lambda node: fragment("nullif({0}, 'nan'::DOUBLE)", node.expressions[0]),
@@ -144,14 +146,14 @@ _RULES: Final[dict[str, Rule]] = {
     # An exact quantile, which the definition as an approximation allows.
     "quantile_tdigest": _quantile("quantile_disc"),
     "json_object": _json_object,
-    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _templated("list_sort({0})")),
+    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _from_template("list_sort({0})")),
     "json_member": _json_member,
     "json_string": _json(
         f"CASE {_TYPE} WHEN 'VARCHAR' THEN {_TEXT} WHEN 'NULL' THEN NULL ELSE ({_VALUE})::VARCHAR END"
     ),
     "json_raw": _json(f"({_VALUE})::VARCHAR"),
-    "json_int": _json(_WHOLE),
-    "json_uint": _json(f"nullif(greatest({_WHOLE}, 0), 0)"),
+    "json_int": _json(_INTEGER),
+    "json_uint": _json(f"nullif(greatest({_INTEGER}, 0), 0)"),
     "json_float": _json(_FLOAT),
     "json_bool": _json_or_false(
         f"CASE WHEN {_TYPE} IN {_NUMBERS} THEN {_FLOAT} <> 0 ELSE {_TYPE} = 'BOOLEAN' AND {_TEXT} = 'true' END"

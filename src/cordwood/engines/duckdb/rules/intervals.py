@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.times import span
-from cordwood.engines.duckdb.rules.words import in_calendar, instant, naive, once
+from cordwood.engines.duckdb.rules.words import in_calendar, once, timestamp_of, utc_wall_clock
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import interval_parts, unit_of
 from cordwood.sql.fragment import fragment, text_part
@@ -41,14 +41,14 @@ def _interval(node: exp.Expr) -> exp.Expr:
 
 def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
     parts = interval_parts(node, unit)
-    template = " + ".join(f"INTERVAL {{{at}}} {part}" for at, (part, _) in enumerate(parts))
+    template = " + ".join(f"INTERVAL {{{index}}} {part}" for index, (part, _) in enumerate(parts))
     return fragment(template, *(text_part(value) for _, value in parts))
 
 
 def _make_interval(node: exp.Expr) -> exp.Expr:
     parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
     spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
-    template = " + ".join(f"{{{at}}}" for at in range(len(spans)))
+    template = " + ".join(f"{{{index}}}" for index in range(len(spans)))
     return fragment(template or "INTERVAL 0 DAY", *spans)
 
 
@@ -58,18 +58,18 @@ def _sum(node: exp.Expr) -> exp.Expr:
     sign = "-" if isinstance(node, exp.Sub) else "+"
     kinds = (kind_of(left), kind_of(right))
     if Kind.INTERVAL in kinds:
-        moved = _moved(node, sign, kinds)
-        return instant(moved) if Kind.TIMESTAMP in kinds else moved
+        sum_ = _add_interval(node, sign, kinds)
+        return timestamp_of(sum_) if Kind.TIMESTAMP in kinds else sum_
     if kinds[0] == kinds[1] and kinds[0] in MOMENTS:
-        return _gap(left, right, kinds[0])
+        return _difference(left, right, kinds[0])
     if set(kinds) == {Kind.DATE, Kind.INT64}:
         return once(in_calendar(node, f"@a {sign} @b", Kind.DATE), *map(_day_or_days, (left, right)))
     return type(node)(this=_number(left), expression=_number(right))
 
 
-def _moved(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
+def _add_interval(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
     """Add an interval to a time, or to another interval; a DATE becomes a DATETIME."""
-    sides = (_movable(node.this), _movable(node.expression))
+    sides = (_without_zone(node.this), _without_zone(node.expression))
     if kinds[0] is kinds[1] or Kind.TIME in kinds:
         return fragment(f"{{0}} {sign} {{1}}", *sides)
     return once(in_calendar(node, f"@a {sign} @b", Kind.DATETIME), *sides)
@@ -83,14 +83,14 @@ def _number(side: exp.Expr) -> exp.Expr:
     return read_as(side, Kind.FLOAT64) if kind_of(side) is Kind.VARIANT else side
 
 
-def _gap(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
+def _difference(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     if kind is Kind.DATE:
         return fragment("to_days(CAST({0} - {1} AS INT))", left, right)
     return fragment("to_microseconds(epoch_us({0}) - epoch_us({1}))", left, right)
 
 
-def _movable(side: exp.Expr) -> exp.Expr:
-    return naive(side) if kind_of(side) is Kind.TIMESTAMP else side
+def _without_zone(side: exp.Expr) -> exp.Expr:
+    return utc_wall_clock(side) if kind_of(side) is Kind.TIMESTAMP else side
 
 
 MEANING = RuleSet(

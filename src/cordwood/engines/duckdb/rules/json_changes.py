@@ -25,36 +25,36 @@ def _set(node: exp.Expr) -> exp.Expr:
         unsupported(node, "JSON_SET with these arguments")
     document: exp.Expr = node.this
     for path, value in zip(pairs[::2], pairs[1::2], strict=True):
-        document = _with(document, steps_of(path, node), value, node, creates=creates)
+        document = _set_value(document, steps_of(path, node), value, node, creates=creates)
     return document
 
 
-def _with(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
+def _set_value(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
     """Set one value and create missing parents; fail where DuckDB's json_set would not create them.
 
     DuckDB replaces no JSON null above the value, and adds no array elements before it.
     """
     # The last hole has the whole path, the others its prefixes.
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
-    where = f"{{{len(steps)}}}"
+    path_hole = f"{{{len(steps)}}}"
     if not creates:
-        return once(f"json_replace(@a, {where}, @b)", document, as_json(value), texts=paths)
-    wrong = " OR ".join(_unmade(steps)) or "false"
-    bad = fail(node, "JSON_SET below a JSON null, or beyond the end of an array, is not supported")
-    body = f"CASE WHEN {wrong} THEN {bad} ELSE json_set(@a, {where}, @b) END"
+        return once(f"json_replace(@a, {path_hole}, @b)", document, as_json(value), texts=paths)
+    is_unsupported = " OR ".join(_not_created(steps)) or "false"
+    failure = fail(node, "JSON_SET below a JSON null, or beyond the end of an array, is not supported")
+    body = f"CASE WHEN {is_unsupported} THEN {failure} ELSE json_set(@a, {path_hole}, @b) END"
     return once(body, document, as_json(value), texts=paths)
 
 
-def _unmade(steps: Steps) -> list[str]:
+def _not_created(steps: Steps) -> list[str]:
     """Return the conditions under which DuckDB would leave the document unchanged and BigQuery would not."""
-    above = [f"{{{depth}}}" for depth in range(len(steps))]
-    nulls = [f"json_type(@a, {path}) = 'NULL'" for path in above]
+    parents = [f"{{{depth}}}" for depth in range(len(steps))]
+    nulls = [f"json_type(@a, {path}) = 'NULL'" for path in parents]
     beyond = [
         f"(coalesce(json_type(@a, {path}), 'ARRAY') = 'ARRAY' AND coalesce(json_array_length(@a, {path}), 0) < {step})"
-        for path, step in zip(above, steps, strict=True)
+        for path, step in zip(parents, steps, strict=True)
         if isinstance(step, int) and step
     ]
-    return [*nulls, *(f"(@a IS NOT NULL AND {one})" for one in beyond)]
+    return [*nulls, *(f"(@a IS NOT NULL AND {condition})" for condition in beyond)]
 
 
 def _remove(node: exp.Expr) -> exp.Expr:
@@ -71,12 +71,16 @@ def _remove(node: exp.Expr) -> exp.Expr:
 def _strip_nulls(node: exp.Expr) -> exp.Expr:
     """Lower JSON_STRIP_NULLS; DuckDB removes nulls from objects only."""
     in_arrays, empty = (node.args.get(key) for key in ("include_arrays", "remove_empty"))
-    if node.expression or _said(in_arrays) is not False or (empty is not None and _said(empty) is not False):
+    if (
+        node.expression
+        or _option_value(in_arrays) is not False
+        or (empty is not None and _option_value(empty) is not False)
+    ):
         unsupported(node, "JSON_STRIP_NULLS other than of a whole document with include_arrays => FALSE")
     return once("json_strip_nulls(@a)", node.this)
 
 
-def _said(option: exp.Expr | None) -> object:
+def _option_value(option: exp.Expr | None) -> object:
     return None if option is None else option_value(option)
 
 

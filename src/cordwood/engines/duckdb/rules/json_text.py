@@ -54,14 +54,14 @@ def json_text(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, 
     """Return the JSON text of a value; never NULL: a missing value is `null`."""
     if isinstance(node, exp.Null):
         return fragment("'null'")
-    return _present(node, datatype, scalars, depth=0)
+    return _text_or_null(node, datatype, scalars, depth=0)
 
 
-def _present(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
-    return fragment("coalesce({0}, 'null')", _written(node, datatype, scalars, depth))
+def _text_or_null(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+    return fragment("coalesce({0}, 'null')", _json_text_of(node, datatype, scalars, depth))
 
 
-def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+def _json_text_of(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     if datatype is None:
         return fragment("to_json({0})::VARCHAR", node)
     if datatype.kind is Kind.ARRAY:
@@ -78,23 +78,23 @@ def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, s
 
 def _array(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     name = f"_j{depth}"
-    inner = _present(fragment(name), datatype.element, scalars, depth + 1)
-    listed = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", node, inner)
-    return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ','), '') || ']' END", listed)
+    inner = _text_or_null(fragment(name), datatype.element, scalars, depth + 1)
+    elements = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", node, inner)
+    return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ','), '') || ']' END", elements)
 
 
 def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     """Print a struct field by field under the author's names, which may be empty or duplicate."""
     name = f"_s{depth}"
     parts: list[exp.Expr] = []
-    pieces: list[str] = []
-    for at, (label, field) in enumerate(datatype.fields):
-        parts.append(_present(fragment(f"struct_extract_at({name}, {at + 1})"), field, scalars, depth + 1))
+    members: list[str] = []
+    for index, (label, field) in enumerate(datatype.fields):
+        parts.append(_text_or_null(fragment(f"struct_extract_at({name}, {index + 1})"), field, scalars, depth + 1))
         parts.append(exp.Literal.string(json.dumps(label, ensure_ascii=False) + ":"))
-        pieces.append(f"{{{len(parts)}}} || {{{len(parts) - 1}}}")
-    body = " || ',' || ".join(pieces)
-    opened = f"'{{' || {body} || '}}'" if pieces else "'{}'"
-    template = f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {opened} END)[1]"
+        members.append(f"{{{len(parts)}}} || {{{len(parts) - 1}}}")
+    body = " || ',' || ".join(members)
+    object_sql = f"'{{' || {body} || '}}'" if members else "'{}'"
+    template = f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {object_sql} END)[1]"
     return fragment(template, node, *parts)
 
 
@@ -106,21 +106,21 @@ def as_json(value: exp.Expr, scalars: Mapping[Kind, str] = DOCUMENT) -> exp.Expr
     return fragment("{0}::JSON", json_text(value, datatype, scalars))
 
 
-def pretty(written: exp.Expr) -> exp.Expr:
+def indent(json_value: exp.Expr) -> exp.Expr:
     """Return JSON text that is indented, one element per line."""
-    return fragment(_PRETTY, written)
+    return fragment(_PRETTY, json_value)
 
 
 def _to_json(node: exp.Expr) -> exp.Expr:
     if node.args.get("to_json"):
         return as_json(node.this, _TEXTS if stringifies_wide(node) else DOCUMENT)
-    written = json_text(node.this, datatype_of(node.this))
+    json_value = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
     if options is not None and option_value(options) is True:
-        return pretty(written)
+        return indent(json_value)
     if options is not None and option_value(options) is None:
         unsupported(node, "TO_JSON_STRING with a pretty_print that is no literal")
-    return written
+    return json_value
 
 
 MEANING = RuleSet(nodes={exp.JSONFormat: _to_json})

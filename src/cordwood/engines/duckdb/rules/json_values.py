@@ -46,7 +46,7 @@ def _document(value: exp.Expr) -> exp.Expr:
 
 
 # A truncated text is completed, if the closing braces of one or two objects are missing.
-_WHOLE: Final = (
+_COMPLETED: Final = (
     "CASE WHEN json_valid(@a) THEN @a WHEN @a LIKE '{%' THEN"
     " CASE WHEN json_valid(@a || '}') THEN @a || '}' WHEN json_valid(@a || '}}') THEN @a || '}}' END END"
 )
@@ -56,7 +56,7 @@ def _readable(node: exp.Expr, path: exp.Expr) -> exp.Expr:
     """Return the document that a path is applied to; a text may lack its closing braces."""
     if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
         return _document(node.this)
-    return once(f"({_WHOLE})::JSON", node.this)
+    return once(f"({_COMPLETED})::JSON", node.this)
 
 
 def _path_or_none(node: exp.Expr) -> exp.Expr | None:
@@ -86,7 +86,7 @@ def _value(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     body = f"CASE WHEN json_type(@a, @b) NOT IN {_CONTAINERS} THEN json_extract_string(@a, @b) END"
     if kind_of(node.this) is Kind.STRING and is_simple(node.this):
-        return once(body.replace("@a", _WHOLE), node.this, path)
+        return once(body.replace("@a", _COMPLETED), node.this, path)
     return once(body, _readable(node, path), path)
 
 
@@ -116,13 +116,13 @@ def _value_list(node: exp.Expr) -> exp.Expr:
 
 def _parse(node: exp.Expr) -> exp.Expr:
     """Lower PARSE_JSON; a literal is parsed at compile time, because DuckDB's parser is less strict."""
-    spelled, rounds = constant_text(node.this), rounds_wide(node, default_mode="exact")
-    if spelled is None:
+    literal_text, rounds = constant_text(node.this), rounds_wide(node, default_mode="exact")
+    if literal_text is None:
         return attempt(node, "json(@a)", read_as(node.this, Kind.STRING))
-    told = canonical_document(spelled, rounds=rounds)
+    json_text = canonical_document(literal_text, rounds=rounds)
     return (
-        fragment("json({0})", exp.Literal.string(told))
-        if told is not None
+        fragment("json({0})", exp.Literal.string(json_text))
+        if json_text is not None
         else fragment(f"{fail(node, INVALID_JSON)}::JSON")
     )
 
@@ -136,14 +136,14 @@ def _kind(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _strictly(check: str, read: str, name: str) -> Rule:
+def _require_type(check: str, conversion: str, name: str) -> Rule:
     """Return the rule of INT64(json) and similar functions: the JSON value must have that type."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        bad = fail(node, f"The provided JSON input is not {name}")
-        tried = f"try({read})" if is_safe(node) else read
-        body = f"CASE WHEN @a IS NULL THEN NULL WHEN {check} THEN {tried} ELSE {bad} END"
+        failure = fail(node, f"The provided JSON input is not {name}")
+        guarded = f"try({conversion})" if is_safe(node) else conversion
+        body = f"CASE WHEN @a IS NULL THEN NULL WHEN {check} THEN {guarded} ELSE {failure} END"
         return once(body, _document(value))
 
     return rule
@@ -155,14 +155,14 @@ _NUMERIC_KINDS: Final = "json_type(@a) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEI
 def _float(node: exp.Expr) -> exp.Expr:
     if not rounds_wide(node, default_mode="round"):
         unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
-    return _strictly(_NUMERIC_KINDS, "CAST(@a AS DOUBLE)", "a number")(node)
+    return _require_type(_NUMERIC_KINDS, "CAST(@a AS DOUBLE)", "a number")(node)
 
 
-def _whole_number(node: exp.Expr) -> exp.Expr:
-    bad = fail(node, "The provided JSON number cannot be read as INT64")
-    read = "CAST(@a AS DOUBLE)"
-    whole = f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) WHEN {read} = trunc({read}) THEN CAST({read} AS BIGINT) ELSE {bad} END"
-    return _strictly(_NUMERIC_KINDS, whole, "an integer")(node)
+def _integer(node: exp.Expr) -> exp.Expr:
+    failure = fail(node, "The provided JSON number cannot be read as INT64")
+    number = "CAST(@a AS DOUBLE)"
+    integer = f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) WHEN {number} = trunc({number}) THEN CAST({number} AS BIGINT) ELSE {failure} END"
+    return _require_type(_NUMERIC_KINDS, integer, "an integer")(node)
 
 
 def _string(node: exp.Expr) -> exp.Expr:
@@ -172,13 +172,13 @@ def _string(node: exp.Expr) -> exp.Expr:
     if kind in MOMENTS:
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
         return cast_text(value, zone)
-    return _strictly("json_type(@a) = 'VARCHAR'", "json_extract_string(@a, '$')", "a string")(node)
+    return _require_type("json_type(@a) = 'VARCHAR'", "json_extract_string(@a, '$')", "a string")(node)
 
 
 _TEXT: Final = "json_extract_string(@a, '$')"
 
 
-def _lax(body: str) -> Rule:
+def _convert_leniently(body: str) -> Rule:
     """Return the rule of a LAX_ function: convert what is convertible; NULL for the rest."""
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -234,26 +234,26 @@ def _object(node: exp.Expr) -> exp.Expr:
         parts = [part for key, value in pairs for part in (key, as_json(value))]
         return fragment(f"json_object({holes(len(parts))})", *parts)
     texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
-    return _object_of(node, _listed([key for key, _ in pairs]), _listed(texts))
+    return _object_of(node, _list_of([key for key, _ in pairs]), _list_of(texts))
 
 
-def _listed(items: list[exp.Expr]) -> exp.Expr:
+def _list_of(items: list[exp.Expr]) -> exp.Expr:
     return fragment(f"[{holes(len(items))}]", *items)
 
 
 def _texts(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
-    written = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
-    return fragment("list_transform({0}, lambda _e: {1})", values, written)
+    json_value = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
+    return fragment("list_transform({0}, lambda _e: {1})", values, json_value)
 
 
 def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     """Return an object from an array of keys and an array of values as JSON texts."""
-    wrong = "@a IS NULL OR @b IS NULL OR len(@a) <> len(@b) OR len(@a) <> list_count(@a)"
-    bad = fail(node, "JSON_OBJECT wants as many values as keys, and no key that is NULL")
-    first = "list_filter(range(1, len(@a) + 1), lambda _i: list_position(@a, @a[_i]) = _i)"
-    pairs = f"array_to_string(list_transform({first}, lambda _i: to_json(@a[_i])::VARCHAR || ':' || @b[_i]), ',')"
-    return once(f"CASE WHEN {wrong} THEN {bad} ELSE ('{{' || {pairs} || '}}')::JSON END", keys, texts)
+    is_invalid = "@a IS NULL OR @b IS NULL OR len(@a) <> len(@b) OR len(@a) <> list_count(@a)"
+    failure = fail(node, "JSON_OBJECT wants as many values as keys, and no key that is NULL")
+    first_occurrences = "list_filter(range(1, len(@a) + 1), lambda _i: list_position(@a, @a[_i]) = _i)"
+    pairs = f"array_to_string(list_transform({first_occurrences}, lambda _i: to_json(@a[_i])::VARCHAR || ':' || @b[_i]), ',')"
+    return once(f"CASE WHEN {is_invalid} THEN {failure} ELSE ('{{' || {pairs} || '}}')::JSON END", keys, texts)
 
 
 MEANING = RuleSet(
@@ -264,16 +264,16 @@ MEANING = RuleSet(
         exp.JSONValueArray: _value_list,
         exp.ParseJSON: _parse,
         exp.JSONType: _kind,
-        exp.JSONBool: _strictly("json_type(@a) = 'BOOLEAN'", "CAST(@a AS BOOLEAN)", "a boolean"),
+        exp.JSONBool: _require_type("json_type(@a) = 'BOOLEAN'", "CAST(@a AS BOOLEAN)", "a boolean"),
         exp.Float64: _float,
-        exp.Int64: _whole_number,
+        exp.Int64: _integer,
         exp.String: _string,
-        exp.LaxBool: _lax(_LAX_BOOL),
-        exp.LaxInt64: _lax(_LAX_INT),
-        exp.LaxFloat64: _lax(_LAX_FLOAT),
-        exp.LaxString: _lax(_LAX_STRING),
+        exp.LaxBool: _convert_leniently(_LAX_BOOL),
+        exp.LaxInt64: _convert_leniently(_LAX_INT),
+        exp.LaxFloat64: _convert_leniently(_LAX_FLOAT),
+        exp.LaxString: _convert_leniently(_LAX_STRING),
         exp.JSONArray: _array,
         exp.JSONObject: _object,
     },
-    by_name={"LAX_STRING": _lax(_LAX_STRING)},
+    by_name={"LAX_STRING": _convert_leniently(_LAX_STRING)},
 )

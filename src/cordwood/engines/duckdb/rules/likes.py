@@ -21,51 +21,51 @@ def _collate(node: exp.Expr) -> exp.Expr:
 
 def _like(node: exp.Expr) -> exp.Expr:
     """Lower LIKE; NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches."""
-    matched = _matched(node)
-    return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
+    test = _like_test(node)
+    return fragment("(NOT {0})", test) if node.args.get("negate") else test
 
 
-def _matched(node: exp.Expr) -> exp.Expr:
+def _like_test(node: exp.Expr) -> exp.Expr:
     """Return the test by LIKE; a backslash escapes `%`, `_` and itself."""
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
-        every = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        return _like_several(value, pattern.this, every=every)
+        is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
+        return _like_several(value, pattern.this, is_all=is_all)
     if is_bytes(value):
         unsupported(node, "LIKE of BYTES")
-    spelled = constant_text(pattern)
-    if spelled is not None and "\\" not in spelled:
+    literal_text = constant_text(pattern)
+    if literal_text is not None and "\\" not in literal_text:
         return exp.Like(this=value, expression=pattern)
     return fragment("{0} LIKE {1} ESCAPE '\\'", value, pattern)
 
 
-def _like_several(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
+def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
     if isinstance(inner, exp.Tuple):
         items = inner.expressions
     elif isinstance(inner, exp.Paren):
         items = [inner.this]
     else:
-        return _like_listed(value, inner, every=every)
+        return _like_elements(value, inner, is_all=is_all)
     if len(items) == 1 and isinstance(items[0], exp.Query):
-        return _like_listed(value, items[0], every=every)
-    joiner = " AND " if every else " OR "
-    template = joiner.join(f"({{0}} LIKE {{{at + 1}}} ESCAPE '\\')" for at in range(len(items)))
+        return _like_elements(value, items[0], is_all=is_all)
+    joiner = " AND " if is_all else " OR "
+    template = joiner.join(f"({{0}} LIKE {{{index + 1}}} ESCAPE '\\')" for index in range(len(items)))
     return fragment(f"({template})", value, *items)
 
 
 # Each pattern of an array, or of a query's rows, and whether the value matches it.
-_OF_ITEMS: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
-_OF_ROWS: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
+_MATCHES_OF_ARRAY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
+_MATCHES_OF_QUERY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
 
 
-def _like_listed(value: exp.Expr, inner: exp.Expr, *, every: bool) -> exp.Expr:
-    matched = _OF_ROWS if isinstance(inner, exp.Query) else _OF_ITEMS
+def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+    template = _MATCHES_OF_QUERY if isinstance(inner, exp.Query) else _MATCHES_OF_ARRAY
     if isinstance(inner, exp.Unnest):
         inner = inner.expressions[0]
-    one, other = ("NOT bool_and(_m)", "true") if every else ("bool_or(_m)", "false")
-    found = f"CASE WHEN {one} THEN {'false' if every else 'true'} WHEN count(*) = count(_m) THEN {other} END"
-    return fragment("(SELECT {0} FROM {1})", fragment(found), fragment(matched, value, inner))
+    decisive, undecided = ("NOT bool_and(_m)", "true") if is_all else ("bool_or(_m)", "false")
+    result = f"CASE WHEN {decisive} THEN {'false' if is_all else 'true'} WHEN count(*) = count(_m) THEN {undecided} END"
+    return fragment("(SELECT {0} FROM {1})", fragment(result), fragment(template, value, inner))
 
 
 MEANING = RuleSet(nodes={exp.Collate: _collate, exp.Like: _like})

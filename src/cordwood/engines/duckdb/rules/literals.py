@@ -13,7 +13,7 @@ _INT32: Final = 2**31
 
 def _literal(node: exp.Expr) -> exp.Expr:
     lowered = (
-        text_part(str(node.this)) if node.is_string else _whole(node) if is_integer_literal(node) else _fraction(node)
+        text_part(str(node.this)) if node.is_string else _integer(node) if is_integer_literal(node) else _fraction(node)
     )
     if not isinstance(lowered, exp.Literal):
         lowered.meta[CONSTANT] = constant(node)
@@ -21,18 +21,18 @@ def _literal(node: exp.Expr) -> exp.Expr:
 
 
 def _fraction(node: exp.Expr) -> exp.Expr:
-    spelled = str(node.this).lower()
-    return fragment("{0}", exp.Literal.number(spelled if "e" in spelled else f"{spelled}e0"))
+    literal_text = str(node.this).lower()
+    return fragment("{0}", exp.Literal.number(literal_text if "e" in literal_text else f"{literal_text}e0"))
 
 
-def _whole(node: exp.Expr) -> exp.Expr:
+def _integer(node: exp.Expr) -> exp.Expr:
     value = constant(node)
     literal = exp.Literal.number(str(value))
     return fragment(f"{value}::BIGINT") if _sets_type(node) and abs(int(str(value))) < _INT32 else literal
 
 
 # Inside these an integer takes the type of the other operand, or is a count or position.
-_PLACES: Final = (
+_UNTYPED_PARENTS: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.In, exp.Bracket, exp.Interval, exp.Round, exp.Trunc, exp.DateFromParts, exp.TimestampFromParts),
     *(exp.TimeFromParts, exp.Left, exp.Right, exp.Pad, exp.Repeat, exp.Substring, exp.ApproxQuantiles, exp.ApproxTopK),
@@ -49,13 +49,13 @@ def _sets_type(node: exp.Expr) -> bool:
         return False
     if isinstance(parent, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv)):
         return isinstance(parent.this, exp.Literal) or not isinstance(parent.expression, exp.Literal)
-    return not isinstance(parent, _PLACES)
+    return not isinstance(parent, _UNTYPED_PARENTS)
 
 
 def _bytes(node: exp.Expr) -> exp.Expr:
     """Lower a bytes literal, which the parser returns as text with its escapes decoded."""
-    spelled = str(node.this)
-    raw = spelled.encode("latin-1") if all(ord(char) < 256 for char in spelled) else spelled.encode()
+    literal_text = str(node.this)
+    raw = literal_text.encode("latin-1") if all(ord(char) < 256 for char in literal_text) else literal_text.encode()
     return fragment("{0}::BLOB", data_part(raw))
 
 

@@ -21,13 +21,13 @@ def _number(node: exp.Expr) -> exp.Expr:
     return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
 
 
-def _finite(template: str, name: str) -> Rule:
+def _checked_finite(template: str, name: str) -> Rule:
     """Return the rule of a function that fails if finite arguments give a result that is not finite."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        bad = fail(node, f"Floating point error in function: {name}")
+        failure = fail(node, f"Floating point error in function: {name}")
         guard = f"isfinite(@a) AND NOT isfinite({template})"
-        return _exact(node, once(f"CASE WHEN {guard} THEN {bad} ELSE {template} END", _float(node.this)))
+        return _exact(node, once(f"CASE WHEN {guard} THEN {failure} ELSE {template} END", _float(node.this)))
 
     return rule
 
@@ -36,18 +36,20 @@ def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
     return fragment("{0}::DECIMAL(38, 9)", result) if kind_of(node) in EXACT else result
 
 
-def _domain(name: str, outside: str) -> Rule:
+def _checked_domain(name: str, outside: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        bad = fail(node, f"Argument of {name.upper()} is out of its domain")
-        return _exact(node, once(f"CASE WHEN {outside} THEN {bad} ELSE {name}(@a) END", _float(node.this)))
+        failure = fail(node, f"Argument of {name.upper()} is out of its domain")
+        return _exact(node, once(f"CASE WHEN {outside} THEN {failure} ELSE {name}(@a) END", _float(node.this)))
 
     return rule
 
 
 def _power(node: exp.Expr) -> exp.Expr:
-    bad = fail(node, "Floating point error in function: POW")
+    failure = fail(node, "Floating point error in function: POW")
     guard = "isfinite(@a) AND isfinite(@b) AND NOT isfinite(power(@a, @b))"
-    result = once(f"CASE WHEN {guard} THEN {bad} ELSE power(@a, @b) END", _float(node.this), _float(node.expression))
+    result = once(
+        f"CASE WHEN {guard} THEN {failure} ELSE power(@a, @b) END", _float(node.this), _float(node.expression)
+    )
     return _exact(node, result)
 
 
@@ -55,13 +57,15 @@ def _logarithm(node: exp.Expr) -> exp.Expr:
     """Lower LOG, whose base the parser puts first."""
     other = node.args.get("expression")
     base, value = (node.this, other) if other is not None else (None, node.this)
-    bad = fail(node, "Argument of LOG is out of its domain")
+    failure = fail(node, "Argument of LOG is out of its domain")
     if base is None:
-        return _exact(node, once(f"CASE WHEN @a <= 0 THEN {bad} ELSE ln(@a) END", _float(value)))
+        return _exact(node, once(f"CASE WHEN @a <= 0 THEN {failure} ELSE ln(@a) END", _float(value)))
     if constant_int(base) == 10:
-        return _exact(node, once(f"CASE WHEN isfinite(@a) AND @a <= 0 THEN {bad} ELSE log10(@a) END", _float(value)))
+        return _exact(
+            node, once(f"CASE WHEN isfinite(@a) AND @a <= 0 THEN {failure} ELSE log10(@a) END", _float(value))
+        )
     guard = "isfinite(@a) AND isfinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1)"
-    body = f"CASE WHEN {guard} THEN {bad} WHEN isinf(@b) THEN 'nan'::DOUBLE ELSE ln(@a) / ln(@b) END"
+    body = f"CASE WHEN {guard} THEN {failure} WHEN isinf(@b) THEN 'nan'::DOUBLE ELSE ln(@a) / ln(@b) END"
     return _exact(node, once(body, _float(value), _float(base)))
 
 
@@ -90,7 +94,7 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     return _exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))
 
 
-def _whole(name: str) -> Rule:
+def _ceiling_or_floor(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = node.this if kind_of(node.this) in EXACT else _float(node.this)
         return _exact(node, fragment(f"{name}({{0}})", value))
@@ -109,11 +113,11 @@ def _sign(node: exp.Expr) -> exp.Expr:
     return _exact(node, once("CASE WHEN isnan(@a::DOUBLE) THEN @a ELSE sign(@a) END", value))
 
 
-def _not_a_number(node: exp.Expr) -> exp.Expr:
+def _is_nan(node: exp.Expr) -> exp.Expr:
     return fragment("isnan({0})", _float(node.this))
 
 
-def _infinite(node: exp.Expr) -> exp.Expr:
+def _is_infinite(node: exp.Expr) -> exp.Expr:
     return fragment("isinf({0})", _float(node.this if isinstance(node.this, exp.Expr) else node.expressions[0]))
 
 
@@ -123,12 +127,12 @@ def _extreme(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node)
         parts = [read_as(part, kind) if kind else part for part in (node.this, *node.expressions)]
-        letters = [f"@{chr(97 + at)}" for at in range(len(parts))]
+        letters = [f"@{chr(97 + index)}" for index in range(len(parts))]
         guard = " OR ".join(f"{letter} IS NULL" for letter in letters)
-        nan = ""
+        nan_branch = ""
         if kind is Kind.FLOAT64:
-            nan = " WHEN " + " OR ".join(f"isnan({letter})" for letter in letters) + " THEN 'nan'::DOUBLE"
-        return once(f"CASE WHEN {guard} THEN NULL{nan} ELSE {name}({', '.join(letters)}) END", *parts)
+            nan_branch = " WHEN " + " OR ".join(f"isnan({letter})" for letter in letters) + " THEN 'nan'::DOUBLE"
+        return once(f"CASE WHEN {guard} THEN NULL{nan_branch} ELSE {name}({', '.join(letters)}) END", *parts)
 
     return rule
 
@@ -157,32 +161,32 @@ def _reciprocal(template: str) -> Rule:
 
 MEANING = RuleSet(
     nodes={
-        exp.Exp: _finite("exp(@a)", "EXP"),
-        exp.Cosh: _finite("cosh(@a)", "COSH"),
-        exp.Sinh: _finite("sinh(@a)", "SINH"),
-        exp.Sqrt: _domain("sqrt", "@a < 0"),
-        exp.Ln: _domain("ln", "@a <= 0"),
-        exp.Acos: _domain("acos", "isfinite(@a) AND abs(@a) > 1"),
-        exp.Asin: _domain("asin", "isfinite(@a) AND abs(@a) > 1"),
-        exp.Acosh: _domain("acosh", "isfinite(@a) AND @a < 1"),
-        exp.Atanh: _domain("atanh", "isfinite(@a) AND abs(@a) >= 1"),
+        exp.Exp: _checked_finite("exp(@a)", "EXP"),
+        exp.Cosh: _checked_finite("cosh(@a)", "COSH"),
+        exp.Sinh: _checked_finite("sinh(@a)", "SINH"),
+        exp.Sqrt: _checked_domain("sqrt", "@a < 0"),
+        exp.Ln: _checked_domain("ln", "@a <= 0"),
+        exp.Acos: _checked_domain("acos", "isfinite(@a) AND abs(@a) > 1"),
+        exp.Asin: _checked_domain("asin", "isfinite(@a) AND abs(@a) > 1"),
+        exp.Acosh: _checked_domain("acosh", "isfinite(@a) AND @a < 1"),
+        exp.Atanh: _checked_domain("atanh", "isfinite(@a) AND abs(@a) >= 1"),
         exp.Sec: _reciprocal("1 / cos(@a)"),
-        exp.Csc: _finite("1 / sin(@a)", "CSC"),
+        exp.Csc: _checked_finite("1 / sin(@a)", "CSC"),
         exp.Sech: _reciprocal("1 / cosh(@a)"),
-        exp.Csch: _finite("1 / sinh(@a)", "CSCH"),
-        exp.Cot: _finite("cot(@a)", "COT"),
-        exp.Coth: _finite("1 / tanh(@a)", "COTH"),
+        exp.Csch: _checked_finite("1 / sinh(@a)", "CSCH"),
+        exp.Cot: _checked_finite("cot(@a)", "COT"),
+        exp.Coth: _checked_finite("1 / tanh(@a)", "COTH"),
         exp.Cbrt: _reciprocal("sign(@a) * round(power(abs(@a), 1.0 / 3), 15)"),
         exp.Pow: _power,
         exp.Log: _logarithm,
         exp.Round: _round,
         exp.Trunc: _truncate,
-        exp.Ceil: _whole("ceil"),
-        exp.Floor: _whole("floor"),
+        exp.Ceil: _ceiling_or_floor("ceil"),
+        exp.Floor: _ceiling_or_floor("floor"),
         exp.Abs: _absolute,
         exp.Sign: _sign,
-        exp.IsNan: _not_a_number,
-        exp.IsInf: _infinite,
+        exp.IsNan: _is_nan,
+        exp.IsInf: _is_infinite,
         exp.Greatest: _extreme("greatest"),
         exp.Least: _extreme("least"),
         exp.BitwiseCount: _bit_count,

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import NAMES, fail_with, instant, naive, once, variant_text
+from cordwood.engines.duckdb.rules.words import NAMES, fail_with, once, timestamp_of, utc_wall_clock, variant_text
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.conversions import Conversion, Conversions, convert_to
 from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check
@@ -20,17 +20,17 @@ def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
     return convert_to(_READERS, node, kind)
 
 
-def clock(node: exp.Expr) -> exp.Expr:
+def wall_clock(node: exp.Expr) -> exp.Expr:
     """Return any time as its wall clock in UTC, which DuckDB's date functions take."""
-    own = kind_of(node)
+    kind = kind_of(node)
     if isinstance(node, exp.Null):
         return read_as(node, Kind.DATETIME)
-    if own is Kind.TIMESTAMP:
-        return naive(node)
-    if own is Kind.DATE:
+    if kind is Kind.TIMESTAMP:
+        return utc_wall_clock(node)
+    if kind is Kind.DATE:
         return fragment("{0}::TIMESTAMP", node)
-    if own in (Kind.STRING, Kind.VARIANT):
-        return naive(read_as(node, Kind.TIMESTAMP))
+    if kind in (Kind.STRING, Kind.VARIANT):
+        return utc_wall_clock(read_as(node, Kind.TIMESTAMP))
     return node
 
 
@@ -46,13 +46,13 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
     if needs_check(value, kind):
         texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
-        return once(_of_rows(node, kind), value, texts=texts)
-    plain = engine_spelling(value, kind)
-    text = exp.Literal.string(plain) if plain is not None else value
+        return once(_parse_column(node, kind), value, texts=texts)
+    canonical = engine_spelling(value, kind)
+    text = exp.Literal.string(canonical) if canonical is not None else value
     return once(f"try(@a::{NAMES[kind]})", text) if is_safe(node) else fragment(f"{{0}}::{NAMES[kind]}", text)
 
 
-def _of_rows(node: exp.Expr, kind: Kind) -> str:
+def _parse_column(node: exp.Expr, kind: Kind) -> str:
     """Return the template that parses a column of texts, over a pattern and a message.
 
     DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
@@ -60,16 +60,16 @@ def _of_rows(node: exp.Expr, kind: Kind) -> str:
     """
     cast = "try_cast" if is_safe(node) else "cast"
     # Accepts lower-case letters, and offsets with one-digit hours.
-    plain = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
-    bad = fail_with(node, "{1}")
-    looked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({plain} AS {NAMES[kind]}) ELSE {bad} END"
-    return f"coalesce(CASE WHEN {_PLAINLY[kind]} THEN try_cast(@a AS {NAMES[kind]}) END, {looked})"
+    normalized = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
+    failure = fail_with(node, "{1}")
+    checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {NAMES[kind]}) ELSE {failure} END"
+    return f"coalesce(CASE WHEN {_PARSES_DIRECTLY[kind]} THEN try_cast(@a AS {NAMES[kind]}) END, {checked})"
 
 
 _YEAR: Final = "@a LIKE '____-%-%' AND @a > '0001'"
 
 # Longer texts may have too many fractional digits; a wall clock must not end in a possible zone.
-_PLAINLY: Final = {
+_PARSES_DIRECTLY: Final = {
     Kind.TIMESTAMP: f"{_YEAR} AND length(@a) <= 35",
     Kind.DATETIME: f"{_YEAR} AND length(@a) IN (10, 19)",
     Kind.DATE: _YEAR,
@@ -82,7 +82,7 @@ def _text_to(kind: Kind) -> Conversion:
 
 
 def _day(node: exp.Expr) -> exp.Expr:
-    return fragment("{0}::DATE", naive(node))
+    return fragment("{0}::DATE", utc_wall_clock(node))
 
 
 _READERS: Final[Conversions] = {
@@ -90,10 +90,10 @@ _READERS: Final[Conversions] = {
     (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
     (Kind.STRING, Kind.JSON): _cast(Kind.JSON),
     (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
-    (Kind.DATE, Kind.TIMESTAMP): lambda node: instant(fragment("{0}::TIMESTAMP", node)),
-    (Kind.DATETIME, Kind.TIMESTAMP): instant,
+    (Kind.DATE, Kind.TIMESTAMP): lambda node: timestamp_of(fragment("{0}::TIMESTAMP", node)),
+    (Kind.DATETIME, Kind.TIMESTAMP): timestamp_of,
     (Kind.DATETIME, Kind.DATE): _cast(Kind.DATE),
-    (Kind.TIMESTAMP, Kind.DATETIME): naive,
+    (Kind.TIMESTAMP, Kind.DATETIME): utc_wall_clock,
     (Kind.TIMESTAMP, Kind.DATE): _day,
     (Kind.INT64, Kind.FLOAT64): _cast(Kind.FLOAT64),
     (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),

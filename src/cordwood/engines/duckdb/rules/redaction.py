@@ -44,16 +44,18 @@ def _secret(node: exp.Expr) -> exp.Expr:
             f" THEN '{HIDDEN}'::VARIANT ELSE {{0}} END",
             node.expressions[0],
         )
-    looked = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
+    redact_function = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
     hidden = f"'{HIDDEN}'::VARIANT"
-    element = f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {looked}(e) END"
+    element = (
+        f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {redact_function}(e) END"
+    )
     return fragment(
         f"CASE WHEN variant_typeof({{0}}) = 'VARCHAR' THEN {hidden}"
         " WHEN starts_with(variant_typeof({0}), 'ARRAY')"
         f" THEN list_transform(CAST({{0}} AS VARIANT[]), lambda e: {element})::VARIANT"
-        f" ELSE {looked}({{0}}) END",
+        f" ELSE {redact_function}({{0}}) END",
         node.expressions[0],
-        operation=RedactionCall(looked),
+        operation=RedactionCall(redact_function),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.strings import as_text
-from cordwood.engines.duckdb.rules.words import attempt, bounded, fail
+from cordwood.engines.duckdb.rules.words import attempt, bounded_replacement, fail
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_invalid
@@ -16,22 +16,22 @@ from cordwood.sql.operations import RegexMatch
 from cordwood.sql.typing import kind_of
 
 # Tests at run time whether a pattern has more than one capturing group, after removal of escapes and other brackets.
-_BARE: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
-_HAS_SEVERAL: Final = rf"regexp_matches({_BARE}, '(?s)\(.*\(')"
+_WITHOUT_CLASSES: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
+_HAS_SEVERAL: Final = rf"regexp_matches({_WITHOUT_CLASSES}, '(?s)\(.*\(')"
 _ONE_GROUP: Final = "Regular expressions passed into extraction functions must not have more than 1 capturing group."
 
 
-def _by_group(node: exp.Expr, all_of: str) -> str:
+def _extract_group(node: exp.Expr, text_sql: str) -> str:
     """Return the call that extracts the capturing group.
 
     DuckDB needs a constant group, so there is one call per group.
     """
-    spelled = constant_text(node.expression)
-    whole, group = (f"regexp_extract_all({all_of}, @b, {at})" for at in (0, 1))
-    if spelled is None:
-        several = f"WHEN {_HAS_SEVERAL} THEN {fail(node, _ONE_GROUP)}"
-        return f"CASE {several} WHEN contains({_BARE}, '(') THEN {group} ELSE {whole} END"
-    return group if count_groups(spelled) else whole
+    literal_text = constant_text(node.expression)
+    whole_matches, group_matches = (f"regexp_extract_all({text_sql}, @b, {index})" for index in (0, 1))
+    if literal_text is None:
+        too_many_groups = f"WHEN {_HAS_SEVERAL} THEN {fail(node, _ONE_GROUP)}"
+        return f"CASE {too_many_groups} WHEN contains({_WITHOUT_CLASSES}, '(') THEN {group_matches} ELSE {whole_matches} END"
+    return group_matches if count_groups(literal_text) else whole_matches
 
 
 def _is_broken(node: exp.Expr) -> bool:
@@ -39,13 +39,13 @@ def _is_broken(node: exp.Expr) -> bool:
 
     DuckDB compiles literal patterns early, where TRY has no effect.
     """
-    spelled = constant_text(node.expression)
-    return spelled is not None and is_safe(node) and is_invalid(spelled)
+    literal_text = constant_text(node.expression)
+    return literal_text is not None and is_safe(node) and is_invalid(literal_text)
 
 
-def _one_group_at_most(node: exp.Expr) -> bool:
-    spelled = constant_text(node.expression)
-    if spelled is None or count_groups(spelled) < 2:
+def _has_one_group_at_most(node: exp.Expr) -> bool:
+    literal_text = constant_text(node.expression)
+    if literal_text is None or count_groups(literal_text) < 2:
         return True
     if is_safe(node):
         return False
@@ -77,16 +77,16 @@ def _extract(node: exp.Expr) -> exp.Expr:
     DuckDB distinguishes the latter in regexp_extract_all only.
     """
     _refuse_bytes(node)
-    if _is_broken(node) or not _one_group_at_most(node):
+    if _is_broken(node) or not _has_one_group_at_most(node):
         return fragment("NULL::VARCHAR")
     value, pattern = as_text(node.this), node.expression
     position, occurrence = node.args.get("position"), node.args.get("occurrence")
     if position is not None or occurrence is not None:
         return _nth(node, value, pattern)
-    spelled = constant_text(pattern)
-    if spelled is None or group_is_optional(spelled):
-        return attempt(node, f"({_by_group(node, '@a')})[1]", value, pattern)
-    group = min(count_groups(spelled), 1)
+    literal_text = constant_text(pattern)
+    if literal_text is None or group_is_optional(literal_text):
+        return attempt(node, f"({_extract_group(node, '@a')})[1]", value, pattern)
+    group = min(count_groups(literal_text), 1)
     return attempt(node, f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END", value, pattern)
 
 
@@ -95,25 +95,25 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         return fragment("NULL::VARCHAR")  # `^` matches only at the beginning of the text, which is before the position
-    low = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
-    found = _by_group(node, f"substring(@a, {low[0]})")
-    body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({found}, {low[1]}) END"
+    checked = _positive(node, position, "@c", "position"), _positive(node, occurrence, "@d", "occurrence")
+    matches = _extract_group(node, f"substring(@a, {checked[0]})")
+    body = f"CASE WHEN @c > length(@a) + 1 THEN NULL ELSE list_extract({matches}, {checked[1]}) END"
     return attempt(node, body, value, pattern, position, occurrence)
 
 
-def _checked(node: exp.Expr, value: exp.Expr, name: str, what: str) -> str:
-    known = constant_int(value)
-    if known is not None and known > 0:
+def _positive(node: exp.Expr, value: exp.Expr, name: str, argument_name: str) -> str:
+    constant_value = constant_int(value)
+    if constant_value is not None and constant_value > 0:
         return name
-    return f"CASE WHEN {name} < 1 THEN {fail(node, f'The {what} argument must be positive')} ELSE {name} END"
+    return f"CASE WHEN {name} < 1 THEN {fail(node, f'The {argument_name} argument must be positive')} ELSE {name} END"
 
 
 def _extract_all(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     pattern = node.expression
-    if _is_broken(node) or not _one_group_at_most(node):
+    if _is_broken(node) or not _has_one_group_at_most(node):
         return fragment("NULL::VARCHAR[]")
-    return attempt(node, _by_group(node, "@a"), as_text(node.this), pattern)
+    return attempt(node, _extract_group(node, "@a"), as_text(node.this), pattern)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
@@ -121,47 +121,47 @@ def _replace(node: exp.Expr) -> exp.Expr:
     if _is_broken(node) or has_bad_rewrite(node):
         return fragment("NULL::VARCHAR")
     new = node.args["replacement"]
-    replacement = "@c" if constant_text(new) == "" else bounded(node)
+    replacement = "@c" if constant_text(new) == "" else bounded_replacement(node)
     return attempt(node, f"regexp_replace(@a, @b, {replacement}, 'g')", as_text(node.this), node.expression, new)
 
 
-def _place(node: exp.Expr) -> exp.Expr:
+def _instr(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_INSTR: add up the lengths of the text before the match."""
     _refuse_bytes(node)
-    if not _one_group_at_most(node):
+    if not _has_one_group_at_most(node):
         return fragment("NULL::BIGINT")
     value, pattern = as_text(node.this), node.expression
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     option = node.args.get("option") or exp.Literal.number(0)
-    start, count = _checked(node, position, "@c", "position"), _checked(node, occurrence, "@d", "occurrence")
-    rest = f"substring(@a, {start})"
-    whole = f"regexp_extract_all({rest}, @b, 0)"
-    nth = f"list_extract({whole}, {count})"
-    inner = f"list_extract({_by_group(node, rest)}, {count})"
-    lead = f"{_text_before(rest, whole, count)} + instr({nth}, {inner}) - 1"
-    bad = fail(node, "The occurrence_position argument must be 0 or 1")
-    end = f"CASE @e WHEN 0 THEN 0 WHEN 1 THEN length({inner}) ELSE {bad} END"
+    start, count = _positive(node, position, "@c", "position"), _positive(node, occurrence, "@d", "occurrence")
+    remaining = f"substring(@a, {start})"
+    matches = f"regexp_extract_all({remaining}, @b, 0)"
+    match = f"list_extract({matches}, {count})"
+    inner = f"list_extract({_extract_group(node, remaining)}, {count})"
+    characters_before = f"{_text_before(remaining, matches, count)} + instr({match}, {inner}) - 1"
+    failure = fail(node, "The occurrence_position argument must be 0 or 1")
+    end = f"CASE @e WHEN 0 THEN 0 WHEN 1 THEN length({inner}) ELSE {failure} END"
     body = (
         "CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL OR @d IS NULL OR @e IS NULL THEN NULL"
         f" WHEN @c < 1 THEN {fail(node, 'The position argument must be positive')}"
         f" WHEN @d < 1 THEN {fail(node, 'The occurrence argument must be positive')}"
-        f" WHEN {start} > length(@a) OR {nth} IS NULL OR @b = '' THEN 0 ELSE @c + {lead} + {end} END"
+        f" WHEN {start} > length(@a) OR {match} IS NULL OR @b = '' THEN 0 ELSE @c + {characters_before} + {end} END"
     )
     return attempt(node, body, value, pattern, position, occurrence, option)
 
 
-def _text_before(rest: str, whole: str, count: str) -> str:
+def _text_before(remaining: str, matches: str, count: str) -> str:
     """Return SQL for the number of characters before the wanted match.
 
     Each match is searched for after the previous one.
     """
     step = "struct_pack(at := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1 + length(_m.text), "
     step += "began := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1, text := _m.text)"
-    listed = f"list_transform(list_slice({whole}, 1, {count}), lambda _t: struct_pack(at := 0::BIGINT, began := 0::BIGINT, text := _t))"
-    seed = "[struct_pack(at := 0::BIGINT, began := 0::BIGINT, text := '')]"
-    folded = f"list_reduce(list_concat({seed}, {listed}), lambda _s, _m: {step.replace('{rest}', rest)})"
-    return f"({folded}).began"
+    match_structs = f"list_transform(list_slice({matches}, 1, {count}), lambda _t: struct_pack(at := 0::BIGINT, began := 0::BIGINT, text := _t))"
+    initial = "[struct_pack(at := 0::BIGINT, began := 0::BIGINT, text := '')]"
+    total = f"list_reduce(list_concat({initial}, {match_structs}), lambda _s, _m: {step.replace('{rest}', remaining)})"
+    return f"({total}).began"
 
 
 MEANING = RuleSet(
@@ -170,6 +170,6 @@ MEANING = RuleSet(
         exp.RegexpExtract: _extract,
         exp.RegexpExtractAll: _extract_all,
         exp.RegexpReplace: _replace,
-        exp.RegexpInstr: _place,
+        exp.RegexpInstr: _instr,
     }
 )

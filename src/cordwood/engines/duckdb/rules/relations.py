@@ -18,7 +18,7 @@ def _unnest(node: exp.Expr) -> exp.Expr:
     names = [alias.name, *(column.name for column in alias.columns)]
     # Resolved trees name the relation and its element; in other trees a struct's fields are the columns.
     source = _elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
-    return _aliased(source, names[0] or names[-1])
+    return _with_alias(source, names[0] or names[-1])
 
 
 def _element_of(array: exp.Expr) -> Datatype | None:
@@ -38,7 +38,7 @@ def _elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> ex
     return fragment(numbered, *parts, offset)
 
 
-def _aliased(source: exp.Expr, relation: str) -> exp.Expr:
+def _with_alias(source: exp.Expr, relation: str) -> exp.Expr:
     if not relation:
         return source
     return exp.Alias(this=source, alias=exp.to_identifier(relation, quoted=True))
@@ -46,10 +46,10 @@ def _aliased(source: exp.Expr, relation: str) -> exp.Expr:
 
 def _set_operation(node: exp.Expr) -> exp.Expr:
     """Align the structs of all branches to the field names of the first."""
-    for at, datatype in enumerate(node.meta_get("columns") or ()):
+    for index, datatype in enumerate(node.meta_get("columns") or ()):
         if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
             for select in _branches(node):
-                _align(select, at, datatype)
+                _align(select, index, datatype)
     return node
 
 
@@ -61,10 +61,10 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
     return [node] if isinstance(node, exp.Select) else []
 
 
-def _align(select: exp.Expr, at: int, datatype: Datatype) -> None:
-    if at >= len(select.expressions) or any(item.is_star for item in select.expressions):
+def _align(select: exp.Expr, index: int, datatype: Datatype) -> None:
+    if index >= len(select.expressions) or any(item.is_star for item in select.expressions):
         return
-    item = select.expressions[at]
+    item = select.expressions[index]
     value = item.this if isinstance(item, exp.Alias) else item
     if datatype_of(item) is None or datatype_of(item) == datatype or type_part(datatype) is None:
         return
@@ -74,42 +74,42 @@ def _align(select: exp.Expr, at: int, datatype: Datatype) -> None:
 
 def _join(node: exp.Expr) -> exp.Expr:
     """Lower a join of an array without a condition: BigQuery needs none in an outer join."""
-    bare = node.args.get("on") is None and not node.args.get("using")
-    if bare and node.args.get("side"):
+    has_no_condition = node.args.get("on") is None and not node.args.get("using")
+    if has_no_condition and node.args.get("side"):
         node.set("on", exp.true())
-    elif bare and node.args.get("kind") == "INNER":
+    elif has_no_condition and node.args.get("kind") == "INNER":
         node.set("kind", "CROSS")
     return node
 
 
-def _own_aggregates(select: exp.Expr) -> exp.Expr:
+def _bind_aggregates(select: exp.Expr) -> exp.Expr:
     """Bind aggregates over columns of an outer query to the inner query, as BigQuery does.
 
     DuckDB would compute them in the outer query.
     """
-    own = _relations(select) if select.find_ancestor(exp.Select) is not None else []
-    for aggregate in select.find_all(exp.AggFunc) if own else []:
+    relations = _relations(select) if select.find_ancestor(exp.Select) is not None else []
+    for aggregate in select.find_all(exp.AggFunc) if relations else []:
         columns = list(aggregate.find_all(exp.Column))
-        is_foreign = columns and not any(column.table in own for column in columns)
-        if is_foreign and aggregate.find_ancestor(exp.Select, exp.From, exp.Join) is select:
-            _say_with(columns[0], own[0])
+        is_outer = columns and not any(column.table in relations for column in columns)
+        if is_outer and aggregate.find_ancestor(exp.Select, exp.From, exp.Join) is select:
+            _mention_relation(columns[0], relations[0])
     return select
 
 
 def _relations(select: exp.Expr) -> list[str]:
-    begun = select.args.get("from_")
+    from_ = select.args.get("from_")
     joined = [join.this.alias_or_name for join in select.args.get("joins") or []]
-    return [begun.this.alias_or_name, *joined] if begun is not None else []
+    return [from_.this.alias_or_name, *joined] if from_ is not None else []
 
 
-def _say_with(column: exp.Expr, relation: str) -> None:
+def _mention_relation(column: exp.Expr, relation: str) -> None:
     """Replace the column by an equal expression that mentions a relation of the inner query."""
-    said = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), name_part(relation))
-    column.replace(typed_as(said, datatype_of(column)))
+    mention = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copied(column), name_part(relation))
+    column.replace(typed_as(mention, datatype_of(column)))
 
 
 MEANING = RuleSet(
-    before_children={exp.Select: _own_aggregates},
+    before_children={exp.Select: _bind_aggregates},
     nodes={
         exp.Unnest: _unnest,
         exp.Join: _join,

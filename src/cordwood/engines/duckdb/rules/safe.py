@@ -15,10 +15,10 @@ def _mark(node: exp.Expr) -> exp.Expr:
 
 def _safe(node: exp.Expr) -> exp.Expr:
     inner: exp.Expr = node.this
-    return inherit(fragment("try({0})", inner), node) if _can_be_tried(inner) else inner
+    return inherit(fragment("try({0})", inner), node) if _accepts_try(inner) else inner
 
 
-def _can_be_tried(node: exp.Expr) -> bool:
+def _accepts_try(node: exp.Expr) -> bool:
     for part in node.walk():
         if isinstance(part, (exp.Query, exp.AggFunc, exp.Window)):
             return False

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import bounded, fail, few_characters, once
+from cordwood.engines.duckdb.rules.words import bounded_characters, bounded_replacement, fail, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
@@ -18,15 +18,15 @@ from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 # Unicode's white space, which BigQuery's TRIM removes by default.
-_WHITE: Final = (
+_WHITE_SPACE: Final = (
     "' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || chr(133) || chr(160) || chr(5760) || "
     + " || ".join(f"chr({code})" for code in (*range(8192, 8203), 8232, 8233, 8239, 8287, 12288))
 )
 
 
-_LONGEST: Final = 1 << 30
+_MAX_LENGTH: Final = 1 << 30
 # A mark before every byte keeps a match from beginning between the two digits of a byte.
-_SPACED: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
+_SEPARATED_BYTES: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
 
 def as_text(node: exp.Expr) -> exp.Expr:
@@ -37,7 +37,7 @@ def is_bytes(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.BYTES
 
 
-def _hexed(node: exp.Expr, template: str, *rest: exp.Expr) -> exp.Expr:
+def _on_hex(node: exp.Expr, template: str, *rest: exp.Expr) -> exp.Expr:
     """Apply a template to bytes as hexadecimal text, because DuckDB's text functions reject bytes."""
     return once(f"unhex({template})", fragment("hex({0})", node), *rest)
 
@@ -58,7 +58,7 @@ def _substring(node: exp.Expr) -> exp.Expr:
         return _bytes_between(node, value, start, length)
     position = constant_int(start)
     if position is not None and position > 0:
-        return _plain_substring(node, value, start, length)
+        return _substring_from_front(node, value, start, length)
     begin = "CASE WHEN @b > 0 THEN @b WHEN @b = 0 OR @b < -length(@a) THEN 1 ELSE length(@a) + @b + 1 END"
     if length is None:
         return once(f"substring(@a, {begin})", value, start)
@@ -66,7 +66,7 @@ def _substring(node: exp.Expr) -> exp.Expr:
     return once(f"substring(@a, {begin}, {count})", value, start, length)
 
 
-def _plain_substring(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
+def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
     if length is None:
         return fragment("substring({0}, {1})", value, start)
     return once(f"substring(@a, @b, {_checked_length(node, length, '@c')})", value, start, length)
@@ -74,11 +74,11 @@ def _plain_substring(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: e
 
 def _checked_length(node: exp.Expr, length: exp.Expr, name: str) -> str:
     """Return the length argument of SUBSTR, limited to a value that DuckDB accepts and no text reaches."""
-    known = constant_int(length)
-    if known is not None and 0 <= known <= _LONGEST:
+    constant_value = constant_int(length)
+    if constant_value is not None and 0 <= constant_value <= _MAX_LENGTH:
         return name
-    bad = fail(node, "Third argument in SUBSTR() cannot be negative")
-    return f"CASE WHEN {name} < 0 THEN {bad} WHEN {name} > {_LONGEST} THEN {_LONGEST} ELSE {name} END"
+    failure = fail(node, "Third argument in SUBSTR() cannot be negative")
+    return f"CASE WHEN {name} < 0 THEN {failure} WHEN {name} > {_MAX_LENGTH} THEN {_MAX_LENGTH} ELSE {name} END"
 
 
 def _bytes_between(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
@@ -86,53 +86,57 @@ def _bytes_between(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp
     begin = f"CASE WHEN @b > 0 THEN @b WHEN @b = 0 OR @b < -{size} THEN 1 ELSE {size} + @b + 1 END"
     count = f", ({_checked_length(node, length, '@c')}) * 2" if length is not None else ""
     rest = [start] if length is None else [start, length]
-    return _hexed(value, f"substring(@a, ({begin}) * 2 - 1{count})", *rest)
+    return _on_hex(value, f"substring(@a, ({begin}) * 2 - 1{count})", *rest)
 
 
-def _end(side: str) -> Rule:
+def _left_or_right(side: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value, count = as_text(node.this), node.expression
-        bad = fail(node, f"Second argument in {side.upper()}() cannot be negative")
-        known = constant_int(count)
-        guard = "@b" if known is not None and known >= 0 else f"CASE WHEN @b < 0 THEN {bad} ELSE @b END"
+        failure = fail(node, f"Second argument in {side.upper()}() cannot be negative")
+        constant_value = constant_int(count)
+        guard = (
+            "@b"
+            if constant_value is not None and constant_value >= 0
+            else f"CASE WHEN @b < 0 THEN {failure} ELSE @b END"
+        )
         if is_bytes(value):
-            return _hexed(value, f"{side}(@a, ({guard}) * 2)", count)
+            return _on_hex(value, f"{side}(@a, ({guard}) * 2)", count)
         return once(f"{side}(@a, {guard})", value, count)
 
     return rule
 
 
 def _trim(node: exp.Expr) -> exp.Expr:
-    value, what = as_text(node.this), node.args.get("expression")
+    value, characters = as_text(node.this), node.args.get("expression")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")), "trim")
     if is_bytes(value):
-        return _trim_bytes(node, value, what, name)
-    if what is None:
-        return fragment(f"{name}({{0}}, {_WHITE})", value)
-    return fragment(f"{name}({{0}}, {{1}})", value, what)
+        return _trim_bytes(node, value, characters, name)
+    if characters is None:
+        return fragment(f"{name}({{0}}, {_WHITE_SPACE})", value)
+    return fragment(f"{name}({{0}}, {{1}})", value, characters)
 
 
-def wide(name: str) -> str:
+def bytes_to_characters(name: str) -> str:
     """Return SQL that maps each byte of a hexadecimal text to one character.
 
     So functions of character sets work on sets of bytes.
     """
-    each = f"list_transform(regexp_extract_all({name}, '..'), lambda _h: chr(256 + CAST('0x' || _h AS INT)))"
-    return f"coalesce(array_to_string({each}, ''), '')"
+    characters = f"list_transform(regexp_extract_all({name}, '..'), lambda _h: chr(256 + CAST('0x' || _h AS INT)))"
+    return f"coalesce(array_to_string({characters}, ''), '')"
 
 
-def narrow(text: str) -> str:
-    """Return SQL that maps the result of `wide` back to bytes."""
-    each = f"list_transform(string_split({text}, ''), lambda _c: printf('%02X', ord(_c) - 256))"
-    return f"CASE WHEN {text} = '' THEN ''::BLOB ELSE unhex(array_to_string({each}, '')) END"
+def characters_to_bytes(text: str) -> str:
+    """Return SQL that maps the result of `bytes_to_characters` back to bytes."""
+    bytes_sql = f"list_transform(string_split({text}, ''), lambda _c: printf('%02X', ord(_c) - 256))"
+    return f"CASE WHEN {text} = '' THEN ''::BLOB ELSE unhex(array_to_string({bytes_sql}, '')) END"
 
 
-def _trim_bytes(node: exp.Expr, value: exp.Expr, what: exp.Expr | None, name: str) -> exp.Expr:
-    if what is None:
+def _trim_bytes(node: exp.Expr, value: exp.Expr, characters: exp.Expr | None, name: str) -> exp.Expr:
+    if characters is None:
         unsupported(node, "TRIM of BYTES without the bytes to trim")
-    trimmed = f"{name}({wide('@a')}, {wide('@b')})"
-    body = f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL THEN {narrow(trimmed)} END"
-    return once(body, fragment("hex({0})", value), fragment("hex({0})", what))
+    trimmed = f"{name}({bytes_to_characters('@a')}, {bytes_to_characters('@b')})"
+    body = f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL THEN {characters_to_bytes(trimmed)} END"
+    return once(body, fragment("hex({0})", value), fragment("hex({0})", characters))
 
 
 def _pad(node: exp.Expr) -> exp.Expr:
@@ -141,7 +145,7 @@ def _pad(node: exp.Expr) -> exp.Expr:
     name = "lpad" if node.args.get("is_left") else "rpad"
     if is_bytes(value):
         pattern = fragment("hex({0})", fill) if fill is not None else fragment("'20'")
-        return _hexed(value, f"{name}(@a, CAST({_padded_length(node)} * 2 AS INT), {_fill(node)})", length, pattern)
+        return _on_hex(value, f"{name}(@a, CAST({_padded_length(node)} * 2 AS INT), {_fill(node)})", length, pattern)
     pattern = fill if fill is not None else fragment("' '")
     return once(f"{name}(@a, CAST({_padded_length(node)} AS INT), {_fill(node)})", value, length, pattern)
 
@@ -151,18 +155,18 @@ def _fill(node: exp.Expr) -> str:
 
 
 def _padded_length(node: exp.Expr) -> str:
-    bad = fail(node, "Second argument (output size) cannot be negative")
-    huge = fail(node, f"Output of padding is longer than {MAX_TEXT_BYTES} bytes")
-    return f"(CASE WHEN @b < 0 THEN {bad} WHEN @b > {MAX_TEXT_BYTES} THEN {huge} ELSE @b END)"
+    failure = fail(node, "Second argument (output size) cannot be negative")
+    too_large = fail(node, f"Output of padding is longer than {MAX_TEXT_BYTES} bytes")
+    return f"(CASE WHEN @b < 0 THEN {failure} WHEN @b > {MAX_TEXT_BYTES} THEN {too_large} ELSE @b END)"
 
 
 def _repeat(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     count = node.args["times"]
-    bad = fail(node, "Second argument in REPEAT() cannot be negative")
-    huge = fail(node, f"Output of REPEAT is longer than {MAX_TEXT_BYTES} bytes")
+    failure = fail(node, "Second argument in REPEAT() cannot be negative")
+    too_large = fail(node, f"Output of REPEAT is longer than {MAX_TEXT_BYTES} bytes")
     size = "octet_length(@a)" if is_bytes(value) else "strlen(@a)"
-    guard = f"CASE WHEN @b < 0 THEN {bad} WHEN @b * {size} > {MAX_TEXT_BYTES} THEN {huge} ELSE @b END"
+    guard = f"CASE WHEN @b < 0 THEN {failure} WHEN @b * {size} > {MAX_TEXT_BYTES} THEN {too_large} ELSE @b END"
     return once(f"repeat(@a, {guard})", value, count)
 
 
@@ -170,18 +174,18 @@ def _replace(node: exp.Expr) -> exp.Expr:
     value, old, new = as_text(node.this), node.expression, node.args["replacement"]
     if is_bytes(value):
         return _replace_bytes(value, old, new)
-    if _never_grows(old, new):
+    if _cannot_grow(old, new):
         return fragment("replace({0}, {1}, {2})", value, old, new)
-    return once(f"replace(@a, @b, {bounded(node)})", value, old, new)
+    return once(f"replace(@a, @b, {bounded_replacement(node)})", value, old, new)
 
 
-def _never_grows(old: exp.Expr, new: exp.Expr) -> bool:
+def _cannot_grow(old: exp.Expr, new: exp.Expr) -> bool:
     before, after = constant_text(old), constant_text(new)
     return before is not None and after is not None and len(after.encode()) <= len(before.encode())
 
 
 def _replace_bytes(value: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    texts = [fragment(_SPACED, part) for part in (value, old, new)]
+    texts = [fragment(_SEPARATED_BYTES, part) for part in (value, old, new)]
     return fragment("unhex(replace(CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END, 'x', ''))", *texts)
 
 
@@ -190,7 +194,7 @@ def _concat(node: exp.Expr) -> exp.Expr:
     parts = [as_joinable(part) for part in node.expressions]
     if len(parts) == 1:
         return fragment("({0})", parts[0])
-    return fragment(" || ".join(f"{{{at}}}" for at in range(len(parts))), *parts)
+    return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
 
 
 def as_joinable(part: exp.Expr) -> exp.Expr:
@@ -200,7 +204,7 @@ def as_joinable(part: exp.Expr) -> exp.Expr:
     return cast_to(part, part, STRING)
 
 
-def _joined(node: exp.Expr) -> exp.Expr:
+def _concat_operator(node: exp.Expr) -> exp.Expr:
     return exp.DPipe(this=as_joinable(node.this), expression=as_joinable(node.expression), safe=True)
 
 
@@ -217,10 +221,10 @@ def _split(node: exp.Expr) -> exp.Expr:
 def _split_bytes(node: exp.Expr, value: exp.Expr, delimiter: exp.Expr) -> exp.Expr:
     if constant_text(delimiter) is not None:
         unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
-    texts = [fragment(_SPACED, part) for part in (value, delimiter)]
-    each = "regexp_extract_all(@a, 'x..')"
-    pieces = f"CASE WHEN @b = '' AND @a <> '' THEN {each} WHEN @b IS NOT NULL THEN string_split(@a, @b) END"
-    return once(f"list_transform({pieces}, lambda _p: unhex(replace(_p, 'x', '')))", *texts)
+    texts = [fragment(_SEPARATED_BYTES, part) for part in (value, delimiter)]
+    single_bytes = "regexp_extract_all(@a, 'x..')"
+    parts = f"CASE WHEN @b = '' AND @a <> '' THEN {single_bytes} WHEN @b IS NOT NULL THEN string_split(@a, @b) END"
+    return once(f"list_transform({parts}, lambda _p: unhex(replace(_p, 'x', '')))", *texts)
 
 
 def _position(node: exp.Expr) -> exp.Expr:
@@ -228,7 +232,9 @@ def _position(node: exp.Expr) -> exp.Expr:
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth_position(node, value, part)
     if is_bytes(value):
-        return fragment("(instr({0}, {1}) + 2) // 3", fragment(_SPACED, value), fragment(_SPACED, part))
+        return fragment(
+            "(instr({0}, {1}) + 2) // 3", fragment(_SEPARATED_BYTES, value), fragment(_SEPARATED_BYTES, part)
+        )
     return fragment("instr({0}, {1})", value, part, operation=TextPosition())
 
 
@@ -236,20 +242,22 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     """Lower INSTR: list all positions of the part, and choose from the front or, if negative, from the back."""
     start = node.args.get("position") or exp.Literal.number(1)
     count = node.args.get("occurrence") or exp.Literal.number(1)
-    bad = fail(node, "INSTR position cannot be 0"), fail(node, "INSTR occurrence must be positive")
-    size, cut = "length(@a)", "substring(@a, _i, length(@b))"
+    failure = fail(node, "INSTR position cannot be 0"), fail(node, "INSTR occurrence must be positive")
+    size, slice_sql = "length(@a)", "substring(@a, _i, length(@b))"
     if is_bytes(value):
         value, part = fragment("hex({0})", value), fragment("hex({0})", part)
-        size, cut = "length(@a) // 2", "substring(@a, _i * 2 - 1, length(@b))"
-    places = f"list_filter(range(1, {size} + 1), lambda _i: {cut} = @b)"
-    ahead = f"list_filter({places}, lambda _i: _i >= @c)[@d]"
-    behind = f"list_reverse(list_filter({places}, lambda _i: _i <= {size} + @c + 1))[@d]"
-    body = f"CASE WHEN @c = 0 THEN {bad[0]} WHEN @d < 1 THEN {bad[1]} WHEN @a IS NULL OR @b IS NULL OR @c IS NULL"
-    body += f" OR @d IS NULL THEN NULL WHEN @c > 0 THEN coalesce({ahead}, 0) ELSE coalesce({behind}, 0) END"
+        size, slice_sql = "length(@a) // 2", "substring(@a, _i * 2 - 1, length(@b))"
+    positions = f"list_filter(range(1, {size} + 1), lambda _i: {slice_sql} = @b)"
+    from_front = f"list_filter({positions}, lambda _i: _i >= @c)[@d]"
+    from_back = f"list_reverse(list_filter({positions}, lambda _i: _i <= {size} + @c + 1))[@d]"
+    body = (
+        f"CASE WHEN @c = 0 THEN {failure[0]} WHEN @d < 1 THEN {failure[1]} WHEN @a IS NULL OR @b IS NULL OR @c IS NULL"
+    )
+    body += f" OR @d IS NULL THEN NULL WHEN @c > 0 THEN coalesce({from_front}, 0) ELSE coalesce({from_back}, 0) END"
     return once(body, value, part, start, count)
 
 
-def _starts(name: str) -> Rule:
+def _starts_or_ends(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value, part = as_text(node.this), as_text(node.expression)
         if is_bytes(value):
@@ -263,21 +271,23 @@ def _reverse(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     if is_bytes(value):
         pairs = "list_reverse(regexp_extract_all(@a, '..'))"
-        return _hexed(value, f"CASE WHEN @a IS NULL THEN NULL ELSE array_to_string({pairs}, '') END")
+        return _on_hex(value, f"CASE WHEN @a IS NULL THEN NULL ELSE array_to_string({pairs}, '') END")
     # DuckDB's reverse keeps combined characters together, so it is used only if each character is a byte.
-    taken_apart = f"array_to_string(list_reverse(string_split({few_characters(node, 'REVERSE')}, '')), '')"
-    return once(f"CASE WHEN strlen(@a) = length(@a) THEN reverse(@a) ELSE {taken_apart} END", value)
+    reversed_characters = f"array_to_string(list_reverse(string_split({bounded_characters(node, 'REVERSE')}, '')), '')"
+    return once(f"CASE WHEN strlen(@a) = length(@a) THEN reverse(@a) ELSE {reversed_characters} END", value)
 
 
-def _cased(name: str) -> Rule:
+def _change_case(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = as_text(node.this)
         if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
             unsupported(node, f"{name.upper()} of an array or a struct")
         if is_bytes(value):
             low, high, step = ("61", "7A", -32) if name == "upper" else ("41", "5A", 32)
-            one = f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN printf('%02X', CAST('0x' || _p AS INT) + {step}) ELSE _p END"
-            return _hexed(value, f"array_to_string(list_transform(regexp_extract_all(@a, '..'), lambda _p: {one}), '')")
+            byte = f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN printf('%02X', CAST('0x' || _p AS INT) + {step}) ELSE _p END"
+            return _on_hex(
+                value, f"array_to_string(list_transform(regexp_extract_all(@a, '..'), lambda _p: {byte}), '')"
+            )
         return fragment(f"{name}({{0}})", value)
 
     return rule
@@ -288,21 +298,21 @@ MEANING = RuleSet(
         exp.Length: _length,
         exp.ByteLength: _byte_length,
         exp.Substring: _substring,
-        exp.Left: _end("left"),
-        exp.Right: _end("right"),
+        exp.Left: _left_or_right("left"),
+        exp.Right: _left_or_right("right"),
         exp.Trim: _trim,
         exp.Pad: _pad,
         exp.Repeat: _repeat,
         exp.Replace: _replace,
         exp.Concat: _concat,
-        exp.DPipe: _joined,
+        exp.DPipe: _concat_operator,
         exp.Split: _split,
         exp.StrPosition: _position,
-        exp.StartsWith: _starts("starts_with"),
-        exp.EndsWith: _starts("suffix"),
+        exp.StartsWith: _starts_or_ends("starts_with"),
+        exp.EndsWith: _starts_or_ends("suffix"),
         exp.Reverse: _reverse,
-        exp.Upper: _cased("upper"),
-        exp.Lower: _cased("lower"),
+        exp.Upper: _change_case("upper"),
+        exp.Lower: _change_case("lower"),
     },
     before_children=FOLDED,
 )

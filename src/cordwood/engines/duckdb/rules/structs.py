@@ -17,19 +17,19 @@ from cordwood.sql.typing.scopes import field_of
 
 def _struct(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or Datatype(Kind.STRUCT)
-    return packed(datatype, field_values(node))
+    return pack_struct(datatype, field_values(node))
 
 
-def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    names = [field_part(datatype, at) for at in range(len(values))]
-    fields = ", ".join(f"{{{at + len(values)}}} := {{{at}}}" for at in range(len(values)))
+def pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
+    names = [field_part(datatype, index) for index in range(len(values))]
+    fields = ", ".join(f"{{{index + len(values)}}} := {{{index}}}" for index in range(len(values)))
     return fragment(f"struct_pack({fields})", *values, *names)
 
 
 def _tuple(node: exp.Expr) -> exp.Expr:
     if is_list(node):
         return node
-    return packed(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
+    return pack_struct(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
 
 
 def _array(node: exp.Expr) -> exp.Expr:
@@ -71,14 +71,16 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
 
-def _rows(node: exp.Expr) -> exp.Expr:
+def _select_as_struct(node: exp.Expr) -> exp.Expr:
     """Lower SELECT AS STRUCT: columns become fields with unique names."""
     if str(node.args.get("kind") or "").upper() == "STRUCT":
         fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
-        for at, item in enumerate(node.expressions):
+        for index, item in enumerate(node.expressions):
             if isinstance(item, exp.Alias):
-                item.set("alias", field_part(Datatype(Kind.STRUCT, fields=fields), at))
+                item.set("alias", field_part(Datatype(Kind.STRUCT, fields=fields), index))
     return node
 
 
-MEANING = RuleSet(nodes={exp.Select: _rows, exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field})
+MEANING = RuleSet(
+    nodes={exp.Select: _select_as_struct, exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field}
+)

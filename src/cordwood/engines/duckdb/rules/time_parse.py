@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.words import fail
-from cordwood.engines.duckdb.rules.zones import moment_in
+from cordwood.engines.duckdb.rules.zones import first_timestamp_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing_rules
 from cordwood.sql.bigquery.time_patterns import FormatPattern
@@ -15,7 +15,7 @@ from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import is_safe
 
 
-class _Words:
+class _TimeSyntax:
     def number(self, text: str) -> str:
         return f"CAST({text} AS INT)"
 
@@ -50,26 +50,28 @@ class _Words:
 _BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
 
 
-def _assembled(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
+def _assemble(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
     """Return the parsed time; all groups are empty if the text does not match, which is an error or NULL."""
-    names = ", ".join(quoted_constant(name) for name in ("whole", *(f"g{at}" for at in range(reading.groups))))
+    names = ", ".join(quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(reading.groups))))
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
-    found = {element: f"_p.g{group - 1}" for element, group in reading.last_groups.items()}
-    moment = _moment(Groups(found, _Words()), kind)
-    body = f"try({moment})" if is_safe(node) else moment
-    bad = fail(node, f"Failed to parse input string as {kind}")
-    other = " OR ".join(["_p.whole = ''", *_wrongs(found)]) if reading.groups else "NOT regexp_matches({0}, {1})"
-    body = f"CASE WHEN _p IS NULL THEN NULL WHEN {other} THEN {bad} ELSE {body} END"
+    groups = {element: f"_p.g{group - 1}" for element, group in reading.last_groups.items()}
+    time_sql = _moment(Groups(groups, _TimeSyntax()), kind)
+    body = f"try({time_sql})" if is_safe(node) else time_sql
+    failure = fail(node, f"Failed to parse input string as {kind}")
+    is_no_match = (
+        " OR ".join(["_p.whole = ''", *_out_of_range(groups)]) if reading.groups else "NOT regexp_matches({0}, {1})"
+    )
+    body = f"CASE WHEN _p IS NULL THEN NULL WHEN {is_no_match} THEN {failure} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {{1}}, [{names}])], lambda _p: {body})[1]"
     wall = fragment(template, read_as(node.this, Kind.STRING), pattern)
     if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last_groups.keys():
         return wall
-    return moment_in(wall, node.args.get("zone"))
+    return first_timestamp_in(wall, node.args.get("zone"))
 
 
-def _wrongs(found: dict[str, str]) -> list[str]:
+def _out_of_range(groups: dict[str, str]) -> list[str]:
     """Return conditions for numbers that are out of their range."""
-    bounds = ((found[key], *_BOUNDS[key]) for key in found if key in _BOUNDS)
+    bounds = ((groups[key], *_BOUNDS[key]) for key in groups if key in _BOUNDS)
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
@@ -94,11 +96,11 @@ def _zoned(wall: str, groups: Groups) -> str:
         return wall
     offset = groups.templates["z"]
     digits = f"regexp_replace({offset}, '[^0-9]', '', 'g')"
-    even = f"CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END"
-    hours, minutes = f"CAST(left({even}, 2) AS INT)", f"CAST('0' || substring({even}, 3) AS INT)"
+    padded_digits = f"CASE WHEN len({digits}) % 2 = 1 THEN '0' || {digits} ELSE {digits} END"
+    hours, minutes = f"CAST(left({padded_digits}, 2) AS INT)", f"CAST('0' || substring({padded_digits}, 3) AS INT)"
     total = f"(CASE WHEN {offset} LIKE '-%' THEN -1 ELSE 1 END)::BIGINT * ({hours} * 60 + {minutes}) * 60000000"
     shift = f"CASE WHEN lower({offset}) = 'z' THEN 0 ELSE {total} END"
     return f"make_timestamptz(epoch_us({wall}) - {shift})"
 
 
-MEANING = parsing_rules(_assembled)
+MEANING = parsing_rules(_assemble)

@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import clock, read_as, text_to_time
+from cordwood.engines.duckdb.rules.reading import read_as, text_to_time, wall_clock
 from cordwood.engines.duckdb.rules.words import attempt, fail, once
-from cordwood.engines.duckdb.rules.zones import moment_in, wall_in
+from cordwood.engines.duckdb.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import read_extract_part, week_start
 from cordwood.sql.budget import copied
@@ -38,20 +38,20 @@ def _extract(node: exp.Expr) -> exp.Expr:
         return fragment(_PARTS[part], value) if part in _PARTS else unsupported(node, f"The part {part}")
     if isinstance(value, exp.AtTimeZone):
         moment = read_as(value.this, Kind.TIMESTAMP)
-        value = wall_in(moment, value.args["zone"])
+        value = wall_clock_in(moment, value.args["zone"])
     elif kind_of(value) is Kind.TIME:
         value = fragment("('1970-01-01'::DATE + {0})", value)
     else:
-        value = clock(value)
-    begin = week_start(part)
-    if part not in _PARTS and begin is not None:
-        return once(f"(dayofyear(@a) + 6 - (isodow(@a) - 1 - {begin} + 7) % 7) // 7", value)
+        value = wall_clock(value)
+    week_offset = week_start(part)
+    if part not in _PARTS and week_offset is not None:
+        return once(f"(dayofyear(@a) + 6 - (isodow(@a) - 1 - {week_offset} + 7) % 7) // 7", value)
     if part not in _PARTS:
         unsupported(node, f"The part {part}")
     return fragment(_PARTS[part], value)
 
 
-def _read(node: exp.Expr, kind: Kind) -> exp.Expr:
+def _read_argument(node: exp.Expr, kind: Kind) -> exp.Expr:
     """Return the argument converted to that type of time."""
     value = node.this
     return text_to_time(node, value, kind) if kind_of(value) is Kind.STRING else read_as(value, kind)
@@ -61,29 +61,31 @@ def _timestamp(node: exp.Expr) -> exp.Expr:
     """Lower TIMESTAMP(x[, zone]): the zone applies to a text without a zone and to a wall clock."""
     value, zone = node.this, node.args.get("zone")
     if zone is None:
-        return _read(node, Kind.TIMESTAMP)
+        return _read_argument(node, Kind.TIMESTAMP)
     if kind_of(value) is Kind.STRING:
         return _text_in_zone(node, value, zone)
-    return moment_in(clock(value), zone)
+    return first_timestamp_in(wall_clock(value), zone)
 
 
 def _text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
     """Parse a text as a TIMESTAMP; the zone applies if the text has none."""
-    wall = attempt(node, "CAST(@a AS TIMESTAMP)", copied(value))
-    own = attempt(node, "CAST(@a AS TIMESTAMPTZ)", copied(value))
+    without_zone = attempt(node, "CAST(@a AS TIMESTAMP)", copied(value))
+    with_zone = attempt(node, "CAST(@a AS TIMESTAMPTZ)", copied(value))
     names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
     template = names_zone.replace("\\d.*", "\\d:\\d.*")
-    return fragment(f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END", value, own, moment_in(wall, zone))
+    return fragment(
+        f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END", value, with_zone, first_timestamp_in(without_zone, zone)
+    )
 
 
 def _datetime(node: exp.Expr) -> exp.Expr:
     """Lower DATETIME(date, time), and the wall clock of a TIMESTAMP in a zone."""
     value, other = node.this, node.args.get("expression")
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
-        return _read(node, Kind.DATETIME)
+        return _read_argument(node, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
         return fragment("({0} + {1})", read_as(value, Kind.DATE), other)
-    return wall_in(read_as(value, Kind.TIMESTAMP), other)
+    return wall_clock_in(read_as(value, Kind.TIMESTAMP), other)
 
 
 def _date(node: exp.Expr) -> exp.Expr:
@@ -91,15 +93,17 @@ def _date(node: exp.Expr) -> exp.Expr:
     if node.args.get("expressions"):
         unsupported(node, "DATE with these arguments")
     if zone is None:
-        return _read(node, Kind.DATE)
-    return fragment("{0}::DATE", wall_in(read_as(value, Kind.TIMESTAMP), zone))
+        return _read_argument(node, Kind.DATE)
+    return fragment("{0}::DATE", wall_clock_in(read_as(value, Kind.TIMESTAMP), zone))
 
 
 def _time(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if zone is not None:
-        return fragment("{0}::TIME", wall_in(read_as(value, Kind.TIMESTAMP), zone))
-    return _read(node, Kind.TIME) if kind_of(value) is Kind.STRING else fragment("{0}::TIME", clock(value))
+        return fragment("{0}::TIME", wall_clock_in(read_as(value, Kind.TIMESTAMP), zone))
+    return (
+        _read_argument(node, Kind.TIME) if kind_of(value) is Kind.STRING else fragment("{0}::TIME", wall_clock(value))
+    )
 
 
 def _date_of_parts(node: exp.Expr) -> exp.Expr:
@@ -116,10 +120,10 @@ def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
 
 def _time_of_parts(node: exp.Expr) -> exp.Expr:
     parts = [node.args[key] for key in ("hour", "min", "sec")]
-    bad = fail(node, "Input calculates to invalid time")
+    failure = fail(node, "Input calculates to invalid time")
     # DuckDB accepts 24:00:00 and 23:59:60.
-    made = f"CASE WHEN @a > 23 OR @c > 59 THEN {bad} ELSE make_time(@a, @b, @c::DOUBLE) END"
-    return attempt(node, made, *parts)
+    time_sql = f"CASE WHEN @a > 23 OR @c > 59 THEN {failure} ELSE make_time(@a, @b, @c::DOUBLE) END"
+    return attempt(node, time_sql, *parts)
 
 
 def _from_epoch(node: exp.Expr) -> exp.Expr:
@@ -130,7 +134,8 @@ def _from_epoch(node: exp.Expr) -> exp.Expr:
     moment = "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})"
     size = 10**digits
     return once(
-        _counted(node, Kind.TIMESTAMP, moment, (_FIRST_DAY * 86_400 * size, (_LAST_DAY + 1) * 86_400 * size - 1)), count
+        _check_count(node, Kind.TIMESTAMP, moment, (_FIRST_DAY * 86_400 * size, (_LAST_DAY + 1) * 86_400 * size - 1)),
+        count,
     )
 
 
@@ -151,7 +156,7 @@ def _to_days(node: exp.Expr) -> exp.Expr:
 
 
 def _from_days(node: exp.Expr) -> exp.Expr:
-    return once(_counted(node, Kind.DATE, "('1970-01-01'::DATE + @a::INT)", (_FIRST_DAY, _LAST_DAY)), node.this)
+    return once(_check_count(node, Kind.DATE, "('1970-01-01'::DATE + @a::INT)", (_FIRST_DAY, _LAST_DAY)), node.this)
 
 
 # 0001-01-01 and 9999-12-31 as days since 1970.
@@ -159,16 +164,16 @@ _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
 
 
-def _counted(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
+def _check_count(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
     """Check the range of the count, because DuckDB fails with its own error on a time that is too large."""
-    bad = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
-    return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {bad} ELSE {moment} END"
+    failure = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
+    return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {failure} ELSE {moment} END"
 
 
 def _current(template: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
-        return fragment(template, wall_in(fragment("now()"), zone))
+        return fragment(template, wall_clock_in(fragment("now()"), zone))
 
     return rule
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import naive, once
-from cordwood.engines.duckdb.rules.zones import wall_in
+from cordwood.engines.duckdb.rules.reading import read_as, wall_clock
+from cordwood.engines.duckdb.rules.words import once, utc_wall_clock
+from cordwood.engines.duckdb.rules.zones import wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (
     KIND_BY_CAST,
@@ -31,7 +31,7 @@ _HOURS: Final = f"printf('%02d', abs({_OFFSET}) // 60)"
 _MINUTES: Final = f"printf('%02d', abs({_OFFSET}) % 60)"
 
 # The elements that DuckDB's strftime prints as BigQuery does.
-_SAME: Final = frozenset("YmdHMSjyabABpIuwVWU%G")
+_STRFTIME_ELEMENTS: Final = frozenset("YmdHMSjyabABpIuwVWU%G")
 
 # @a is the wall clock to print, @b the same time in UTC.
 _PARTS: Final = {
@@ -66,41 +66,43 @@ _PARTS: Final = {
 
 
 def _format(node: exp.Expr) -> exp.Expr:
-    shape = constant_text(node.args["format"])
+    format_text = constant_text(node.args["format"])
     if isinstance(node.args["format"], exp.Null):
         return exp.Null()
-    if shape is None:
+    if format_text is None:
         unsupported(node, "A format that is no literal")
     wrapped = node.this
     value = wrapped.this if isinstance(wrapped, _WRAPPERS) else wrapped
     kind = KIND_BY_CAST.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
     if kind is Kind.DATE and kind_of(value) is Kind.DATETIME:
         kind = Kind.DATETIME
-    return written(value, kind, shape, node.args.get("zone"))
+    return format_time(value, kind, format_text, node.args.get("zone"))
 
 
 _WRAPPERS: Final = tuple(KIND_BY_CAST)
 
 
-def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
+def format_time(value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
     """Format the value as that type of time."""
     if kind is Kind.TIME:
         utc = local = fragment("('1970-01-01'::DATE + {0})", read_as(value, Kind.TIME))
     elif kind is Kind.TIMESTAMP:
         moment = read_as(value, Kind.TIMESTAMP)
-        utc = naive(moment)
-        local = wall_in(copied(moment), zone) if zone is not None else utc
+        utc = utc_wall_clock(moment)
+        local = wall_clock_in(copied(moment), zone) if zone is not None else utc
     else:
-        utc = local = clock(read_as(value, kind))
-    pieces = [_piece(element, text) for element, text in split_time_format(shape, kind)]
-    template, shapes = _joined(pieces) if pieces else ("CASE WHEN @a IS NOT NULL THEN '' END", [])
-    return once(template, *((local, utc) if "@b" in template else (local,)), texts=shapes)
+        utc = local = wall_clock(read_as(value, kind))
+    elements_text = [_element_text(element, text) for element, text in split_time_format(format_text, kind)]
+    template, format_parts = (
+        _join_elements(elements_text) if elements_text else ("CASE WHEN @a IS NOT NULL THEN '' END", [])
+    )
+    return once(template, *((local, utc) if "@b" in template else (local,)), texts=format_parts)
 
 
-def _piece(element: str | None, text: str) -> EngineFormat | str:
+def _element_text(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
         return literal_format(text)
-    if element in _SAME:
+    if element in _STRFTIME_ELEMENTS:
         return EngineFormat(f"%{element}")
     digits = fraction_digits(element)
     if digits is not None:
@@ -111,15 +113,15 @@ def _piece(element: str | None, text: str) -> EngineFormat | str:
 def _fraction(digits: int) -> EngineFormat | str:
     if digits == 0 or digits > 6:
         return EngineFormat("%S" if digits == 0 else f"%S.%f{'0' * (digits - 6)}")
-    cut = 10 ** (6 - digits)
-    part = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {cut}"
+    divisor = 10 ** (6 - digits)
+    part = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {divisor}"
     return f"(strftime(@a, '%S') || printf('.%0{digits}d', {part}))"
 
 
-def _joined(pieces: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
+def _join_elements(elements_text: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
     """Return the template over a wall clock @a, and the format texts for its holes."""
-    whole, shapes = merge_formats(pieces, lambda at: f"strftime(@a, {{{at}}})")
-    return " || ".join(whole), shapes
+    parts, format_parts = merge_formats(elements_text, lambda index: f"strftime(@a, {{{index}}})")
+    return " || ".join(parts), format_parts
 
 
 def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -131,11 +133,11 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         day = fragment("('1970-01-01'::DATE + {0})", value)
         return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", day)
     if kind is not Kind.TIMESTAMP:
-        return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND}", clock(value))
-    utc = naive(value)
+        return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND}", wall_clock(value))
+    utc = utc_wall_clock(value)
     if zone is None:
         return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || '+00'", utc)
-    local = wall_in(copied(value), zone)
+    local = wall_clock_in(copied(value), zone)
     zoned = f"{_SIGNED} || {_HOURS} || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END"
     return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || {zoned}", local, utc)
 
@@ -144,7 +146,7 @@ def time_text(value: exp.Expr, kind: Kind) -> exp.Expr:
     """Return a time as JSON contains it: with a T between date and clock, and Z for UTC."""
     if kind is Kind.TIME:
         return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", fragment("('1970-01-01'::DATE + {0})", value))
-    wall = naive(value) if kind is Kind.TIMESTAMP else value
+    wall = utc_wall_clock(value) if kind is Kind.TIMESTAMP else value
     zone = " || 'Z'" if kind is Kind.TIMESTAMP else ""
     return once(f"strftime(@a, '%Y-%m-%dT%H:%M:%S') || {_SUBSECOND}{zone}", wall)
 
@@ -155,30 +157,30 @@ _SUBSECOND: Final = (
 )
 
 
-def strftime_parts(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
+def strftime_parts(node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
     """Lower CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(element, text) for element, text in split_cast_format(node, shape, kind)]
-    local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else clock(value)
-    template, shapes = _joined(pieces) if pieces else ("''", [])
-    return once(template, local, texts=shapes)
+    elements_text = [_cast_element(element, text) for element, text in split_cast_format(node, format_text, kind)]
+    local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else wall_clock(value)
+    template, format_parts = _join_elements(elements_text) if elements_text else ("''", [])
+    return once(template, local, texts=format_parts)
 
 
-def _cast_piece(element: str | None, text: str) -> EngineFormat | str:
+def _cast_element(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
         return literal_format(text)
     digits = fraction_digits(element)
     if digits is not None:
         return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
     case = letter_case(element, text)
-    said = f"strftime(@a, '%{element}')"
+    text_sql = f"strftime(@a, '%{element}')"
     if "." in text:
-        said = f"left({said}, 1) || '.M.'"
+        text_sql = f"left({text_sql}, 1) || '.M.'"
     elif element == "A":
-        said = f"rpad({said}, 9, ' ')"
+        text_sql = f"rpad({text_sql}, 9, ' ')"
     elif case is None:
         return EngineFormat(f"%{element}")
-    return f"({case or ''}({said}))"
+    return f"({case or ''}({text_sql}))"
 
 
 MEANING = RuleSet(nodes={exp.TimeToStr: _format})

@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import clock, read_as
-from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, instant, naive, once
-from cordwood.engines.duckdb.rules.zones import start_in, wall_in
+from cordwood.engines.duckdb.rules.reading import read_as, wall_clock
+from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, once, timestamp_of, utc_wall_clock
+from cordwood.engines.duckdb.rules.zones import timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.size_limits import max_elements
 from cordwood.sql.bigquery.units import MICROSECONDS, are_timestamps, check_unit, unit_count, unit_of, week_start
@@ -19,7 +19,7 @@ from cordwood.sql.operations import Interval, operation_of
 from cordwood.sql.typing import inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
-_MAKERS: Final = {
+_INTERVAL_FUNCTIONS: Final = {
     "MICROSECOND": "to_microseconds({0})",
     "MILLISECOND": "to_milliseconds({0})",
     "SECOND": "to_seconds({0})",
@@ -35,9 +35,9 @@ _MAKERS: Final = {
 
 def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
     """Return an INTERVAL of a number of units."""
-    if unit not in _MAKERS:
+    if unit not in _INTERVAL_FUNCTIONS:
         unsupported(node, f"The unit {unit}")
-    return typed_as(fragment(_MAKERS[unit], _as_count(count), operation=Interval(unit)), INTERVAL)
+    return typed_as(fragment(_INTERVAL_FUNCTIONS[unit], _as_count(count), operation=Interval(unit)), INTERVAL)
 
 
 def _as_count(count: exp.Expr) -> exp.Expr:
@@ -54,35 +54,35 @@ def _shift(sign: str) -> Rule:
             unsupported(node, "An interval of several units")
         if is_null(node.this):
             return fragment(f"CAST(NULL AS {NAMES[kind]})")
-        return _shifted(node, sign, kind)
+        return _add(node, sign, kind)
 
     return rule
 
 
-def _shifted(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
+def _add(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
     value, unit = read_as(node.this, kind), unit_of(node.args.get("unit"))
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS:
         # Integer arithmetic on microseconds: DuckDB's zone-aware addition is much slower.
-        moved = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
-        return attempt(node, _in_calendar(node, moved, kind), value, _as_count(node.expression))
+        sum_ = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS[unit]}::BIGINT)"
+        return attempt(node, _in_calendar(node, sum_, kind), value, _as_count(node.expression))
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
         days = "@b * 7" if unit == "WEEK" else "@b"
-        moved = _in_calendar(node, f"@a {sign} CAST({days} AS INT)", kind)
-        return attempt(node, moved, value, _as_count(node.expression))
-    start = clock(value) if kind is Kind.TIMESTAMP else value
+        sum_ = _in_calendar(node, f"@a {sign} CAST({days} AS INT)", kind)
+        return attempt(node, sum_, value, _as_count(node.expression))
+    start = wall_clock(value) if kind is Kind.TIMESTAMP else value
     # In DuckDB, a date plus months is a TIMESTAMP.
-    moved = _in_calendar(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
-    return _back(attempt(node, moved, start, span(node.expression, unit, node)), kind)
+    sum_ = _in_calendar(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
+    return _to_kind(attempt(node, sum_, start, span(node.expression, unit, node)), kind)
 
 
-def _in_calendar(node: exp.Expr, moved: str, kind: Kind) -> str:
+def _in_calendar(node: exp.Expr, sum_: str, kind: Kind) -> str:
     """Check the calendar range, except close to the current time: an expression that may fail prunes no scan."""
     count = constant(node.expression)
     is_near = isinstance(count, (int, str)) and len(str(count)) < _MANY_DIGITS
-    return moved if is_near and _is_now(node.this) else in_calendar(node, moved, kind)
+    return sum_ if is_near and _is_current_time(node.this) else in_calendar(node, sum_, kind)
 
 
-def _is_now(value: exp.Expr) -> bool:
+def _is_current_time(value: exp.Expr) -> bool:
     slots = [slot for slot in value.find_all(exp.Parameter) if slot.name == NOW]
     return bool(slots) and value.find(exp.Column) is None
 
@@ -91,19 +91,23 @@ def _is_now(value: exp.Expr) -> bool:
 _MANY_DIGITS: Final = 4
 
 
-def cut(unit: str, node: exp.Expr) -> str:
+def truncation(unit: str, node: exp.Expr) -> str:
     """Return the template that truncates the wall clock @a to the unit."""
-    begin = week_start(unit)
-    if begin is not None:
-        return f"date_trunc('week', @a - to_days({begin})) + to_days({begin})" if begin else "date_trunc('week', @a)"
+    week_offset = week_start(unit)
+    if week_offset is not None:
+        return (
+            f"date_trunc('week', @a - to_days({week_offset})) + to_days({week_offset})"
+            if week_offset
+            else "date_trunc('week', @a)"
+        )
     if unit == "ISOYEAR":
         return "date_trunc('week', make_date(isoyear(@a), 1, 4)::TIMESTAMP)"
-    if unit not in _CUTS:
+    if unit not in _TRUNCATED_UNITS:
         unsupported(node, f"The unit {unit}")
     return f"date_trunc('{unit.lower()}', @a)"
 
 
-_CUTS: Final = frozenset((*MICROSECONDS, "MONTH", "QUARTER", "YEAR"))
+_TRUNCATED_UNITS: Final = frozenset((*MICROSECONDS, "MONTH", "QUARTER", "YEAR"))
 
 
 def _truncate(node: exp.Expr) -> exp.Expr:
@@ -111,35 +115,35 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     unit, zone = unit_of(node.args.get("unit")), node.args.get("zone")
     value = read_as(node.this, kind)
     if kind is Kind.TIME:
-        return _cut_time(value, unit, node)
+        return _truncate_time(value, unit, node)
     if zone is not None and kind is Kind.TIMESTAMP:
         if unit in MICROSECONDS and unit != "DAY":
-            return _cut_clock(value, MICROSECONDS[unit], zone)
-        return start_in(attempt(node, cut(unit, node), wall_in(value, zone)), zone)
-    moment = attempt(node, cut(unit, node), clock(value))
-    return _back(moment, kind)
+            return _truncate_clock(value, MICROSECONDS[unit], zone)
+        return timestamp_in(attempt(node, truncation(unit, node), wall_clock_in(value, zone)), zone)
+    moment = attempt(node, truncation(unit, node), wall_clock(value))
+    return _to_kind(moment, kind)
 
 
-def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
+def _truncate_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
     """Subtract what the zone's wall clock shows beyond the unit.
 
     So an hour that occurs twice is truncated to itself.
     """
     beyond = f"((epoch_us({{1}}) + {_SINCE_YEAR_1}) % {size})"
-    return fragment(f"make_timestamptz(epoch_us({{0}}) - {beyond})", value, wall_in(copied(value), zone))
+    return fragment(f"make_timestamptz(epoch_us({{0}}) - {beyond})", value, wall_clock_in(copied(value), zone))
 
 
 # In microseconds; a whole number of days.
 _SINCE_YEAR_1: Final = 62_135_596_800_000_000
 
 
-def _back(moment: exp.Expr, kind: Kind) -> exp.Expr:
+def _to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
     if kind is Kind.DATE:
         return fragment("{0}::DATE", moment)
-    return instant(moment) if kind is Kind.TIMESTAMP else moment
+    return timestamp_of(moment) if kind is Kind.TIMESTAMP else moment
 
 
-def _cut_time(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
+def _truncate_time(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
     if unit not in MICROSECONDS:
         unsupported(node, f"The unit {unit}")
     return fragment(f"date_trunc('{unit.lower()}', '1970-01-01'::DATE + {{0}})::TIME", value)
@@ -147,17 +151,17 @@ def _cut_time(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 
 def _last_day(node: exp.Expr) -> exp.Expr:
     unit = unit_of(node.args.get("unit"), "MONTH")
-    begin = week_start(unit)
-    day = clock(node.this if kind_of(node.this) is not Kind.STRING else read_as(node.this, Kind.DATE))
-    step = "to_days(7)" if begin is not None else _YEARLY.get(unit)
+    week_offset = week_start(unit)
+    day = wall_clock(node.this if kind_of(node.this) is not Kind.STRING else read_as(node.this, Kind.DATE))
+    step = "to_days(7)" if week_offset is not None else _UNIT_LENGTHS.get(unit)
     if step is None:
         unsupported(node, f"The unit {unit}")
     if unit == "ISOYEAR":
         return attempt(node, "CAST(date_trunc('week', make_date(isoyear(@a) + 1, 1, 4)) - to_days(1) AS DATE)", day)
-    return attempt(node, f"CAST({cut(unit, node)} + {step} - to_days(1) AS DATE)", day)
+    return attempt(node, f"CAST({truncation(unit, node)} + {step} - to_days(1) AS DATE)", day)
 
 
-_YEARLY: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
+_UNIT_LENGTHS: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
 
 
 def _timestamp_difference(node: exp.Expr) -> exp.Expr:
@@ -179,13 +183,13 @@ def _boundaries(node: exp.Expr) -> exp.Expr:
     """Return the number of unit boundaries between two wall clocks."""
     unit = unit_of(node.args.get("unit"))
     later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
-    begin = week_start(unit)
-    if begin is not None:
-        template = cut(unit, node).replace("@a", "{0}"), cut(unit, node).replace("@a", "{1}")
+    week_offset = week_start(unit)
+    if week_offset is not None:
+        template = truncation(unit, node).replace("@a", "{0}"), truncation(unit, node).replace("@a", "{1}")
         return fragment(f"date_diff('day', {template[1]}, {template[0]}) // 7", later, earlier)
     if unit == "ISOYEAR":
         return fragment("isoyear({0}) - isoyear({1})", later, earlier)
-    if unit not in _CUTS:
+    if unit not in _TRUNCATED_UNITS:
         unsupported(node, f"The unit {unit}")
     return fragment(f"date_diff('{unit.lower()}', {{1}}, {{0}})", later, earlier)
 
@@ -195,25 +199,25 @@ def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
         return fragment("('1970-01-01'::DATE + {0})", read_as(value, Kind.TIME))
     if kind_of(value) is Kind.STRING:
         value = read_as(value, Kind.DATE if isinstance(node, exp.DateDiff) else Kind.DATETIME)
-    return clock(value)
+    return wall_clock(value)
 
 
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
     kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
-    value, width, *rest = node.expressions
-    origin = clock(read_as(rest[0], kind)) if rest else fragment("TIMESTAMP '1950-01-01'")
-    made = operation_of(width, Interval)
-    by_months = bool(rest) and made is not None and made.unit in _OF_MONTHS
+    value, width, *optional = node.expressions
+    origin = wall_clock(read_as(optional[0], kind)) if optional else fragment("TIMESTAMP '1950-01-01'")
+    interval = operation_of(width, Interval)
+    by_months = bool(optional) and interval is not None and interval.unit in _MONTH_UNITS
     template = _BUCKET_OF_MONTHS if by_months else "time_bucket(@b, @a, @c)"
-    return _back(inherit(once(template, clock(read_as(value, kind)), width, origin), node), kind)
+    return _to_kind(inherit(once(template, wall_clock(read_as(value, kind)), width, origin), node), kind)
 
 
-_OF_MONTHS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
+_MONTH_UNITS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
 # DuckDB's own buckets of months ignore the day and time of their origin.
 _MONTHS: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
-_GAP: Final = "date_diff('month', @c, @a)"
-_FROM_ORIGIN: Final = f"({_GAP} - ({_GAP} % {_MONTHS} + {_MONTHS}) % {_MONTHS})"
+_MONTHS_APART: Final = "date_diff('month', @c, @a)"
+_FROM_ORIGIN: Final = f"({_MONTHS_APART} - ({_MONTHS_APART} % {_MONTHS} + {_MONTHS}) % {_MONTHS})"
 _START: Final = f"@c + to_months({_FROM_ORIGIN}::INT)"
 _BUCKET_OF_MONTHS: Final = (
     f"CASE WHEN {_START} > @a THEN @c + to_months(({_FROM_ORIGIN} - {_MONTHS})::INT) ELSE {_START} END"
@@ -221,12 +225,12 @@ _BUCKET_OF_MONTHS: Final = (
 
 
 def _dates(node: exp.Expr) -> exp.Expr:
-    start, end = (clock(read_as(node.args[key], Kind.DATE)) for key in ("start", "end"))
+    start, end = (wall_clock(read_as(node.args[key], Kind.DATE)) for key in ("start", "end"))
     return _series(node, start, end, node.args.get("step") or fragment("to_days(1)"), "(@a + _i * @c)::DATE")
 
 
 def _timestamps(node: exp.Expr) -> exp.Expr:
-    start, end = (naive(read_as(node.args[key], Kind.TIMESTAMP)) for key in ("start", "end"))
+    start, end = (utc_wall_clock(read_as(node.args[key], Kind.TIMESTAMP)) for key in ("start", "end"))
     return _series(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
@@ -245,14 +249,14 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
         return fragment("NULL")
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
     steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
-    most = max_elements(start, end, step)
-    huge = fail(node, f"A generated array of more than {most} elements")
-    standing = fail(node, "The step of a generated array must not be 0")
-    numbers = f"generate_series(0, CASE WHEN {steps} > {most} THEN {huge} ELSE {steps} END)"
-    within = f"list_filter({numbers}, lambda _i: CASE WHEN {_STEP_US} > 0 THEN @a + _i * @c <= @b ELSE @a + _i * @c >= @b END)"
+    max_elements = max_elements(start, end, step)
+    too_large = fail(node, f"A generated array of more than {max_elements} elements")
+    zero_step = fail(node, "The step of a generated array must not be 0")
+    numbers = f"generate_series(0, CASE WHEN {steps} > {max_elements} THEN {too_large} ELSE {steps} END)"
+    numbers_in_range = f"list_filter({numbers}, lambda _i: CASE WHEN {_STEP_US} > 0 THEN @a + _i * @c <= @b ELSE @a + _i * @c >= @b END)"
     body = (
-        f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_STEP_US} = 0 THEN {standing}"
-        f" ELSE list_transform({within}, lambda _i: {moment}) END"
+        f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_STEP_US} = 0 THEN {zero_step}"
+        f" ELSE list_transform({numbers_in_range}, lambda _i: {moment}) END"
     )
     return once(body, start, end, step)
 

@@ -21,12 +21,12 @@ def _value(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
         nulls = " IGNORE NULLS" if argument.ignore_nulls else ""
-        rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
+        arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         kind = kind_of(node)
-        if len(rest) > 1 and kind is not None and kind_of(rest[1]) is not kind_of(argument.value):
-            argument.value, rest[1] = read_as(argument.value, kind), read_as(rest[1], kind)
-        holes = "".join(f", {{{at + 1}}}" for at in range(len(rest)))
-        return fragment(f"{name}({{0}}{holes}{nulls})", argument.value, *rest)
+        if len(arguments) > 1 and kind is not None and kind_of(arguments[1]) is not kind_of(argument.value):
+            argument.value, arguments[1] = read_as(argument.value, kind), read_as(arguments[1], kind)
+        holes = "".join(f", {{{index + 1}}}" for index in range(len(arguments)))
+        return fragment(f"{name}({{0}}{holes}{nulls})", argument.value, *arguments)
 
     return rule
 

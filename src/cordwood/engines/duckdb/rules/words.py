@@ -53,10 +53,10 @@ def fail(node: exp.Expr, message: str) -> str:
 
 def fail_with(node: exp.Expr, message: str) -> str:
     """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
-    return "NULL" if is_safe(node) or _may_not_count(node) else f"error({message})"
+    return "NULL" if is_safe(node) or _must_not_fail(node) else f"error({message})"
 
 
-def _may_not_count(node: exp.Expr) -> bool:
+def _must_not_fail(node: exp.Expr) -> bool:
     """Return whether the node must not fail: DuckDB evaluates queries and aggregates below a branch in any case.
 
     The same holds for PARTITION BY and ORDER BY of a window, where DuckDB accepts no expression that may fail.
@@ -97,18 +97,25 @@ def type_part(datatype: Datatype | None) -> exp.Expr | None:
 
 def _struct_type(datatype: Datatype) -> exp.Expr | None:
     types = [type_part(field) for _, field in datatype.fields]
-    parts = [part for at, known in enumerate(types) if known is not None for part in (field_part(datatype, at), known)]
+    parts = [
+        part
+        for index, field_type in enumerate(types)
+        if field_type is not None
+        for part in (field_part(datatype, index), field_type)
+    ]
     if not parts or len(parts) < 2 * len(types):
         return None
-    return fragment(f"STRUCT({', '.join(f'{{{2 * at}}} {{{2 * at + 1}}}' for at in range(len(types)))})", *parts)
+    return fragment(
+        f"STRUCT({', '.join(f'{{{2 * index}}} {{{2 * index + 1}}}' for index in range(len(types)))})", *parts
+    )
 
 
-def field_part(datatype: Datatype, at: int) -> exp.Expr:
+def field_part(datatype: Datatype, index: int) -> exp.Expr:
     """Return DuckDB's name of a field as a part."""
-    name, before = datatype.fields[at][0], [label for label, _ in datatype.fields[:at]]
-    if name and name not in before and name.lower() in map(str.lower, before):
-        return name_part(disambiguate_case(name, at), is_verbatim=True)
-    return name_part(field_name(datatype, at))
+    name, earlier_names = datatype.fields[index][0], [label for label, _ in datatype.fields[:index]]
+    if name and name not in earlier_names and name.lower() in map(str.lower, earlier_names):
+        return name_part(disambiguate_case(name, index), is_verbatim=True)
+    return name_part(field_name(datatype, index))
 
 
 _FIRST_AND_LAST: Final = {
@@ -123,24 +130,24 @@ def in_calendar(node: exp.Expr, moment: str, kind: Kind) -> str:
     if kind not in _FIRST_AND_LAST:
         return moment
     first, last = _FIRST_AND_LAST[kind]
-    bad = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
-    return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {bad} ELSE {moment} END"
+    failure = fail(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
+    return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {failure} ELSE {moment} END"
 
 
 # In bytes: far more than any event has, and fast to produce.
-MOST_REPLACED: Final = 64 * 1024 * 1024
+MAX_REPLACED_BYTES: Final = 64 * 1024 * 1024
 
 
-def bounded(node: exp.Expr) -> str:
+def bounded_replacement(node: exp.Expr) -> str:
     """Return the replacement @c for matches in @a, or fail if the result could be too large: DuckDB has no limit."""
-    huge = fail(node, "Output of replacing is too large")
-    return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MOST_REPLACED} THEN {huge} ELSE @c END"
+    too_large = fail(node, "Output of replacing is too large")
+    return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large} ELSE @c END"
 
 
-def few_characters(node: exp.Expr, name: str) -> str:
+def bounded_characters(node: exp.Expr, name: str) -> str:
     """Return the text @a for work on a list of its characters, or fail if it is too long: DuckDB has no limit."""
-    long = fail(node, f"{name} of a text of more than {MAX_CHARACTERS} characters")
-    return f"CASE WHEN length(@a) > {MAX_CHARACTERS} THEN {long} ELSE @a END"
+    too_long = fail(node, f"{name} of a text of more than {MAX_CHARACTERS} characters")
+    return f"CASE WHEN length(@a) > {MAX_CHARACTERS} THEN {too_long} ELSE @a END"
 
 
 def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
@@ -148,11 +155,11 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
 
     `texts` are constants, inserted as `{0}`, `{1}`…
     """
-    lifted = _lifted(template, parts)
+    evaluated_first = _evaluated_first(template, parts)
     template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
-    template = _PART.sub(lambda said: _said(ascii_lowercase.index(said[1]), lifted), template)
-    if lifted:
-        fields = ", ".join(f"{ascii_lowercase[at]} := {{{at}}}" for at in lifted)
+    template = _PART.sub(lambda match: _part_reference(ascii_lowercase.index(match[1]), evaluated_first), template)
+    if evaluated_first:
+        fields = ", ".join(f"{ascii_lowercase[index]} := {{{index}}}" for index in evaluated_first)
         template = f"list_transform([struct_pack({fields})], lambda _v: {template})[1]"
     return fragment(template, *parts, *texts)
 
@@ -160,23 +167,23 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
 _PART: Final = re.compile("@([a-z])")
 
 
-def _said(at: int, lifted: Sequence[int]) -> str:
-    return f"_v.{ascii_lowercase[at]}" if at in lifted else f"{{{at}}}"
+def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
+    return f"_v.{ascii_lowercase[index]}" if index in evaluated_first else f"{{{index}}}"
 
 
-def _lifted(template: str, parts: Sequence[exp.Expr]) -> list[int]:
+def _evaluated_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
     """Return the parts to evaluate before the template; all expensive ones if DuckDB's TRY must not cover them."""
-    lifted = [at for at, part in enumerate(parts) if not _goes_in_place(template, at, part)]
-    if lifted and "try(" in template:
-        return [at for at, part in enumerate(parts) if not is_simple(part)]
-    return lifted
+    evaluated_first = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
+    if evaluated_first and "try(" in template:
+        return [index for index, part in enumerate(parts) if not is_simple(part)]
+    return evaluated_first
 
 
-def _goes_in_place(template: str, at: int, part: exp.Expr) -> bool:
+def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
     """Return whether the part may be inserted in place: it is cheap, or is used once and outside of TRY."""
     if is_simple(part):
         return True
-    return template.count("@" + ascii_lowercase[at]) < 2 and "try(" not in template
+    return template.count("@" + ascii_lowercase[index]) < 2 and "try(" not in template
 
 
 def attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
@@ -189,11 +196,11 @@ def variant_text(value: exp.Expr) -> exp.Expr:
     return fragment("{0}::VARCHAR", value, operation=AsText())
 
 
-def naive(node: exp.Expr) -> exp.Expr:
+def utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Return a TIMESTAMP as its UTC wall clock, with which DuckDB calculates ten times as fast."""
     return fragment("make_timestamp(epoch_us({0}))", node, operation=Recast())
 
 
-def instant(node: exp.Expr) -> exp.Expr:
+def timestamp_of(node: exp.Expr) -> exp.Expr:
     """Return the TIMESTAMP of a UTC wall clock."""
     return fragment("make_timestamptz(epoch_us({0}))", node, operation=Recast())
