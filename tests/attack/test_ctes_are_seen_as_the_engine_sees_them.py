@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.target import as_it_must_be_run
+from cordwood.engines.clickhouse.target import with_settings
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.isolation import Isolation
 from cordwood.errors import Fault, IsolationBroken
@@ -102,7 +102,7 @@ def on_clickhouse() -> Iterator[Answer]:
         session.command(f"INSERT INTO {name} VALUES ('{SECRET}')")
 
     def answer(sql: str) -> str | None:
-        text = as_it_must_be_run(sql)
+        text = with_settings(sql)
         try:
             checking.check(text, ())
         except IsolationBroken:

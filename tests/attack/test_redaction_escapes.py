@@ -103,7 +103,7 @@ def open_clickhouse(_: Path, redacting: Redacting) -> Engine:
     """Events of these tests are old by the server's own clock."""
     address = fresh_database()
     room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(address, room.Options(drops_by_itself=False, redacting=redacting))
+    engine: Engine = room.ClickHouse(address, room.Options(with_ttl=False, redacting=redacting))
     return engine
 
 

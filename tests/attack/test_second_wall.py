@@ -8,7 +8,7 @@ from types import ModuleType
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.target import as_it_must_be_run
+from cordwood.engines.clickhouse.target import with_settings
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.isolation import Isolation
 from cordwood.errors import IsolationBroken, QueryUnsupported
@@ -41,7 +41,7 @@ def check_clickhouse() -> Iterator[Check]:
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
     checking = checks.StatementCheck(session, Isolation("clickhouse"))
-    yield lambda text: checking.check(as_it_must_be_run(text), STREAMS)
+    yield lambda text: checking.check(with_settings(text), STREAMS)
     session.close()
 
 
@@ -125,7 +125,7 @@ def test_a_function_that_the_engine_has_not_is_a_form_that_is_not_supported(chec
 
 
 def test_clickhouse_is_asked_with_the_settings_of_every_statement_and_no_others(check_clickhouse: Check) -> None:
-    settings = as_it_must_be_run("").removeprefix(" SETTINGS ")
+    settings = with_settings("").removeprefix(" SETTINGS ")
     refused = []
     for ending in hostile_clickhouse.ENDINGS:
         # The fixture's own settings would be one more: they are put into a comment.

@@ -172,7 +172,7 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
 
 def _listen(engine: Engine) -> Noted:
     noted, answer = Noted(), engine.answer
-    hiding = engine._hiding if hasattr(engine, "_hiding") else engine._query_runner._redaction  # type: ignore[attr-defined]
+    hiding = engine._redaction if hasattr(engine, "_hiding") else engine._query_runner._redaction  # type: ignore[attr-defined]
     texts: AnswerTexts = hiding._texts
     json_texts = texts.json
 

@@ -30,7 +30,7 @@ def open_clickhouse() -> Engine:
     """Events of these tests are old by the server's own clock."""
     address = fresh_database()
     room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(address, room.Options(drops_by_itself=False))
+    engine: Engine = room.ClickHouse(address, room.Options(with_ttl=False))
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine
 

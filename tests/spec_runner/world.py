@@ -42,7 +42,7 @@ def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: Redacting)
 def open_clickhouse(_: Path, __: Callable[[], int], redacting: Redacting) -> Engine:
     """The pages' events are old by the server's own clock, which must not drop them."""
     room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(fresh_database(), room.Options(drops_by_itself=False, redacting=redacting))
+    engine: Engine = room.ClickHouse(fresh_database(), room.Options(with_ttl=False, redacting=redacting))
     return engine
 
 

@@ -34,7 +34,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: Report, note
         memory_bytes=clickhouse.query_memory,
         pending_folder=folder.path / "pending",
         pending_bytes=clickhouse.pending_size,
-        patience_seconds=max(60.0, settings.limits.query_time + 10),
+        response_timeout_seconds=max(60.0, settings.limits.query_time + 10),
         redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
         report=report,
         note=note,

@@ -5,17 +5,17 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cordwood.engines.answer_texts import AnswerTexts
-from cordwood.engines.clickhouse.redaction_functions import KEY, PARTED, hide_texts
+from cordwood.engines.clickhouse.redaction_functions import KEY, SEPARATOR, redact_texts_sql
 from cordwood.engines.clickhouse.session import Query, Session, Values
-from cordwood.engines.clickhouse.target import as_it_must_be_run
+from cordwood.engines.clickhouse.target import with_settings
 from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import Redacting, RedactMode
 from cordwood.sql.stages import Statement
 
 # The characters of one bound value: a server takes 128 KiB, and a character may be encoded in four bytes.
-_PIECE: Final = 30_000
-_ROWS_AT_ONCE: Final = 1000
+_CHUNK_CHARACTERS: Final = 30_000
+_BATCH_ROWS: Final = 1000
 
 
 class AnswerRedaction:
@@ -34,31 +34,31 @@ class AnswerRedaction:
             yield from rows
             return
         mode = statement.redaction
-        places = {place: _is_text(statement, place) for place in statement.raw_columns}
-        for at in range(0, len(rows), _ROWS_AT_ONCE):
-            some = rows[at : at + _ROWS_AT_ONCE]
-            yield from self._texts.rows(mode, some, places, lambda texts: self._redacted(mode, texts, query, until))
+        are_texts = {position: _is_text(statement, position) for position in statement.raw_columns}
+        for start in range(0, len(rows), _BATCH_ROWS):
+            batch = rows[start : start + _BATCH_ROWS]
+            yield from self._texts.rows(mode, batch, are_texts, lambda texts: self._redact(mode, texts, query, until))
 
-    def _redacted(self, mode: RedactMode, texts: Sequence[str], query: Query, until: float) -> Sequence[str]:
+    def _redact(self, mode: RedactMode, texts: Sequence[str], query: Query, until: float) -> Sequence[str]:
         """Redact the texts by one statement, within the query's time limit.
 
         The statement has the query's mark, so that both are cancelled together.
         """
-        whole = PARTED.join(texts)
-        pieces = [whole[at : at + _PIECE] for at in range(0, len(whole), _PIECE)]
-        values = {KEY: self._redacting.key, **{f"piece{at}": piece for at, piece in enumerate(pieces)}}
-        sql = as_it_must_be_run(hide_texts(self._redacting.rules, mode, len(pieces)))
+        joined = SEPARATOR.join(texts)
+        chunks = [joined[at : at + _CHUNK_CHARACTERS] for at in range(0, len(joined), _CHUNK_CHARACTERS)]
+        values = {KEY: self._redacting.key, **{f"piece{at}": chunk for at, chunk in enumerate(chunks)}}
+        sql = with_settings(redact_texts_sql(self._redacting.rules, mode, len(chunks)))
         with self._session.select(Query(sql, values, _settings(query.settings, until), query.mark)) as selected:
-            ((left,),) = [row for block in selected.blocks for row in block]
-        if not isinstance(left, list) or len(left) != len(texts):
+            ((redacted,),) = [row for block in selected.blocks for row in block]
+        if not isinstance(redacted, list) or len(redacted) != len(texts):
             raise EngineFailed("ClickHouse gave back other texts than it was sent to redact.")
-        return left
+        return redacted
 
 
 def _settings(settings: Values, until: float) -> Values:
     return {**settings, "max_execution_time": max(0.1, until - time.monotonic())}
 
 
-def _is_text(statement: Statement, place: int) -> bool:
-    datatype = statement.column_types[place]
+def _is_text(statement: Statement, position: int) -> bool:
+    datatype = statement.column_types[position]
     return datatype is not None and datatype.kind is Kind.STRING

@@ -9,7 +9,7 @@ from typing import Final
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
 
-_WRITTEN: Final = """
+_LISTED: Final = """
     ATAN2 CAST IPv4NumToString IPv4StringToNumOrNull IPv6NumToString IPv6StringToNumOrNull JSONExtract
     JSONExtractArrayRaw JSONExtractBool JSONExtractFloat JSONExtractInt JSONExtractKeys JSONExtractKeysAndValuesRaw
     JSONExtractRaw JSONExtractString JSONExtractUInt JSONHas JSONLength JSONType MD5 PERCENT_RANK SHA1 SHA256 SHA512 abs
@@ -49,8 +49,8 @@ _AGGREGATES: Final = """
 """
 
 # The functions of redaction, which the statement itself defines.
-_OF_REDACTION: Final = frozenset(
+_REDACTION_FUNCTIONS: Final = frozenset(
     f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )
 
-FUNCTIONS: Final = frozenset(_WRITTEN.split()) | frozenset(_AGGREGATES.split()) | _OF_REDACTION
+FUNCTIONS: Final = frozenset(_LISTED.split()) | frozenset(_AGGREGATES.split()) | _REDACTION_FUNCTIONS

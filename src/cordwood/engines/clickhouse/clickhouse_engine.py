@@ -14,17 +14,17 @@ import msgspec
 
 from cordwood.bounded_cache import compiled_pattern
 from cordwood.engines.clickhouse.answer_redaction import AnswerRedaction
-from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, renderer, settled
+from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, rendered_type, renderer
 from cordwood.engines.clickhouse.error_messages import NO_REGEX
-from cordwood.engines.clickhouse.faults import is_silent
+from cordwood.engines.clickhouse.faults import is_unavailable
 from cordwood.engines.clickhouse.pending import Pending
 from cordwood.engines.clickhouse.redaction_functions import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
-from cordwood.engines.clickhouse.standby import NOBODY, Standby, Waits
+from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, RetryIntervals, Standby
 from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
-from cordwood.engines.clickhouse.tables import Tables, literal, stored
-from cordwood.engines.clickhouse.target import ClickHouseTarget, as_it_must_be_run
+from cordwood.engines.clickhouse.tables import Tables, literal, select_events
+from cordwood.engines.clickhouse.target import ClickHouseTarget, with_settings
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
 from cordwood.engines.optimistic_redaction import OptimisticRedaction
@@ -47,7 +47,7 @@ class Options(msgspec.Struct, frozen=True):
     """Settings of the engine. Without `pending_folder` no events are buffered while the server is unavailable.
 
     `retry_seconds` is the interval of connection attempts to an unavailable server; changes are reported to `report`.
-    `patience_seconds` is how long a server may send nothing: longer than any query may run. With `drops_by_itself` the
+    `response_timeout_seconds` is how long a server may send nothing: longer than any query may run. With `with_ttl` the
     server also deletes old events by a TTL, by its own clock.
     """
 
@@ -56,8 +56,8 @@ class Options(msgspec.Struct, frozen=True):
     memory_bytes: int = 1 << 30
     pending_folder: Path | None = None
     pending_bytes: int = 1 << 30
-    drops_by_itself: bool = True
-    patience_seconds: float = 60.0
+    with_ttl: bool = True
+    response_timeout_seconds: float = 60.0
     redacting: Redacting = UNKEYED
     retry_seconds: float = 1.0
     report: Report = report_nothing
@@ -68,11 +68,11 @@ class Options(msgspec.Struct, frozen=True):
 _READ_ONLY: Final = 2
 
 # The server parses the setting for each query: 0.3 ms for 20 streams, 1.1 ms for 100.
-_MOST_EMPTIED: Final = 30
+_MAX_EMPTIED_TABLES: Final = 30
 _NO_ROW: Final = "'0'"
 
 # In bytes. The compiler bounds what it prints, but by more than the server's default.
-_LONGEST: Final = 4 << 20
+_MAX_QUERY_BYTES: Final = 4 << 20
 
 
 class ClickHouse:
@@ -81,27 +81,27 @@ class ClickHouse:
     def __init__(self, address: str, options: Options) -> None:
         self.target: Target = ClickHouseTarget(options.redacting.rules)
         self._options = options
-        self._session = Session(address, patience_seconds=options.patience_seconds)
+        self._session = Session(address, response_timeout_seconds=options.response_timeout_seconds)
         self._check = StatementCheck(self._session, Isolation(self.target.name, options.note))
         self._optimistic = OptimisticRedaction()
-        self._hiding = AnswerRedaction(self._session, options.redacting)
+        self._redaction = AnswerRedaction(self._session, options.redacting)
         self._storage = Storage(
-            self._session, Tables(options.cluster, options.drops_by_itself), wait_for_async=options.async_inserts
+            self._session, Tables(options.cluster, options.with_ttl), wait_for_async=options.async_inserts
         )
         pending = Pending(options.pending_folder, options.pending_bytes) if options.pending_folder else None
-        waits = Waits(options.retry_seconds, options.patience_seconds)
-        self._standby = Standby(self._storage, pending, waits, options.report)
+        intervals = RetryIntervals(options.retry_seconds, options.response_timeout_seconds)
+        self._standby = Standby(self._storage, pending, intervals, options.report)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         """Create the tables; if events can be buffered, an unavailable server is waited for in the background."""
-        self._storage.expect(streams)
+        self._storage.register(streams)
         try:
-            self._storage.make()
-            self._standby.reached()
-        except NOBODY as fault:
-            if self._options.pending_folder is None or not is_silent(fault):
+            self._storage.create_tables()
+            self._standby.send_pending()
+        except UNAVAILABLE_FAULTS as fault:
+            if self._options.pending_folder is None or not is_unavailable(fault):
                 raise
-            self._standby.missed(fault)
+            self._standby.record_unavailable(fault)
         if self._options.pending_folder is not None:
             self._standby.start()
 
@@ -109,7 +109,7 @@ class ClickHouse:
         return self._standby.append(batches)
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        self._storage.make()
+        self._storage.create_tables()
         return self._optimistic.rows(
             question.statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
         )
@@ -120,25 +120,27 @@ class ClickHouse:
             raise ValueError("a plan without that variant")
         sql = print_segments(variant.segments)
         self._check.check(sql, question.statement.streams)
-        mark, over = uuid.uuid4().hex, threading.Event()
-        cancel.on_cancel(lambda: self._session.stop(mark, over))
-        started = time.monotonic()
+        mark, finished = uuid.uuid4().hex, threading.Event()
+        cancel.on_cancel(lambda: self._session.stop(mark, finished))
+        started_at = time.monotonic()
         query = self._query(sql, question, limits, mark)
         stack = ExitStack()
-        stack.callback(over.set)
+        stack.callback(finished.set)
         selected = stack.enter_context(self._session.select(query))
-        with stack.pop_all() as opened:
-            columns, renders = _columns(selected, question)
+        with stack.pop_all() as resources:
+            columns, renderers = _columns(selected, question)
             rows = Rows(columns, ())
-            shown = partial(self._hiding.rows, question.statement, query=query, until=started + limits.seconds)
-            rows.batches = _batches(opened.pop_all(), selected, _Cut(shown, renders, limits.max_rows, started), rows)
+            redact = partial(self._redaction.rows, question.statement, query=query, until=started_at + limits.seconds)
+            rows.batches = _batches(
+                resources.pop_all(), selected, _RowLimit(redact, renderers, limits.max_rows, started_at), rows
+            )
         return rows
 
-    def run(self, asked: RunRequest, cancel: Cancel) -> Run:
-        return run_locally(self, asked, cancel)
+    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+        return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
-        return as_it_must_be_run(stored(stream))
+        return with_settings(select_events(stream))
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._storage.shapes()
@@ -149,16 +151,16 @@ class ClickHouse:
     def facts(self) -> Mapping[str, StreamFacts]:
         """Return the facts; the last known ones while the server is unavailable."""
         try:
-            return self._storage.facts(anew=not self._standby.is_away)
-        except NOBODY as fault:
-            self._standby.missed(fault)
-            return self._storage.facts(anew=False)
+            return self._storage.facts(refresh=not self._standby.is_unavailable)
+        except UNAVAILABLE_FAULTS as fault:
+            self._standby.record_unavailable(fault)
+            return self._storage.facts(refresh=False)
 
     def sizes(self) -> Mapping[str, int]:
         return self._storage.sizes()
 
     def sweep(self, now_us: int) -> int:
-        self._standby.reached()
+        self._standby.send_pending()
         return self._storage.sweep(now_us)
 
     def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
@@ -172,14 +174,14 @@ class ClickHouse:
             self._session.rows("SELECT match('', {pattern:String})", {"pattern": pattern})
         except QueryValue as problem:
             return problem.message.removeprefix(NO_REGEX)
-        except NOBODY:
-            return _is_regex_here(pattern)
+        except UNAVAILABLE_FAULTS:
+            return _check_regex_locally(pattern)
         return None
 
     @property
-    def is_waiting(self) -> bool:
+    def has_pending_events(self) -> bool:
         """Return whether accepted events are still to be sent to the server."""
-        return self._standby.is_waiting
+        return self._standby.has_pending
 
     def close(self) -> None:
         self._standby.close()
@@ -194,30 +196,30 @@ class ClickHouse:
             "max_memory_usage": self._options.memory_bytes,
             "max_result_rows": limits.max_rows + 1,
             "result_overflow_mode": "break",
-            "max_query_size": _LONGEST,
-            **self._emptied(statement.streams),
+            "max_query_size": _MAX_QUERY_BYTES,
+            **self._empty_other_tables(statement.streams),
         }
-        named = zip(statement.column_names, statement.column_types, strict=False)
-        in_bytes = tuple(name for name, datatype in named if has_bytes(datatype))
+        columns = zip(statement.column_names, statement.column_types, strict=False)
+        bytes_columns = tuple(name for name, datatype in columns if has_bytes(datatype))
         values = {name: bindable(value) for name, value in question.values.items()}
         # Bind the key only if the statement uses it: otherwise the client would interpret percent signs in the SQL.
         if statement.redaction is RedactMode.HASH and KEY in sql:
             values[KEY] = self._options.redacting.key
-        return Query(sql, values, settings, mark, in_bytes)
+        return Query(sql, values, settings, mark, bytes_columns)
 
-    def _emptied(self, read: Sequence[str]) -> Mapping[str, str]:
+    def _empty_other_tables(self, read: Sequence[str]) -> Mapping[str, str]:
         """Return the setting that makes the tables of all other streams empty for the query.
 
         It is omitted on a cluster, whose servers read tables of other names, and if the setting itself would be long.
         """
         # Full names: a table's own name would also match another table's alias.
-        others = self._storage.tables_beside(read)
-        if self._options.cluster or not 0 < len(others) <= _MOST_EMPTIED:
+        others = self._storage.other_tables(read)
+        if self._options.cluster or not 0 < len(others) <= _MAX_EMPTIED_TABLES:
             return {}
         return {"additional_table_filters": f"{{{', '.join(f'{literal(name)}: {_NO_ROW}' for name in others)}}}"}
 
 
-def _is_regex_here(pattern: str) -> str | None:
+def _check_regex_locally(pattern: str) -> str | None:
     """Check the pattern with Python's parser, an approximation for the time that the server is unavailable."""
     try:
         compiled_pattern(pattern)
@@ -228,47 +230,50 @@ def _is_regex_here(pattern: str) -> str | None:
 
 def _columns(selected: Selected, question: Question) -> tuple[tuple[Column, ...], list[Render]]:
     if not selected.types:
-        return _columns_of_nothing(question), []
-    meant = question.statement.column_types or (None,) * len(selected.names)
+        return _columns_of_empty_answer(question), []
+    declared_types = question.statement.column_types or (None,) * len(selected.names)
     names = question.statement.column_names or selected.names
-    datatypes = [settled(datatype_of(kind), one) for kind, one in zip(selected.types, meant, strict=True)]
+    datatypes = [
+        rendered_type(datatype_of(kind), declared_type)
+        for kind, declared_type in zip(selected.types, declared_types, strict=True)
+    ]
     columns = tuple(Column(name, datatype) for name, datatype in zip(names, datatypes, strict=True))
     return columns, [renderer(datatype) for datatype in datatypes]
 
 
-def _columns_of_nothing(question: Question) -> tuple[Column, ...]:
+def _columns_of_empty_answer(question: Question) -> tuple[Column, ...]:
     """Return the columns of an empty answer, for which the in-process engine reports none."""
     statement = question.statement
-    named = zip(statement.column_names, statement.column_types, strict=False)
-    return tuple(Column(name, datatype or Datatype(Kind.STRING)) for name, datatype in named)
+    columns = zip(statement.column_names, statement.column_types, strict=False)
+    return tuple(Column(name, datatype or Datatype(Kind.STRING)) for name, datatype in columns)
 
 
-class _Cut(msgspec.Struct):
-    """Blocks rendered up to the row limit; `shown` redacts rows."""
+class _RowLimit(msgspec.Struct):
+    """Blocks rendered up to the row limit; `redact` redacts rows."""
 
-    shown: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
-    renders: Sequence[Render]
-    left: int
-    started: float
+    redact: Callable[[Sequence[Sequence[object]]], Iterable[Sequence[object]]]
+    renderers: Sequence[Render]
+    remaining: int
+    started_at: float
 
     def batch(self, block: Sequence[Sequence[object]], rows: Rows) -> list[Row]:
-        batch = [self._row(values) for values in self.shown(block[: self.left])]
-        rows.truncated = len(block) > self.left
-        rows.engine_seconds = time.monotonic() - self.started
-        self.left -= len(batch)
+        batch = [self._row(values) for values in self.redact(block[: self.remaining])]
+        rows.truncated = len(block) > self.remaining
+        rows.engine_seconds = time.monotonic() - self.started_at
+        self.remaining -= len(batch)
         return batch
 
     def _row(self, values: Sequence[object]) -> Row:
-        return tuple(render(value) for render, value in zip(self.renders, values, strict=True))
+        return tuple(render(value) for render, value in zip(self.renderers, values, strict=True))
 
 
-def _batches(opened: ExitStack, selected: Selected, cut: _Cut, rows: Rows) -> Iterator[list[Row]]:
+def _batches(resources: ExitStack, selected: Selected, row_limit: _RowLimit, rows: Rows) -> Iterator[list[Row]]:
     """Yield the rows block by block; the query is closed after the last."""
-    with opened:
+    with resources:
         for block in selected.blocks:
-            batch = cut.batch(block, rows)
+            batch = row_limit.batch(block, rows)
             if batch:
                 yield batch
             if rows.truncated:
                 return
-    rows.engine_seconds = time.monotonic() - cut.started
+    rows.engine_seconds = time.monotonic() - row_limit.started_at

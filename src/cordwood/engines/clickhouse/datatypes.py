@@ -59,26 +59,28 @@ def _struct_of(kind: Any) -> Datatype:
     return Datatype(Kind.STRUCT, fields=tuple((name, datatype_of(part)) for name, part in parts))
 
 
-def settled(told: Datatype, meant: Datatype | None) -> Datatype:
+def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Datatype:
     """Return the type to render by: the compiler's, if ClickHouse's type is one that represents it."""
-    if meant is None:
-        return told
-    if meant.kind is told.kind is Kind.ARRAY and told.element is not None:
-        return Datatype(Kind.ARRAY, element=settled(told.element, meant.element))
-    if meant.kind is told.kind is Kind.STRUCT:
-        return _settled_struct(told, meant)
-    return meant if (told.kind, meant.kind) in _HELD else told
+    if declared_type is None:
+        return engine_type
+    if declared_type.kind is engine_type.kind is Kind.ARRAY and engine_type.element is not None:
+        return Datatype(Kind.ARRAY, element=rendered_type(engine_type.element, declared_type.element))
+    if declared_type.kind is engine_type.kind is Kind.STRUCT:
+        return _rendered_struct(engine_type, declared_type)
+    return declared_type if (engine_type.kind, declared_type.kind) in _REPRESENTATIONS else engine_type
 
 
-def _settled_struct(told: Datatype, meant: Datatype) -> Datatype:
-    if len(meant.fields) != len(told.fields):
-        return told
-    pairs = zip(meant.fields, told.fields, strict=True)
-    return Datatype(Kind.STRUCT, fields=tuple((m[0] or t[0], settled(t[1] or told, m[1])) for m, t in pairs))
+def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype:
+    if len(declared_type.fields) != len(engine_type.fields):
+        return engine_type
+    pairs = zip(declared_type.fields, engine_type.fields, strict=True)
+    return Datatype(
+        Kind.STRUCT, fields=tuple((m[0] or t[0], rendered_type(t[1] or engine_type, m[1])) for m, t in pairs)
+    )
 
 
 # Pairs of a type of ClickHouse and a type that it may represent: in texts, numbers and times.
-_HELD: Final = frozenset(
+_REPRESENTATIONS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {
         (Kind.TIMESTAMP, Kind.DATETIME),
@@ -119,16 +121,16 @@ def has_bytes(datatype: Datatype | None) -> bool:
 
 def renderer(datatype: Datatype) -> Render:
     """Return the function that renders the client's value as a cell."""
-    if datatype.kind in _WRITTEN:
-        return _WRITTEN[datatype.kind]
+    if datatype.kind in _JSON_RENDERERS:
+        return _JSON_RENDERERS[datatype.kind]
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
-        nested = _nested(datatype)
-        return lambda value: None if value is None else _raw(nested(value))
+        render = _nested_renderer(datatype)
+        return lambda value: None if value is None else _raw(render(value))
     scalar = _SCALARS.get(datatype.kind, _as_is)
     return lambda value: None if value is None else scalar(value)
 
 
-def _nested(datatype: Datatype | None) -> Nested:
+def _nested_renderer(datatype: Datatype | None) -> Nested:
     """Return the function that renders a value inside an ARRAY or a STRUCT.
 
     A struct becomes an object; objects in events' values become records.
@@ -136,36 +138,38 @@ def _nested(datatype: Datatype | None) -> Nested:
     if datatype is None:
         return lambda value: value
     if datatype.kind is Kind.ARRAY:
-        return _listing(datatype.element)
+        return _array_renderer(datatype.element)
     if datatype.kind is Kind.STRUCT:
-        return _opening(datatype)
-    write = _WRITTEN.get(datatype.kind) or _SCALARS.get(datatype.kind, _as_is)
+        return _struct_renderer(datatype)
+    write = _JSON_RENDERERS.get(datatype.kind) or _SCALARS.get(datatype.kind, _as_is)
     return lambda value: None if value is None else write(value)
 
 
-def _listing(element: Datatype | None) -> Nested:
+def _array_renderer(element: Datatype | None) -> Nested:
     if element is not None and element.kind is Kind.VARIANT:
         return _events
-    render = _nested(element)
-    return lambda value: None if value is None else [render(one) for one in _listed(value)]
+    render = _nested_renderer(element)
+    return lambda value: None if value is None else [render(item) for item in _as_list(value)]
 
 
-def _opening(datatype: Datatype) -> Nested:
-    names = [name or f"_field_{at}" for at, (name, _) in enumerate(datatype.fields, 1)]
-    parts = [_nested(field) for _, field in datatype.fields]
+def _struct_renderer(datatype: Datatype) -> Nested:
+    names = [name or f"_field_{index}" for index, (name, _) in enumerate(datatype.fields, 1)]
+    renderers = [_nested_renderer(field) for _, field in datatype.fields]
 
     def render(value: object) -> object:
         if value is None:
             return None
-        values = value.values() if isinstance(value, Mapping) else _listed(value)
-        return dict(zip(names, [part(one) for part, one in zip(parts, values, strict=True)], strict=True))
+        values = value.values() if isinstance(value, Mapping) else _as_list(value)
+        return dict(
+            zip(names, [render_field(item) for render_field, item in zip(renderers, values, strict=True)], strict=True)
+        )
 
     return render
 
 
 def _events(value: object) -> object:
     """Render an array of events' values: an object is an element of the array, and is not wrapped in one of its own."""
-    texts = ["null" if one is None else str(one) for one in _listed(value)]
+    texts = ["null" if item is None else str(item) for item in _as_list(value)]
     return as_records(f"[{','.join(texts)}]")
 
 
@@ -194,7 +198,7 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _listed(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -240,7 +244,7 @@ def _interval(value: object) -> Cell:
     """Render months, days and microseconds as `Y-M D H:M:S`, each group with its own sign; NULL if one is NULL."""
     if isinstance(value, str):
         return value
-    parts = list(value.values()) if isinstance(value, Mapping) else _listed(value)
+    parts = list(value.values()) if isinstance(value, Mapping) else _as_list(value)
     if None in parts:
         return None
     months, days, micros = (int(str(part)) for part in parts)
@@ -269,4 +273,4 @@ _SCALARS: Final[Mapping[Kind, Render]] = {
     Kind.BYTES: _bytes,
 }
 
-_WRITTEN: Final[Mapping[Kind, Render]] = {Kind.JSON: _json, Kind.VARIANT: _variant}
+_JSON_RENDERERS: Final[Mapping[Kind, Render]] = {Kind.JSON: _json, Kind.VARIANT: _variant}

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from cordwood.engines.clickhouse.error_messages import reworded
+from cordwood.engines.clickhouse.error_messages import reword
 from cordwood.errors import (
     Busy,
     Cancelled,
@@ -26,30 +26,30 @@ from cordwood.errors import (
 )
 from cordwood.sql.lowering import RAISED
 
-_TIME: Final = frozenset({159, 160, 209, 718})
-_CANCELLED: Final = frozenset({394, 677, 735})
-_MEMORY: Final = frozenset({173, 241, 777, 778})
+_TIMEOUT_CODES: Final = frozenset({159, 160, 209, 718})
+_CANCELLED_CODES: Final = frozenset({394, 677, 735})
+_MEMORY_CODES: Final = frozenset({173, 241, 777, 778})
 # The code and text of a failed memory allocation in the C++ standard library.
-_OF_THE_LIBRARY: Final = 1001
+_STD_EXCEPTION_CODE: Final = 1001
 _NO_MEMORY: Final = "bad_alloc"
-_ROWS: Final = frozenset({158, 191, 290, 307, 396})
-_TOO_LARGE: Final = frozenset({161, 162, 167, 168, 306, 572})
-_BUSY: Final = frozenset({201, 202, 203, 700, 745, 749, 762, 776})
-_DISK: Final = frozenset({243})
-_ENTRY: Final = frozenset({81, 192, 193, 194, 195, 497, 516})
-_AWAY: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 319, 364, 369, 425, 999})
+_ROW_LIMIT_CODES: Final = frozenset({158, 191, 290, 307, 396})
+_TOO_LARGE_CODES: Final = frozenset({161, 162, 167, 168, 306, 572})
+_BUSY_CODES: Final = frozenset({201, 202, 203, 700, 745, 749, 762, 776})
+_DISK_CODES: Final = frozenset({243})
+_ACCESS_CODES: Final = frozenset({81, 192, 193, 194, 195, 497, 516})
+_UNAVAILABLE_CODES: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 319, 364, 369, 425, 999})
 
 
 class _Kind(NamedTuple):
-    """The fault of a group of ClickHouse's error codes, with the sentence for a message that has no rewording."""
+    """The fault of a group of ClickHouse's error codes, with the default for a message that has no rewording."""
 
     codes: frozenset[int]
     fault: type[Fault]
-    sentence: str
+    default_message: str
 
 
 # Errors that a query or a value causes; a code that is in none of these tables is a failure of the engine.
-_OF_QUERIES: Final = (
+_QUERY_FAULTS: Final = (
     # Texts and numbers that cannot be parsed, converted or divided, are out of range, or were rejected by throwIf.
     _Kind(
         frozenset(
@@ -94,7 +94,7 @@ _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 _NOT_DECODED: Final = "codec can't decode"
 # The driver converts each DATE to a Python date while it reads an answer.
 _NO_DATE: Final = "is outside the date range"
-_DISTRUSTED: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
+_UNTRUSTED_CERTIFICATE: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _NO_TLS: Final = "SSLError("
 _NOT_OPENED: Final = "Unable to open the chdb engine"
 
@@ -116,98 +116,100 @@ def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
     """Return the fault for the server's error code; without a code the server did not answer."""
     code = getattr(problem, "code", None)
     if code is None:
-        return _unanswered(str(problem))
-    said = sentence(str(problem))
+        return _no_answer_fault(str(problem))
+    message = server_message(str(problem))
     return (
-        _limit(code, said, seconds)
-        or _of_operator(code, said)
-        or _of_query(code, said)
+        _limit_fault(code, message, seconds)
+        or _operator_fault(code, message)
+        or _query_fault(code, message)
         or EngineFailed("ClickHouse failed.")
     )
 
 
-def _limit(code: int, text: str, seconds: object) -> Fault | None:
-    if code in _TIME:
+def _limit_fault(code: int, text: str, seconds: object) -> Fault | None:
+    if code in _TIMEOUT_CODES:
         bound = f"the {seconds} s that it may" if seconds is not None else "it may"
         return OutOfTime(f"The query took longer than {bound}.", hint="Read a shorter time range.")
-    if code in _CANCELLED:
+    if code in _CANCELLED_CODES:
         return Cancelled("The query was stopped.")
-    if code in _MEMORY or (code == _OF_THE_LIBRARY and _NO_MEMORY in text):
+    if code in _MEMORY_CODES or (code == _STD_EXCEPTION_CODE and _NO_MEMORY in text):
         return OutOfMemory(
             "The query needs more memory than it may have.", hint="Read a shorter time range, or fewer columns."
         )
-    if code in _ROWS:
+    if code in _ROW_LIMIT_CODES:
         return TooManyRows("The query reads more rows than it may.", hint="Read a shorter time range.")
-    if code in _BUSY:
+    if code in _BUSY_CODES:
         return Busy("ClickHouse has as many queries as it takes.", retry_after=1)
     return None
 
 
-def _of_operator(code: int, text: str) -> Fault | None:
-    if code in _DISK:
+def _operator_fault(code: int, text: str) -> Fault | None:
+    if code in _DISK_CODES:
         return OutOfDisk("ClickHouse's disk is full: nothing more can be stored.", retry_after=30)
-    if code in _ENTRY:
-        return EngineUnreachable(f"ClickHouse does not let us in: {text}", hint=_CHECK_ADDRESS, retry_after=30)
-    if code in _AWAY:
+    if code in _ACCESS_CODES:
+        return EngineUnreachable(f"ClickHouse does not let us in: {text}", hint=_ADDRESS_HINT, retry_after=30)
+    if code in _UNAVAILABLE_CODES:
         return EngineUnreachable(f"ClickHouse cannot serve now: {text}", retry_after=5)
     return None
 
 
-def _of_query(code: int, said: str) -> Fault | None:
-    if said.startswith(RAISED):
-        return QueryValue(said.removeprefix(RAISED))
-    if code in _TOO_LARGE:
-        return PlanTooLarge("ClickHouse plans no query that is so deep or so large.", hint=_SPLIT)
-    for kind in _OF_QUERIES:
+def _query_fault(code: int, message: str) -> Fault | None:
+    if message.startswith(RAISED):
+        return QueryValue(message.removeprefix(RAISED))
+    if code in _TOO_LARGE_CODES:
+        return PlanTooLarge("ClickHouse plans no query that is so deep or so large.", hint=_SPLIT_HINT)
+    for kind in _QUERY_FAULTS:
         if code in kind.codes:
-            return kind.fault(reworded(said) or kind.sentence)
+            return kind.fault(reword(message) or kind.default_message)
     return None
 
 
-def _unanswered(text: str) -> Fault:
+def _no_answer_fault(text: str) -> Fault:
     if _NOT_DECODED in text:
         return QueryValue("A value of the query is not valid UTF-8")
     if any(words in text for words in _NO_ANSWER):
         return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
     if _NOT_OPENED in text:
-        return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_CHECK_FOLDER)
-    if found := _DISTRUSTED.search(text):
-        return EngineUnreachable(f"ClickHouse's certificate is not trusted: {found[1]}.", hint=_TRUST, retry_after=30)
+        return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_FOLDER_HINT)
+    if match := _UNTRUSTED_CERTIFICATE.search(text):
+        return EngineUnreachable(
+            f"ClickHouse's certificate is not trusted: {match[1]}.", hint=_TRUST_HINT, retry_after=30
+        )
     if _NO_TLS in text:
-        return EngineUnreachable("ClickHouse's port does not speak TLS.", hint=_CHECK_TLS, retry_after=30)
-    return EngineUnreachable("ClickHouse cannot be reached.", hint=_CHECK_ADDRESS, retry_after=5)
+        return EngineUnreachable("ClickHouse's port does not speak TLS.", hint=_TLS_HINT, retry_after=30)
+    return EngineUnreachable("ClickHouse cannot be reached.", hint=_ADDRESS_HINT, retry_after=5)
 
 
-def is_silent(fault: Fault) -> bool:
+def is_unavailable(fault: Fault) -> bool:
     """Return whether the server is unavailable, as opposed to wrong credentials, a missing database, or failed TLS."""
     cause = fault.__cause__
-    return getattr(cause, "code", None) not in _ENTRY and _NO_TLS not in str(cause)
+    return getattr(cause, "code", None) not in _ACCESS_CODES and _NO_TLS not in str(cause)
 
 
-_SPLIT: Final = "Nest fewer functions and sub-queries in each other, or send several queries."
-_CHECK_ADDRESS: Final = (
+_SPLIT_HINT: Final = "Nest fewer functions and sub-queries in each other, or send several queries."
+_ADDRESS_HINT: Final = (
     "Check that it runs, and the address, user and password in the setting `engine`; secure=1 there is TLS."
 )
-_CHECK_FOLDER: Final = (
+_FOLDER_HINT: Final = (
     "Another process may have it, or it cannot be written: stop that one, or choose another in the setting `engine`."
 )
-_TRUST: Final = (
+_TRUST_HINT: Final = (
     "Name the file of the authority that signed it in the setting `engine`: …?secure=1&ca_cert=/path/to/ca.pem;"
     " where the certificate has another host's name, server_host_name=… says which."
 )
-_CHECK_TLS: Final = "Take the port of its TLS, often 8443, or secure=0, in the setting `engine`."
+_TLS_HINT: Final = "Take the port of its TLS, often 8443, or secure=0, in the setting `engine`."
 
 
-def sentence(text: str) -> str:
+def server_message(text: str) -> str:
     """Return the server's message without error codes, the excerpt of the query, and the version."""
     # What was raised comes first; the excerpt of the query may contain error texts of other parts.
     text = text.rpartition("DB::Exception: ")[2].strip()
-    for end in _ENDS:
-        text = text.split(end, 1)[0]
+    for suffix in _MESSAGE_SUFFIXES:
+        text = text.split(suffix, 1)[0]
     return _CODE_NAME.sub("", text.strip()).rstrip(":")
 
 
-_ENDS: Final = (
+_MESSAGE_SUFFIXES: Final = (
     ": while executing",
     ": In scope",
     ". In scope",

@@ -14,7 +14,7 @@ from cordwood.model.shape import Kinds, ValueKind
 # A row may become visible later than rows with a later time, so reads overlap by this much.
 _OVERLAP_US: Final = 60 * 10**6
 
-_NEWS: Final = (
+_SELECT_NEW: Final = (
     "SELECT stream, path, kind, groupUniqArray(project), toUnixTimestamp64Micro(max(seen_at))"  # noqa: S608 - our own name
     f" FROM {quoted(PROJECT_SHAPES)} WHERE seen_at >= fromUnixTimestamp64Micro({{since:Int64}}, 'UTC')"
     " GROUP BY stream, path, kind"
@@ -54,7 +54,7 @@ class LearntProjects:
         """Read what was written since the last time."""
         with self._lock:
             since = {"since": max(0, self._read_to_us - _OVERLAP_US)}
-            for stream, path, kind, projects, seen_us in self._session.rows(_NEWS, since):
+            for stream, path, kind, projects, seen_us in self._session.rows(_SELECT_NEW, since):
                 kinds: Kinds = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
                 for project in cast("list[str]", projects):
                     self._shapes[str(stream)].learn(str(project), kinds)
@@ -64,4 +64,6 @@ class LearntProjects:
 def _new(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iterator[tuple[str, list[str], str]]:
     """Yield a row for each pair, unless all are known."""
     if shapes.bits(kinds) & ~shapes.set_of(project):
-        yield from ((project, list(path), kind.value) for path, of_path in kinds.items() for kind in sorted(of_path))
+        yield from (
+            (project, list(path), kind.value) for path, path_kinds in kinds.items() for kind in sorted(path_kinds)
+        )

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.stored import Manner, event_of, stored
+from cordwood.engines.clickhouse.rules.stored import ReadMode, event_of, stored
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import KINDS, is_event_path, root_and_steps
@@ -23,7 +23,7 @@ _TEXTS: Final = frozenset({ValueKind.TEXT})
 _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 # Keys that need no escaping in a subcolumn's name; others are read from the text.
 _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
-_DEEPEST: Final = 50
+_MAX_DEPTH: Final = 50
 # The meta key of a column that was generated for a read.
 _PROVIDED: Final = "provided"
 
@@ -33,95 +33,97 @@ class _Read(msgspec.Struct, frozen=True):
 
     column: str
     steps: tuple[str, ...]
-    manner: Manner
+    mode: ReadMode
 
     @property
     def name(self) -> str:
         """Return the generated column's name; if the author has a column of that name, the path is not pushed down."""
-        return " ".join((self.column, *self.steps, *(["is record"] if self.manner is Manner.RECORD else [])))
+        return " ".join((self.column, *self.steps, *(["is record"] if self.mode is ReadMode.RECORD else [])))
 
 
-def reach(tree: exp.Expr, streams: frozenset[str]) -> None:
+def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
     """Replace path reads in the resolved and typed tree by reads of the streams' subcolumns, where they exist."""
     if any(select.is_star for select in tree.find_all(exp.Select)):
         return
     for node in list(tree.find_all(exp.Anonymous)):
         is_test = has_operation(node, RecordTest)
-        found = _path_of(node.expressions[0] if is_test else node)
-        manner = Manner.RECORD if is_test else _manner(node)
-        if found is not None and manner is not None:
-            _move(node, found[0], _Read(found[0].name, found[1], manner), streams)
+        column_and_path = _path_of(node.expressions[0] if is_test else node)
+        mode = ReadMode.RECORD if is_test else _read_mode(node)
+        if column_and_path is not None and mode is not None:
+            _replace_by_read(
+                node, column_and_path[0], _Read(column_and_path[0].name, column_and_path[1], mode), streams
+            )
 
 
-def _manner(node: exp.Expr) -> Manner | None:
+def _read_mode(node: exp.Expr) -> ReadMode | None:
     kinds = node.meta_get(KINDS) if is_event_path(node) else None
     if not kinds:
         return None
     if kinds == _TEXTS:
-        return Manner.TEXT
+        return ReadMode.TEXT
     if kinds <= _PLAIN:
-        return Manner.PLAIN
-    return Manner.JSON if kinds <= _TEXTS | _PLAIN else None
+        return ReadMode.PLAIN
+    return ReadMode.JSON if kinds <= _TEXTS | _PLAIN else None
 
 
-def _move(node: exp.Expr, column: exp.Column, read: _Read, streams: frozenset[str]) -> None:
+def _replace_by_read(node: exp.Expr, column: exp.Column, read: _Read, streams: frozenset[str]) -> None:
     select = node.find_ancestor(exp.Select)
-    carrier = _provided(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
-    if carrier is not None:
-        node.replace(event_of(carrier, read.manner, node))
+    expression = _provide(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
+    if expression is not None:
+        node.replace(event_of(expression, read.mode, node))
 
 
-def _provided(select: exp.Select, alias: str, read: _Read, streams: frozenset[str], depth: int) -> exp.Expr | None:
+def _provide(select: exp.Select, alias: str, read: _Read, streams: frozenset[str], depth: int) -> exp.Expr | None:
     """Return an expression for the path over one of the query's relations; None if that is impossible."""
     relation = _relation(select, alias)
-    if relation is None or depth > _DEEPEST or not all(map(_STEP.fullmatch, read.steps)):
+    if relation is None or depth > _MAX_DEPTH or not all(map(_STEP.fullmatch, read.steps)):
         return None
     query = _query(relation)
     if query is None:
-        return _of_stream(select, relation, read) if relation.name in streams else None
-    if not _widened(query, read, streams, depth):
+        return _read_subcolumn(select, relation, read) if relation.name in streams else None
+    if not _widen(query, read, streams, depth):
         return None
     return exp.column(read.name, alias, quoted=True)
 
 
 def _query(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
     """Return the relation's sub-query; None for a table."""
-    holder = cte_of(relation) if isinstance(relation, exp.Table) else relation
-    query: exp.Expr | None = holder.this if holder is not None else None
+    container = cte_of(relation) if isinstance(relation, exp.Table) else relation
+    query: exp.Expr | None = container.this if container is not None else None
     return query
 
 
-def _of_stream(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Expr | None:
+def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Expr | None:
     """Return the subcolumn, except in an outer join, which could not distinguish it from one of a missing row."""
     if read.column not in PATHS or any(join.side for join in select.args.get("joins") or ()):
         return None
-    return stored(table.alias_or_name, read.column, read.steps, read.manner)
+    return stored(table.alias_or_name, read.column, read.steps, read.mode)
 
 
-def _widened(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) -> bool:
+def _widen(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) -> bool:
     """Return whether the sub-query provides the path as a column, generated now or before."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
-    there = _projection(query, read.name)
-    if there is not None:
-        return bool(there.meta_get(_PROVIDED))
-    found = _path_of(_projection(query, read.column))
-    if found is None:
+    existing = _projection(query, read.name)
+    if existing is not None:
+        return bool(existing.meta_get(_PROVIDED))
+    column_and_path = _path_of(_projection(query, read.column))
+    if column_and_path is None:
         return False
-    column, steps = found
-    further = _Read(column.name, (*steps, *read.steps), read.manner)
-    carrier = _provided(query, column.table, further, streams, depth + 1)
-    if carrier is not None:
-        _append(query, carrier, read.name)
-    return carrier is not None
+    column, steps = column_and_path
+    inner_read = _Read(column.name, (*steps, *read.steps), read.mode)
+    expression = _provide(query, column.table, inner_read, streams, depth + 1)
+    if expression is not None:
+        _append(query, expression, read.name)
+    return expression is not None
 
 
 def _projection(query: exp.Select, name: str) -> exp.Expr | None:
     return next((item for item in query.expressions if item.alias == name), None)
 
 
-def _append(query: exp.Select, carrier: exp.Expr, name: str) -> None:
-    provided = exp.alias_(carrier, name, quoted=True)
+def _append(query: exp.Select, expression: exp.Expr, name: str) -> None:
+    provided = exp.alias_(expression, name, quoted=True)
     provided.meta[_PROVIDED] = True
     query.append("expressions", provided)
 

@@ -29,10 +29,10 @@ from cordwood.sql.redaction.masking import (
 KEY: Final = "cordwood_redaction_key"
 
 # The separator of JSON texts; no JSON text contains this character unescaped.
-PARTED: Final = "\x04"
+SEPARATOR: Final = "\x04"
 
 # A long number in an array; a number in an object is recognised by its key.
-_BARE_NUMBER: Final = r"[\[,]\s*-?[0-9]{13}"
+_ARRAY_NUMBER: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
 # The names of the functions' variables; no rule uses them, because ClickHouse would confuse variables of one name.
@@ -48,33 +48,38 @@ def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
     masking = Masking(_Words(), mode)
     text, json = _text(rules, masking), _json(rules, masking)
     event = f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"
-    bodies = ((REDACT_TEXT, text), (REDACT_JSON, json), (REDACT_EVENT, event), (OPTIMISTIC_TEXT, _trusted(rules)))
-    return {f"{name}_{mode}": f"({_VALUE} -> {_in_turn(body)}) AS {name}_{mode}" for name, body in bodies}
+    bodies = (
+        (REDACT_TEXT, text),
+        (REDACT_JSON, json),
+        (REDACT_EVENT, event),
+        (OPTIMISTIC_TEXT, _optimistic_text(rules)),
+    )
+    return {f"{name}_{mode}": f"({_VALUE} -> {_apply_once(body)}) AS {name}_{mode}" for name, body in bodies}
 
 
-def hide_texts(rules: RedactionRules, mode: RedactMode, pieces: int) -> str:
+def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) -> str:
     """Return the statement that redacts JSON texts in their order.
 
-    `piece0` and so on are slices of the texts joined by `PARTED`.
+    `piece0` and so on are slices of the texts joined by `SEPARATOR`.
     """
-    bound = ", ".join(f"{{piece{at}:String}}" for at in range(pieces))
+    chunks = ", ".join(f"{{piece{index}:String}}" for index in range(chunk_count))
     # Materialized, because ClickHouse would otherwise fold the constant: redact while it plans the query.
-    texts = f"splitByString({literal(PARTED)}, materialize(arrayStringConcat([{bound}])))"
+    texts = f"splitByString({literal(SEPARATOR)}, materialize(arrayStringConcat([{chunks}])))"
     return f"SELECT arrayMap({_TEXT} -> {_json(rules, Masking(_Words(), mode))}, {texts})"
 
 
-def _in_turn(body: str) -> str:
+def _apply_once(body: str) -> str:
     """Apply the body inside a lambda, so that ClickHouse compiles the patterns once, not in each planner pass."""
     return f"arrayMap({_TEXT} -> if(isNull({_TEXT}), NULL, {body}), [{_VALUE}])[1]"
 
 
 def _text(rules: RedactionRules, masking: Masking) -> str:
     detection = Detection(rules)
-    hidden = masking.mask_builtin(masking.apply_stages(_KNOWN, detection.operator_stages), detection.builtin_stages)
-    return f"if(match({_TEXT}, {literal(detection.hint)}), {hidden}, {_TEXT})"
+    redacted = masking.mask_builtin(masking.apply_stages(_KNOWN, detection.operator_stages), detection.builtin_stages)
+    return f"if(match({_TEXT}, {literal(detection.hint)}), {redacted}, {_TEXT})"
 
 
-def _trusted(rules: RedactionRules) -> str:
+def _optimistic_text(rules: RedactionRules) -> str:
     failure = f"throwIf(match({_TEXT}, {literal(Detection(rules).hint)}), {literal(RAISED + MAY_NEED_REDACTION)})"
     return f"if(assumeNotNull({failure}) = 1, '', {_TEXT})"
 
@@ -83,16 +88,16 @@ def _json(rules: RedactionRules, masking: Masking) -> str:
     """Return SQL that redacts a JSON text; a custom pattern is applied to each text, so that it cannot match quotes."""
     detection, text = Detection(rules), _KNOWN
     if detection.operator_stages:
-        each = masking.apply_stages(f"JSONExtractString({_STRING})", detection.operator_stages)
+        redacted_text = masking.apply_stages(f"JSONExtractString({_STRING})", detection.operator_stages)
         pieces = f"extractAll({text}, {literal(JSON_SEGMENTS)})"
-        text = f"arrayStringConcat(arrayMap({_STRING} -> if(startsWith({_STRING}, '\"'), toJSONString({each}), {_STRING}), {pieces}))"
+        text = f"arrayStringConcat(arrayMap({_STRING} -> if(startsWith({_STRING}, '\"'), toJSONString({redacted_text}), {_STRING}), {pieces}))"
     hint = Detection(RedactionRules(rules.detectors)).hint
-    apart = (
-        f"if(match({text}, {literal(_BARE_NUMBER)}),"
+    separated = (
+        f"if(match({text}, {literal(_ARRAY_NUMBER)}),"
         f" replaceRegexpAll({text}, {literal(BEFORE_DIGIT)}, {literal(MARKED_DIGIT)}), {text})"
     )
-    hidden = masking.mask_builtin(apart, detection.builtin_stages, digits_are_marked=True)
-    return f"if(match({text}, {literal(hint)}), replaceAll({hidden}, {literal(DIGIT_MARKER)}, ''), {text})"
+    redacted = masking.mask_builtin(separated, detection.builtin_stages, digits_are_marked=True)
+    return f"if(match({text}, {literal(hint)}), replaceAll({redacted}, {literal(DIGIT_MARKER)}, ''), {text})"
 
 
 class _Words:
@@ -118,8 +123,11 @@ class _Words:
 
     def passes_luhn(self, digits: str) -> str:
         """Return SQL for the Luhn check; nine is subtracted where a doubled digit reaches ten."""
-        weighed = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
-        return weighed.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))") + " % 10 = 0"
+        weighted_sum = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
+        return (
+            weighted_sum.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))")
+            + " % 10 = 0"
+        )
 
     def digest(self, value: str) -> str:
         inner = f"lower(hex(SHA256({{{KEY}:String}} || lowerUTF8({value}))))"
@@ -127,11 +135,13 @@ class _Words:
 
     def network(self, value: str) -> str:
         decoded = f"replaceAll(replaceAll(lower({value}), '%25', '%'), '%3a', ':')"
-        spelt = f"splitByString('%', {decoded})[1]"
-        dotted = f"arrayStringConcat(arraySlice(splitByString('.', {value}), 1, 3), '.') || '.0/24'"
-        left = f"arrayStringConcat(arraySlice(splitByString(':', splitByString('::', {spelt})[1]), 1, 3), ':')"
+        normalized = f"splitByString('%', {decoded})[1]"
+        ipv4_network = f"arrayStringConcat(arraySlice(splitByString('.', {value}), 1, 3), '.') || '.0/24'"
+        leading_groups = (
+            f"arrayStringConcat(arraySlice(splitByString(':', splitByString('::', {normalized})[1]), 1, 3), ':')"
+        )
         return (
-            f"multiIf(position({spelt}, ':') = 0, {dotted},"
-            f" position({spelt}, '.') > 0 AND (startsWith({spelt}, '::') OR startsWith({spelt}, '64:ff9b::')), {value},"
-            f" {left} || '::/48')"
+            f"multiIf(position({normalized}, ':') = 0, {ipv4_network},"
+            f" position({normalized}, '.') > 0 AND (startsWith({normalized}, '::') OR startsWith({normalized}, '64:ff9b::')), {value},"
+            f" {leading_groups} || '::/48')"
         )

@@ -13,7 +13,7 @@ import msgspec
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from cordwood.engines.clickhouse.address import client_arguments, folder_of, is_inside
+from cordwood.engines.clickhouse.address import client_arguments, folder_of, is_in_process
 from cordwood.engines.clickhouse.faults import clickhouse_faults
 from cordwood.errors import DataFolderUnusable, QueryValue
 
@@ -28,10 +28,10 @@ for _library in ("clickhouse_connect", "urllib3"):
 
 _KILL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
 # A placeholder of a bound value; it matches at least what the client's own pattern matches.
-_PLACE: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
+_PLACEHOLDER: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 # The default of a server's `http_max_field_value_size`.
-_LONGEST_VALUE: Final = 128 << 10
-_STOP_TRIES, _STOP_SECONDS = 40, 0.25
+_MAX_VALUE_BYTES: Final = 128 << 10
+_STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
 # Times are returned as microseconds, JSON as text.
 _FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
@@ -39,13 +39,13 @@ _BYTES: Final = {"String": "bytes"}
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A query with its values and settings; `in_bytes` names the text columns that are returned as bytes."""
+    """A query with its values and settings; `bytes_columns` names the text columns that are returned as bytes."""
 
     sql: str
     values: Values
     settings: Values
     mark: str = ""
-    in_bytes: tuple[str, ...] = ()
+    bytes_columns: tuple[str, ...] = ()
 
     @property
     def bound(self) -> Values:
@@ -53,7 +53,7 @@ class Query(msgspec.Struct, frozen=True):
 
         The client would then interpolate them at percent signs.
         """
-        return self.values if _PLACE.search(self.sql) else {}
+        return self.values if _PLACEHOLDER.search(self.sql) else {}
 
     @property
     def seconds(self) -> object:
@@ -72,33 +72,33 @@ class Selected(msgspec.Struct, frozen=True):
 class Session:
     """A pool of a few clients, each used by one thread at a time: the in-process engine allows no more."""
 
-    def __init__(self, address: str, *, patience_seconds: float = 60.0) -> None:
+    def __init__(self, address: str, *, response_timeout_seconds: float = 60.0) -> None:
         self._arguments = client_arguments(address)
-        self._is_inside = is_inside(address)
+        self._is_in_process = is_in_process(address)
         self._folder = folder_of(address)
-        self._patience = patience_seconds
+        self._response_timeout = response_timeout_seconds
         self._idle: list[Client] = []
         self._lock = threading.Lock()
         self._closed = False
 
     @property
-    def is_inside(self) -> bool:
+    def is_in_process(self) -> bool:
         """Return whether the engine runs inside this process."""
-        return self._is_inside
+        return self._is_in_process
 
     @contextmanager
     def select(self, query: Query) -> Iterator[Selected]:
         """Run a query and read its answer during the block; leaving the block early cancels the query."""
-        if not self.is_inside:
+        if not self.is_in_process:
             _check(query.values)
-        said = dict(query.settings) | ({_MARK: query.mark} if query.mark else {})
-        with self._lent() as client, clickhouse_faults(query.seconds):
+        settings = dict(query.settings) | ({_MARK: query.mark} if query.mark else {})
+        with self._borrow_client() as client, clickhouse_faults(query.seconds):
             stream = client.query_row_block_stream(
                 query.sql,
                 parameters=dict(query.bound),
-                settings=said,
+                settings=settings,
                 query_formats=_FORMATS,
-                column_formats=dict.fromkeys(query.in_bytes, _BYTES),
+                column_formats=dict.fromkeys(query.bytes_columns, _BYTES),
             )
             with stream:
                 source: Any = stream.source
@@ -110,14 +110,14 @@ class Session:
             return [row for block in selected.blocks for row in block]
 
     def command(self, sql: str, values: Values | None = None) -> None:
-        with self._lent() as client, clickhouse_faults():
+        with self._borrow_client() as client, clickhouse_faults():
             client.command(sql, parameters=dict(values or {}))
 
     def insert(
         self, table: str, columns: Mapping[str, Sequence[object]], kinds: Sequence[str], settings: Values
     ) -> None:
         """Insert one block, which is stored as a whole or not at all."""
-        with self._lent() as client, clickhouse_faults():
+        with self._borrow_client() as client, clickhouse_faults():
             client.insert(
                 table,
                 list(columns.values()),
@@ -127,22 +127,22 @@ class Session:
                 settings=dict(settings),
             )
 
-    def stop(self, mark: str, over: threading.Event) -> None:
+    def stop(self, mark: str, finished: threading.Event) -> None:
         """Cancel the query of this mark in the background, also if it has not begun yet."""
-        threading.Thread(target=self._stop, args=(mark, over), name="stop", daemon=True).start()
+        threading.Thread(target=self._stop, args=(mark, finished), name="stop", daemon=True).start()
 
-    def _stop(self, mark: str, over: threading.Event) -> None:
-        for _ in range(_STOP_TRIES):
-            if over.is_set() or self._killed(mark):
+    def _stop(self, mark: str, finished: threading.Event) -> None:
+        for _ in range(_STOP_ATTEMPTS):
+            if finished.is_set() or self._kill_query(mark):
                 return
-            over.wait(_STOP_SECONDS)
+            finished.wait(_STOP_SECONDS)
 
-    def _killed(self, mark: str) -> bool:
+    def _kill_query(self, mark: str) -> bool:
         """Return whether a query was cancelled; a failure counts as none."""
-        with suppress(Exception), self._lent() as client:
-            told = client.query(_KILL, {"name": _MARK, "mark": mark}).result_rows
+        with suppress(Exception), self._borrow_client() as client:
+            rows = client.query(_KILL, {"name": _MARK, "mark": mark}).result_rows
             # A row with a text is a cancelled query; without one the client returns only its own counters.
-            return any(isinstance(row[0], str) and row[0] for row in told if row)
+            return any(isinstance(row[0], str) and row[0] for row in rows if row)
         return False
 
     def close(self) -> None:
@@ -153,29 +153,29 @@ class Session:
             client.close()
 
     @contextmanager
-    def _lent(self) -> Iterator[Client]:
-        client = self._taken()
+    def _borrow_client(self) -> Iterator[Client]:
+        client = self._take_client()
         try:
             yield client
         except BaseException as problem:
-            self._give_back(client, sound=self._recover(client, problem))
+            self._return_client(client, is_usable=self._recover(client, problem))
             raise
-        self._give_back(client, sound=True)
+        self._return_client(client, is_usable=True)
 
-    def _taken(self) -> Client:
+    def _take_client(self) -> Client:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
         with clickhouse_faults():
-            return self._connected()
+            return self._connect()
 
-    def _connected(self) -> Client:
-        if self.is_inside:
-            _make(self._folder)
+    def _connect(self) -> Client:
+        if self.is_in_process:
+            _create_folder(self._folder)
             return clickhouse_connect.get_client(**self._arguments)
         return clickhouse_connect.get_client(
             **self._arguments,
-            send_receive_timeout=int(self._patience),
+            send_receive_timeout=int(self._response_timeout),
             connect_timeout=5,
             query_retries=0,
             autogenerate_session_id=False,
@@ -183,16 +183,16 @@ class Session:
 
     def _recover(self, client: Client, problem: BaseException) -> bool:
         """Return whether the client can be used again after a failure."""
-        if not self.is_inside:
+        if not self.is_in_process:
             return getattr(problem.__cause__, "code", None) is not None
         # A failed query's partial output precedes the in-process engine's next answer: discard it with this query.
         with suppress(ClickHouseError):
             client.query("SELECT 1")
         return True
 
-    def _give_back(self, client: Client, *, sound: bool) -> None:
+    def _return_client(self, client: Client, *, is_usable: bool) -> None:
         with self._lock:
-            if sound and not self._closed:
+            if is_usable and not self._closed:
                 self._idle.append(client)
                 return
         client.close()
@@ -201,11 +201,11 @@ class Session:
 def _check(values: Values) -> None:
     """Refuse values that are too long; the server's own message would not name the parameter."""
     for name, value in values.items():
-        if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _LONGEST_VALUE:
+        if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _MAX_VALUE_BYTES:
             raise QueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
 
 
-def _make(folder: Path | None) -> None:
+def _create_folder(folder: Path | None) -> None:
     try:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

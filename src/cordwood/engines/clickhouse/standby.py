@@ -15,25 +15,25 @@ from cordwood.model.event import Batch
 from cordwood.observe.observer import Report
 
 # The faults that count as unavailable: no connection, or no response in time.
-NOBODY: Final = (EngineUnreachable, OutOfTime)
+UNAVAILABLE_FAULTS: Final = (EngineUnreachable, OutOfTime)
 
 
-class Waits(msgspec.Struct, frozen=True):
+class RetryIntervals(msgspec.Struct, frozen=True):
     """The retry intervals: for a server that is not there, and for one that was connected but did not respond."""
 
     retry_seconds: float
-    patience_seconds: float
+    timeout_seconds: float
 
 
 class Standby:
     """Append batches in order, to the server or to the disk."""
 
-    def __init__(self, storage: Storage, pending: Pending | None, waits: Waits, tell: Report) -> None:
+    def __init__(self, storage: Storage, pending: Pending | None, intervals: RetryIntervals, report: Report) -> None:
         self._storage = storage
         self._pending = pending
-        self._waits = waits
-        self._report = tell
-        self._is_away = False
+        self._intervals = intervals
+        self._report = report
+        self._is_unavailable = False
         self._retry_at = 0.0
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -50,12 +50,12 @@ class Standby:
             self._watcher.join(timeout=1.0)
 
     @property
-    def is_waiting(self) -> bool:
+    def has_pending(self) -> bool:
         """Return whether accepted events are still to be sent to the server."""
         return bool(self._pending)
 
     @property
-    def is_away(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Return whether the server counts as unavailable now, so that optional requests are skipped."""
         return time.monotonic() < self._retry_at
 
@@ -64,53 +64,55 @@ class Standby:
 
         Buffered events count as accepted. Without a buffer the fault is raised.
         """
-        if not self.reached():
-            return self._keep(batches)
+        if not self.send_pending():
+            return self._buffer(batches)
         try:
             return self._storage.append(batches)
-        except NOBODY as fault:
-            self.missed(fault)
+        except UNAVAILABLE_FAULTS as fault:
+            self.record_unavailable(fault)
             if self._pending is None:
                 raise
-            return self._keep(batches)
+            return self._buffer(batches)
 
-    def reached(self) -> bool:
+    def send_pending(self) -> bool:
         """Return whether no batch is buffered; try to send buffered ones if the retry interval has passed."""
-        if self._pending and not self.is_away:
+        if self._pending and not self.is_unavailable:
             try:
                 self._pending.drain(self._storage.append)
-            except NOBODY as fault:
-                self.missed(fault)
+            except UNAVAILABLE_FAULTS as fault:
+                self.record_unavailable(fault)
         return not self._pending
 
-    def missed(self, fault: Fault) -> None:
+    def record_unavailable(self, fault: Fault) -> None:
         """Record that the server did not answer."""
-        is_there = isinstance(fault, OutOfTime)
-        self._retry_at = time.monotonic() + (self._waits.patience_seconds if is_there else self._waits.retry_seconds)
-        if not self._is_away:
+        is_connected = isinstance(fault, OutOfTime)
+        self._retry_at = time.monotonic() + (
+            self._intervals.timeout_seconds if is_connected else self._intervals.retry_seconds
+        )
+        if not self._is_unavailable:
             self._report(
                 f"{fault.message}{' Events are kept on disk until it can be.' if self._pending is not None else ''}"
             )
-        self._is_away = True
+        self._is_unavailable = True
 
-    def _found(self) -> None:
+    def _record_available(self) -> None:
         self._retry_at = 0.0
-        if self.reached() and self._is_away:
-            self._is_away = False
+        if self.send_pending() and self._is_unavailable:
+            self._is_unavailable = False
             self._report("ClickHouse is back, and what waited is stored.")
 
-    def _keep(self, batches: Sequence[Batch]) -> list[Appended]:
+    def _buffer(self, batches: Sequence[Batch]) -> list[Appended]:
         if self._pending is not None:
-            self._pending.keep(batches)
+            self._pending.add(batches)
         return [Appended(len(batch.events), 0) for batch in batches]
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._waits.retry_seconds):
+        while not self._closed.wait(self._intervals.retry_seconds):
             try:
                 self._storage.catch_up()
-            except NOBODY as fault:
-                self.missed(fault)
+            except UNAVAILABLE_FAULTS as fault:
+                self.record_unavailable(fault)
             except Fault as fault:
                 self._report(fault.message)
             else:
-                self._found()
+                self._record_available()

@@ -12,7 +12,7 @@ import msgspec
 
 from cordwood.engines.clickhouse import parse_tree as tree
 from cordwood.engines.clickhouse.callable_functions import FUNCTIONS
-from cordwood.engines.clickhouse.cte_resolution import CteResolution, has_names_twice
+from cordwood.engines.clickhouse.cte_resolution import CteResolution, has_duplicate_names
 from cordwood.engines.clickhouse.session import Query, Session
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.engines.clickhouse.target import SETTINGS
@@ -37,7 +37,7 @@ _SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 _UNKNOWN_FUNCTION: Final = 46
 _NOT_SERIALIZED: Final = 36
 _SYNTAX: Final = 62
-_SEVERAL: Final = "Multi-statements are not allowed"
+_MULTIPLE_STATEMENTS: Final = "Multi-statements are not allowed"
 
 _EXPECTED: Final = [(name, int(value) if value.isdigit() else value.strip("'")) for name, value in SETTINGS.items()]
 
@@ -57,36 +57,36 @@ class StatementCheck:
         self._isolation.check(text, streams, lambda: self._inspect(text, streams))
 
     def _inspect(self, text: str, streams: Collection[str]) -> None:
-        query = decode_tree(_DECODER, self._parsed(text))
+        query = decode_tree(_DECODER, self._parse_to_json(text))
         inspection = _Inspection(frozenset(streams), _settings_of(query))
         check_functions(lambda: walk(query, inspection.visit), self._has_function)
-        if has_names_twice(query):
+        if has_duplicate_names(query):
             _follow_ctes(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
         """Return whether the server has the function, or an aggregate of that name with a suffix such as sumIf."""
-        asked = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
-        ((count,),) = self._session.rows(asked, {"name": name})
+        sql = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
+        ((count,),) = self._session.rows(sql, {"name": name})
         return bool(count)
 
-    def _parsed(self, text: str) -> str:
+    def _parse_to_json(self, text: str) -> str:
         """Return the tree as JSON. Bytes that are not UTF-8 occur only in literals, which are not inspected."""
-        asked = f"SELECT parseQueryToJSON({literal(text)}) AS {_COLUMN}"
+        sql = f"SELECT parseQueryToJSON({literal(text)}) AS {_COLUMN}"
         try:
-            with self._session.select(Query(asked, {}, _SETTINGS, in_bytes=(_COLUMN,))) as selected:
-                ((told,),) = [row for block in selected.blocks for row in block]
+            with self._session.select(Query(sql, {}, _SETTINGS, bytes_columns=(_COLUMN,))) as selected:
+                ((parsed,),) = [row for block in selected.blocks for row in block]
         except Fault as fault:
-            raise _meant(fault) from fault
-        return told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
+            raise _check_fault(fault) from fault
+        return parsed.decode("utf-8", "replace") if isinstance(parsed, bytes) else ""
 
 
-def _meant(fault: Fault) -> Exception:
+def _check_fault(fault: Fault) -> Exception:
     """Translate the failure to return a tree; the server's message is not passed on, because it quotes the text."""
     problem = fault.__cause__
-    code, told = getattr(problem, "code", None), str(problem)
+    code, message = getattr(problem, "code", None), str(problem)
     if code == _UNKNOWN_FUNCTION:
         return EngineFailed("This ClickHouse does not tell how it reads a statement: 26.8 or later is needed.")
-    if code == _NOT_SERIALIZED or (code == _SYNTAX and _SEVERAL in told):
+    if code == _NOT_SERIALIZED or (code == _SYNTAX and _MULTIPLE_STATEMENTS in message):
         return BreachError("no SELECT, or more than one statement")
     if isinstance(fault, QueryFault):
         return QueryUnsupported("This query takes a form that is not supported.")
@@ -102,11 +102,11 @@ def _follow_ctes(query: tree.SelectWithUnionQuery, tables: frozenset[str]) -> No
 
 def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
     """Return the settings of the statement, which must be exactly those of every statement in their order."""
-    own = [one.settings for one in query.list_of_selects.children if isinstance(one, tree.SelectQuery)]
-    found = [settings for settings in (query.settings_ast, *own) if settings is not None]
-    if len(found) != 1 or [(one.name, one.value.value) for one in found[0].changes] != _EXPECTED:
+    select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, tree.SelectQuery)]
+    all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
+    if len(all_settings) != 1 or [(item.name, item.value.value) for item in all_settings[0].changes] != _EXPECTED:
         raise BreachError("other settings than every statement has")
-    return found[0]
+    return all_settings[0]
 
 
 class _Inspection:
@@ -119,9 +119,9 @@ class _Inspection:
     def visit(self, node: msgspec.Struct, scope: Scope) -> Children:
         match node:
             case tree.SelectWithUnionQuery():
-                return _of_union(node, scope)
+                return _visit_union(node, scope)
             case tree.SelectQuery():
-                return _of_select(node, scope)
+                return _visit_select(node, scope)
             case tree.TableIdentifier():
                 self._check_table(node, scope)
             case tree.Function():
@@ -137,7 +137,7 @@ class _Inspection:
             raise BreachError(f"the table {table.name_parts or table.name}")
 
 
-def _of_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Children:
+def _visit_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Children:
     """Visit a union. The others see the CTEs of its first SELECT; only the others see the recursive CTE itself."""
     first, *others = union.list_of_selects.children
     yield first, scope
@@ -147,15 +147,15 @@ def _of_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope =
     yield from children(union, scope, "list_of_selects")
 
 
-def _of_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+def _visit_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
     """Visit a SELECT. A CTE sees the ones before it; ClickHouse would also let it see later ones."""
     for element in select.with_.children if select.with_ else ():
         if not isinstance(element, tree.WithElement):
             yield element, scope
             continue
-        itself = frozenset({element.name}) if select.recursive_with else frozenset[str]()
+        own_name = frozenset({element.name}) if select.recursive_with else frozenset[str]()
         for query in element.subquery.children:
-            yield from _of_union(query, scope, itself)
+            yield from _visit_union(query, scope, own_name)
         scope = scope | {element.name}
     yield from children(select, scope, "with_")
 
@@ -169,5 +169,7 @@ def _check_function(function: tree.Function) -> None:
     if function.name not in FUNCTIONS:
         raise UnlistedFunctionError(function.name)
     arguments = function.arguments.children if function.arguments else []
-    if _MEMBERSHIP.fullmatch(function.name) and any(isinstance(one, tree.Identifier) for one in arguments[1:]):
+    if _MEMBERSHIP.fullmatch(function.name) and any(
+        isinstance(argument, tree.Identifier) for argument in arguments[1:]
+    ):
         raise BreachError(f"a name as the set of {function.name}")

@@ -23,12 +23,12 @@ WINDOW_US: Final = 600 * 1_000_000
 WINDOW_EVENTS: Final = 100_000
 
 # The oldest supported release.
-_OLDEST: Final = (26, 8)
+_MIN_VERSION: Final = (26, 8)
 
-_LONGEST_VALUE: Final = 60 << 10
+_MAX_VALUE_BYTES: Final = 60 << 10
 
-_NOTHING: Final = StreamFacts(0, None, None)
-_COUNTING_SECONDS: Final = 1.0
+_NO_FACTS: Final = StreamFacts(0, None, None)
+_COUNT_WAIT_SECONDS: Final = 1.0
 
 
 class Storage:
@@ -45,47 +45,49 @@ class Storage:
         self._projects = LearntProjects(session)
         self._facts: dict[str, StreamFacts] = {}
         # Streams whose tables are still to be created.
-        self._unmade: dict[str, Stream] = {}
+        self._missing_tables: dict[str, Stream] = {}
         self._lock = threading.Lock()
-        self._making = threading.Lock()
-        self._knowing = threading.Lock()
-        self._counting = threading.Lock()
+        self._create_lock = threading.Lock()
+        self._shapes_lock = threading.Lock()
+        self._count_lock = threading.Lock()
 
-    def expect(self, streams: Sequence[Stream]) -> None:
+    def register(self, streams: Sequence[Stream]) -> None:
         """Register the streams; their tables are created as soon as the server is available."""
         for stream in streams:
             self._streams[stream.name] = stream
             self._windows.setdefault(stream.name, Window(self._session, stream.name))
-        self._unmade |= {stream.name: stream for stream in streams}
+        self._missing_tables |= {stream.name: stream for stream in streams}
 
-    def make(self) -> None:
+    def create_tables(self) -> None:
         """Create the tables of all registered streams."""
-        if not self._unmade:
+        if not self._missing_tables:
             return
-        with self._making:
+        with self._create_lock:
             ((version, database),) = self._session.rows("SELECT version(), currentDatabase()")
             check_version(str(version))
             self._database = str(database)
-            unmade = dict(self._unmade)
-            for statement in self._tables.create_all(list(unmade.values())):
+            missing = dict(self._missing_tables)
+            for statement in self._tables.create_all(list(missing.values())):
                 self._session.command(statement)
             self._read_shapes()
             self._projects.read()
-            self._unmade = {name: stream for name, stream in self._unmade.items() if unmade.get(name) is not stream}
+            self._missing_tables = {
+                name: stream for name, stream in self._missing_tables.items() if missing.get(name) is not stream
+            }
 
     def catch_up(self) -> None:
         """Create missing tables, and read what other processes have learnt."""
-        self.make()
+        self.create_tables()
         self._read_shapes()
         self._projects.read()
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Store each batch as a whole or not at all; after a failure the same batches may be appended again."""
-        self.make()
+        self.create_tables()
         with self._lock:
             return [self._append(batch) for batch in batches]
 
-    def tables_beside(self, streams: Sequence[str]) -> list[str]:
+    def other_tables(self, streams: Sequence[str]) -> list[str]:
         """Return the full names of the other streams' tables."""
         return [f"{self._database}.{name}" for name in sorted(self._streams.keys() - set(streams))]
 
@@ -96,21 +98,23 @@ class Storage:
     def projects(self) -> Mapping[str, ProjectShapes]:
         return {name: self._projects.of(name) for name in self._streams}
 
-    def facts(self, *, anew: bool = True) -> Mapping[str, StreamFacts]:
+    def facts(self, *, refresh: bool = True) -> Mapping[str, StreamFacts]:
         """Return the facts; one caller queries them, others wait for it briefly and else get the last known ones."""
-        if anew and self._counting.acquire(timeout=_COUNTING_SECONDS):
+        if refresh and self._count_lock.acquire(timeout=_COUNT_WAIT_SECONDS):
             try:
-                self.make()
-                self._facts = self._counted()
+                self.create_tables()
+                self._facts = self._count_events()
             finally:
-                self._counting.release()
-        return {name: self._facts.get(name, _NOTHING) for name in self._streams}
+                self._count_lock.release()
+        return {name: self._facts.get(name, _NO_FACTS) for name in self._streams}
 
     def sizes(self) -> Mapping[str, int]:
         """Return the bytes on disk of each stream; in a cluster only those of this server."""
         parts = "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()"
-        held = {str(table): int(str(size)) for table, size in self._session.rows(f"{parts} GROUP BY table")}
-        return {name: held.get(f"{name} local" if self._tables.cluster else name, 0) for name in self._streams}
+        bytes_by_table = {str(table): int(str(size)) for table, size in self._session.rows(f"{parts} GROUP BY table")}
+        return {
+            name: bytes_by_table.get(f"{name} local" if self._tables.cluster else name, 0) for name in self._streams
+        }
 
     def sweep(self, now_us: int) -> int:
         """Delete events beyond retention that share a part with younger ones; ClickHouse itself drops whole parts."""
@@ -140,15 +144,15 @@ class Storage:
     def _learn(self, batch: Batch) -> None:
         """Write new shapes before their events are stored; a shape that is ahead of its events does no harm."""
         known = self._shapes.get(batch.stream, Shape())
-        news = [
+        new_kinds = [
             (path, kind.value) for path, kinds in batch.learnt.items() for kind in sorted(kinds - known.known_at(path))
         ]
-        if not news:
+        if not new_kinds:
             return
         columns: dict[str, Sequence[object]] = {
-            "stream": [batch.stream] * len(news),
-            "path": [list(path) for path, _ in news],
-            "kind": [kind for _, kind in news],
+            "stream": [batch.stream] * len(new_kinds),
+            "path": [list(path) for path, _ in new_kinds],
+            "kind": [kind for _, kind in new_kinds],
         }
         self._session.insert(
             quoted(SHAPES),
@@ -156,26 +160,26 @@ class Storage:
             ["String", "Array(String)", "LowCardinality(String)"],
             {"insert_distributed_sync": 1},
         )
-        self._know(batch.stream, batch.learnt)
+        self._merge_shape(batch.stream, batch.learnt)
 
-    def _know(self, stream: str, kinds: Kinds) -> None:
+    def _merge_shape(self, stream: str, kinds: Kinds) -> None:
         """Merge kinds into the known shape; shapes only grow, so late updates remove nothing."""
-        with self._knowing:
+        with self._shapes_lock:
             self._shapes[stream] = _versioned(self._shapes.get(stream, Shape()).with_learnt(kinds))
 
     def _read_shapes(self) -> None:
-        found: dict[str, dict[Path, frozenset[ValueKind]]] = {}
+        by_stream: dict[str, dict[Path, frozenset[ValueKind]]] = {}
         for stream, path, kind in self._session.rows(f"SELECT DISTINCT stream, path, kind FROM {quoted(SHAPES)}"):  # noqa: S608 - our own name
-            kinds = found.setdefault(str(stream), {})
-            place = tuple(map(str, cast("list[str]", path)))
-            kinds[place] = kinds.get(place, frozenset()) | {ValueKind(str(kind))}
-        for stream, kinds in found.items():
-            self._know(stream, kinds)
+            kinds = by_stream.setdefault(str(stream), {})
+            path_key = tuple(map(str, cast("list[str]", path)))
+            kinds[path_key] = kinds.get(path_key, frozenset()) | {ValueKind(str(kind))}
+        for stream, kinds in by_stream.items():
+            self._merge_shape(stream, kinds)
 
-    def _counted(self) -> dict[str, StreamFacts]:
-        told = "count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"
-        each = [f"SELECT {literal(name)}, {told} FROM {quoted(name)}" for name in self._streams]  # noqa: S608 - our own names
-        rows = self._session.rows(" UNION ALL ".join(each)) if each else []
+    def _count_events(self) -> dict[str, StreamFacts]:
+        aggregates = "count(), toUnixTimestamp64Micro(max(timestamp)), toUnixTimestamp64Micro(min(timestamp))"
+        selects = [f"SELECT {literal(name)}, {aggregates} FROM {quoted(name)}" for name in self._streams]  # noqa: S608 - our own names
+        rows = self._session.rows(" UNION ALL ".join(selects)) if selects else []
         return {
             str(name): StreamFacts(int(str(count)), int(str(newest)), int(str(oldest)))
             for name, count, newest, oldest in rows
@@ -187,17 +191,17 @@ class Storage:
             return 0
         before = {"before": iso(now_us - int(stream.retention_seconds * 1_000_000))}
         count = f"SELECT count() FROM {quoted(stream.name)} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
-        gone = int(str(self._session.rows(count, before)[0][0]))
-        if gone:
+        deleted = int(str(self._session.rows(count, before)[0][0]))
+        if deleted:
             self._session.command(self._tables.delete_before(stream.name), before)
-        return gone
+        return deleted
 
 
-def check_version(told: str) -> None:
+def check_version(version: str) -> None:
     """Require a supported release: in earlier ones, tables with descending sort keys silently lose rows."""
-    if tuple(int(part) for part in told.split(".")[:2]) < _OLDEST:
-        needed = ".".join(map(str, _OLDEST))
-        raise BadSetting(f"engine: ClickHouse {told} is too old: {needed} or later is needed.", hint="Upgrade it.")
+    if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
+        minimum = ".".join(map(str, _MIN_VERSION))
+        raise BadSetting(f"engine: ClickHouse {version} is too old: {minimum} or later is needed.", hint="Upgrade it.")
 
 
 class Window:
@@ -211,25 +215,25 @@ class Window:
 
     def new_events(self, batch: Batch) -> list[Event]:
         """Return the events whose ids are new; of events with equal ids the first is kept."""
-        seen = self._stored(batch)
+        stored_ids = self._stored_ids(batch)
         events = []
         for event in batch.events:
-            if event.id not in seen:
-                seen.add(event.id)
+            if event.id not in stored_ids:
+                stored_ids.add(event.id)
                 events.append(event)
         self._appended += len(events)
         return events
 
-    def _stored(self, batch: Batch) -> set[str]:
+    def _stored_ids(self, batch: Batch) -> set[str]:
         sql = f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}} AND has({{ids:Array(String)}}, id)"  # noqa: S608 - our own name
-        before = (event.received_us for event in batch.events if event.received_us)
-        since = min(self._youngest_us(), batch.received_us - WINDOW_US, *before)
+        received_times = (event.received_us for event in batch.events if event.received_us)
+        since = min(self._window_start_us(), batch.received_us - WINDOW_US, *received_times)
         # An id that is too long for a bound value is deduplicated only by the token of its batch.
-        pieces = sendable([event.id for event in batch.events if len(event.id) < _LONGEST_VALUE // 4])
-        asked = (self._session.rows(sql, {"since": iso(since), "ids": ids}) for ids in pieces)
-        return {str(row[0]) for rows in asked for row in rows}
+        id_chunks = split_for_binding([event.id for event in batch.events if len(event.id) < _MAX_VALUE_BYTES // 4])
+        answers = (self._session.rows(sql, {"since": iso(since), "ids": ids}) for ids in id_chunks)
+        return {str(row[0]) for rows in answers for row in rows}
 
-    def _youngest_us(self) -> int:
+    def _window_start_us(self) -> int:
         """Return the arrival time of the window's oldest event.
 
         An outdated value is correct: it only reaches further back.
@@ -242,19 +246,19 @@ class Window:
         return self._since_us
 
 
-def sendable(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """Split texts into lists that fit one bound value of a server: 128 KiB, where escaping may double a character."""
-    piece: list[str] = []
+    chunk: list[str] = []
     size = 0
     for text in texts:
         width = len(text.encode("utf-8", "surrogatepass")) + 2
-        if piece and size + width > _LONGEST_VALUE:
-            yield piece
-            piece, size = [], 0
-        piece.append(text)
+        if chunk and size + width > _MAX_VALUE_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(text)
         size += width
-    if piece:
-        yield piece
+    if chunk:
+        yield chunk
 
 
 # The columns that are fields of an event without change.
@@ -274,14 +278,14 @@ def _columns(events: Sequence[Event], received_us: int) -> dict[str, Sequence[ob
     columns: dict[str, Sequence[object]] = {
         name: [getattr(event, field) for event in events] for name, field in _FIELDS.items()
     }
-    columns["ingested_at"] = _received(events, received_us)
+    columns["ingested_at"] = _received_times(events, received_us)
     columns["object_paths"] = [object_paths(event) for event in events]
     return {name: columns[name] for name in INSERTED}
 
 
 # Settings for parsing JSON text into the paths' columns: texts stay texts, a dot in a key is part of the key, and the
 # first of duplicate keys counts, as in reads of the text itself.
-_AS_SENT: Final[Mapping[str, object]] = {
+_JSON_SETTINGS: Final[Mapping[str, object]] = {
     "input_format_try_infer_dates": 0,
     "input_format_try_infer_datetimes": 0,
     "input_format_json_try_infer_numbers_from_strings": 0,
@@ -290,7 +294,7 @@ _AS_SENT: Final[Mapping[str, object]] = {
 }
 
 
-def _received(events: Sequence[Event], received_us: int) -> list[int]:
+def _received_times(events: Sequence[Event], received_us: int) -> list[int]:
     return [event.received_us or received_us for event in events]
 
 
@@ -301,7 +305,7 @@ def _token(stream: str, events: Sequence[Event]) -> str:
 
 
 def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]:
-    settings: dict[str, object] = {"insert_deduplicate": 1, **_AS_SENT}
+    settings: dict[str, object] = {"insert_deduplicate": 1, **_JSON_SETTINGS}
     if cluster:
         settings |= {"insert_distributed_sync": 1, "insert_quorum": "auto"}
     if wait_for_async:
@@ -311,11 +315,11 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
 
 def _versioned(shape: Shape) -> Shape:
     """Set the version to the number of known facts: it grows with every change, and is the same in every process."""
-    known = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
-    return shape if shape.version == known else msgspec.structs.replace(shape, version=known)
+    fact_count = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
+    return shape if shape.version == fact_count else msgspec.structs.replace(shape, version=fact_count)
 
 
 def iso(micros: int) -> str:
     """Return a time as ClickHouse parses it in a bound value: seconds since 1970 with a fraction."""
-    seconds, rest = divmod(micros, 1_000_000)
-    return f"{seconds}.{rest:06d}"
+    seconds, fraction = divmod(micros, 1_000_000)
+    return f"{seconds}.{fraction:06d}"

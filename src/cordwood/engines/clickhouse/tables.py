@@ -53,16 +53,16 @@ class Tables(msgspec.Struct, frozen=True):
         """Yield every statement that creates what the streams need; each is idempotent."""
         yield self._create(SHAPES, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
-            yield self._over_all(SHAPES, "cityHash64(stream)")
+            yield self._create_distributed(SHAPES, "cityHash64(stream)")
         yield self._create(PROJECT_SHAPES, _PROJECT_SHAPE_COLUMNS, _PROJECT_SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
-            yield self._over_all(PROJECT_SHAPES, "cityHash64(stream, project)")
+            yield self._create_distributed(PROJECT_SHAPES, "cityHash64(stream, project)")
         for stream in streams:
             yield self._create(stream.name, _event_columns(), self._event_layout(stream), "MergeTree")
             if self.with_ttl:
-                yield self._keep_for(stream)
+                yield self._alter_ttl(stream)
             if self.cluster:
-                yield self._over_all(stream.name, "cityHash64(id)")
+                yield self._create_distributed(stream.name, "cityHash64(id)")
 
     def delete_before(self, stream: str) -> str:
         return f"DELETE FROM {self.local(stream)}{self._on_cluster} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own names
@@ -75,8 +75,8 @@ class Tables(msgspec.Struct, frozen=True):
         )
 
     def _event_layout(self, stream: Stream) -> str:
-        kept = stream.retention_seconds if self.with_ttl else None
-        ttl = f"{_ttl(kept)}\n" if kept is not None else ""
+        retention_seconds = stream.retention_seconds if self.with_ttl else None
+        ttl = f"{_ttl(retention_seconds)}\n" if retention_seconds is not None else ""
         window = "" if self.cluster else ", non_replicated_deduplication_window = 1000"
         return (
             "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp DESC)\n"
@@ -86,16 +86,16 @@ class Tables(msgspec.Struct, frozen=True):
     def _engine(self, table: str, engine: str) -> str:
         if not self.cluster:
             return engine
-        place = literal(f"/clickhouse/tables/{{shard}}/{{database}}/{table}")
-        return f"Replicated{engine}({place}, '{{replica}}')"
+        replica_path = literal(f"/clickhouse/tables/{{shard}}/{{database}}/{table}")
+        return f"Replicated{engine}({replica_path}, '{{replica}}')"
 
-    def _keep_for(self, stream: Stream) -> str:
+    def _alter_ttl(self, stream: Stream) -> str:
         """Return the statement that applies a changed retention; one that was removed becomes a hundred years."""
-        kept = stream.retention_seconds
-        ttl = _ttl(kept) if kept is not None else "TTL timestamp + toIntervalYear(100)"
+        retention_seconds = stream.retention_seconds
+        ttl = _ttl(retention_seconds) if retention_seconds is not None else "TTL timestamp + toIntervalYear(100)"
         return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY {ttl}"
 
-    def _over_all(self, table: str, key: str) -> str:
+    def _create_distributed(self, table: str, key: str) -> str:
         return (
             f"CREATE TABLE IF NOT EXISTS {quoted(table)}{self._on_cluster} AS {self.local(table)}\n"
             f"ENGINE = Distributed({quoted(self.cluster)}, currentDatabase(), {self.local(table)}, {key})"
@@ -145,7 +145,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def stored(stream: str) -> str:
+def select_events(stream: str) -> str:
     """Return the statement that reads a stream's stored events."""
     return (
         f"SELECT {', '.join(column.name for column in STORED_COLUMNS)} FROM {quoted(stream)}"  # noqa: S608 - our own names

@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.clickhouse.path_pushdown import reach
+from cordwood.engines.clickhouse.path_pushdown import push_down_paths
 from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.sql_values import ClickHouseValues
@@ -38,7 +38,7 @@ SETTINGS: Final = {
 }
 
 # The meta key of the redaction functions that a lowered tree may call: those of its mode.
-_HIDING: Final = "hiding"
+_REDACTION_MODE: Final = "hiding"
 
 
 class ClickHouseTarget:
@@ -48,7 +48,7 @@ class ClickHouseTarget:
 
     def __init__(self, rules: RedactionRules = SHIPPED_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
-        self._script = ClickHouseValues()
+        self._values = ClickHouseValues()
         self._rules = rules
         self._functions: dict[RedactMode, dict[str, str]] = {}
 
@@ -59,56 +59,56 @@ class ClickHouseTarget:
         tree = resolved.tree
         annotate(tree)
         check_types(tree, resolved.text)
-        _keep_names(tree)
+        _keep_stream_names(tree)
         mode = resolved.redaction
         if mode is not None:
-            _keep_key(tree)
-        reach(tree, frozenset(resolved.streams))
+            _refuse_key_parameter(tree)
+        push_down_paths(tree, frozenset(resolved.streams))
         lowered = begin_with_select(RULES.lower(tree))
-        lowered.meta[_HIDING] = mode
-        trusting = optimistic_variant(lowered)
-        others = () if trusting is None else (Alternative(trusting, is_optimistic=True),)
-        return Lowered(lowered, resolved, others)
+        lowered.meta[_REDACTION_MODE] = mode
+        optimistic_tree = optimistic_variant(lowered)
+        alternatives = () if optimistic_tree is None else (Alternative(optimistic_tree, is_optimistic=True),)
+        return Lowered(lowered, resolved, alternatives)
 
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(identify=False, comments=False)
-        mode = tree.meta_get(_HIDING)
+        mode = tree.meta_get(_REDACTION_MODE)
         if mode is not None:
-            tree = _with_functions(tree, self._hiding(mode))
-        tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._script)
-        return tokenized.render(as_it_must_be_run(tokenized.text))
+            tree = _with_functions(tree, self._redaction_functions(mode))
+        tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._values)
+        return tokenized.render(with_settings(tokenized.text))
 
-    def _hiding(self, mode: RedactMode) -> dict[str, str]:
+    def _redaction_functions(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:
             self._functions[mode] = functions(self._rules, mode)
         return self._functions[mode]
 
 
-def _with_functions(tree: exp.Expr, known: Mapping[str, str]) -> exp.Expr:
+def _with_functions(tree: exp.Expr, definition_by_name: Mapping[str, str]) -> exp.Expr:
     """Define the functions that the tree calls in its WITH."""
-    called = {call.function for _, call in find_operations(tree, RedactionCall)}
-    made = [verbatim(function) for name, function in known.items() if name in called]
-    if not made:
+    called_functions = {call.function for _, call in find_operations(tree, RedactionCall)}
+    definitions = [verbatim(function) for name, function in definition_by_name.items() if name in called_functions]
+    if not definitions:
         return tree
     with_ = tree.args.get("with_")
     if with_ is None:
-        tree.set("with_", exp.With(expressions=made))
+        tree.set("with_", exp.With(expressions=definitions))
     else:
-        with_.set("expressions", [*made, *with_.expressions])
+        with_.set("expressions", [*definitions, *with_.expressions])
     return begin_with_select(tree)
 
 
-def as_it_must_be_run(sql: str) -> str:
+def with_settings(sql: str) -> str:
     return f"{sql} SETTINGS {', '.join(f'{name} = {value}' for name, value in SETTINGS.items())}"
 
 
-def _keep_names(tree: exp.Expr) -> None:
+def _keep_stream_names(tree: exp.Expr) -> None:
     """Keep the names of streams as they are when names are spelled for the engine."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
             mark_verbatim_name(table.this)
 
 
-def _keep_key(tree: exp.Expr) -> None:
+def _refuse_key_parameter(tree: exp.Expr) -> None:
     if any(slot.name == KEY for slot in tree.find_all(exp.Parameter)):
         raise QueryUnsupported(f"A parameter called {KEY} is not supported where redaction is on.")

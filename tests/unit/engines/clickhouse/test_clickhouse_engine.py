@@ -111,7 +111,7 @@ def test_facts_count_events_and_tell_the_newest_and_the_oldest(prepared: ClickHo
 @pytest.fixture
 def keeping(address: str) -> Iterator[ClickHouse]:
     """One whose server drops nothing by its own clock: it may be there first, and then nothing is left to sweep."""
-    with closing(ClickHouse(address, Options(drops_by_itself=False))) as engine:
+    with closing(ClickHouse(address, Options(with_ttl=False))) as engine:
         engine.prepare([EDGE, AUTH])
         yield engine
 

@@ -128,11 +128,11 @@ def test_a_server_that_went_and_came_between_two_queries_is_not_missed(
     server.go()
     server.come()
     assert [told.accepted for told in remote.append(batch("1"))] == [1]
-    assert not remote.is_waiting
+    assert not remote.has_pending_events
 
 
 def test_a_server_that_is_too_slow_is_out_of_time(server: ClickHouseServer) -> None:
-    session = Session(server.address(), patience_seconds=1)
+    session = Session(server.address(), response_timeout_seconds=1)
     assert session.rows("SELECT 1") == [(1,)]
     server.mood.seconds_late = 2.5
     with pytest.raises(OutOfTime):
@@ -175,12 +175,12 @@ def test_an_insert_whose_answer_was_lost_is_sent_again_and_stored_once(
     assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
     assert sum(sql.startswith("INSERT") for sql, _ in server.mood.seen) > 0
     server.mood.loses_answers = False
-    assert eventually(lambda: remote.is_waiting, expected=False)
+    assert eventually(lambda: remote.has_pending_events, expected=False)
     assert stored(remote) == ["1", "2"]
 
 
 def test_events_wait_on_disk_while_the_server_says_nothing(server: ClickHouseServer, tmp_path: Path) -> None:
-    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, patience_seconds=1)
+    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, response_timeout_seconds=1)
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
     server.mood.seconds_late = 30.0
@@ -208,7 +208,7 @@ def test_a_server_that_is_away_at_the_start_is_waited_for(server: ClickHouseServ
     assert [one.accepted for one in engine.append(batch("1"))] == [1]
     assert eventually(lambda: len(told), 1)
     server.come()
-    assert eventually(lambda: stored(engine) if not engine.is_waiting else None, ["1"])
+    assert eventually(lambda: stored(engine) if not engine.has_pending_events else None, ["1"])
     assert eventually(lambda: len(told), 2)
     assert "cannot be reached" in told[0]
     assert "is back" in told[1]

@@ -47,7 +47,7 @@ def filled(engine: Engine) -> Engine:
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[Engine]:
-    opened = filled(ClickHouse(fresh_database(), Options(drops_by_itself=False)))
+    opened = filled(ClickHouse(fresh_database(), Options(with_ttl=False)))
     yield opened
     opened.close()
 

@@ -39,7 +39,7 @@ def test_a_process_that_starts_later_knows_them(engine: ClickHouse, address: str
 def test_what_waits_on_disk_is_learnt_of_when_it_is_sent(tmp_path: Path) -> None:
     pending = Pending(tmp_path, 10**6)
     sent = batch("a", "metadata", "x")
-    pending.keep([sent])
+    pending.add([sent])
     taken: list[Batch] = []
     pending.drain(taken.extend)
     assert msgspec.structs.asdict(taken[0])["by_project"] == sent.by_project

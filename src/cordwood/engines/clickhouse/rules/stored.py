@@ -16,7 +16,7 @@ from cordwood.sql.operations import Operation, operation_node, operation_of
 from cordwood.sql.typing import inherit, kind_of
 
 
-class Manner(StrEnum):
+class ReadMode(StrEnum):
     """How a path's value is passed from its subcolumn to its reader.
 
     TEXT: a text as it is. PLAIN: a number or boolean as its text, which is also its JSON. JSON: either, as JSON.
@@ -32,33 +32,33 @@ class Manner(StrEnum):
 class Stored(Operation, frozen=True):
     """A read of a path from a subcolumn of the table's column, which is the operand."""
 
-    manner: Manner
+    manner: ReadMode
     steps: tuple[str, ...]
 
 
 class EventOf(Operation, frozen=True):
     """The event's value of a stored path; the operand is the value that was passed."""
 
-    manner: Manner
+    manner: ReadMode
 
 
-def stored(table: str, column: str, steps: tuple[str, ...], manner: Manner) -> exp.Expr:
+def stored(table: str, column: str, steps: tuple[str, ...], manner: ReadMode) -> exp.Expr:
     """Return the read of a path at the table that stores it."""
-    name = OBJECT_PATHS if manner is Manner.RECORD else PATHS[column]
+    name = OBJECT_PATHS if manner is ReadMode.RECORD else PATHS[column]
     read = exp.column(name, table, quoted=True)
-    path = steps if manner is not Manner.RECORD or column == "extras" else (column, *steps)
+    path = steps if manner is not ReadMode.RECORD or column == "extras" else (column, *steps)
     return operation_node(Stored(manner, path), read)
 
 
-def event_of(carrier: exp.Expr, manner: Manner, origin: exp.Expr) -> exp.Expr:
+def event_of(carrier: exp.Expr, manner: ReadMode, origin: exp.Expr) -> exp.Expr:
     """Return the value that replaces the origin, with the same type."""
     return inherit(operation_node(EventOf(manner), carrier), origin)
 
 
 _READ: Final = {
-    Manner.TEXT: "{0}%s.:String",
-    Manner.PLAIN: "CAST({0}%s, 'Nullable(String)')",
-    Manner.JSON: "nullIf(toJSONString({0}%s), 'null')",
+    ReadMode.TEXT: "{0}%s.:String",
+    ReadMode.PLAIN: "CAST({0}%s, 'Nullable(String)')",
+    ReadMode.JSON: "nullIf(toJSONString({0}%s), 'null')",
 }
 
 
@@ -66,7 +66,7 @@ def _stored(node: exp.Expr) -> exp.Expr:
     (column,), what = node.expressions, operation_of(node, Stored)
     if what is None:
         raise ValueError("no stored path")
-    if what.manner is Manner.RECORD:
+    if what.manner is ReadMode.RECORD:
         return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(what.steps)))
     below = "".join(f".{{{index}}}" for index in range(1, len(what.steps) + 1))
     return fragment(_READ[what.manner] % below, column, *(name_part(step, is_verbatim=True) for step in what.steps))
@@ -76,13 +76,13 @@ def _event_of(node: exp.Expr) -> exp.Expr:
     (carrier,), what = node.expressions, operation_of(node, EventOf)
     is_text = kind_of(node) is Kind.STRING
     match None if what is None else what.manner:
-        case Manner.TEXT if not is_text:
+        case ReadMode.TEXT if not is_text:
             return with_text(fragment("nullIf(toJSONString({0}), 'null')", carrier), carrier)
-        case Manner.PLAIN if not is_text:
+        case ReadMode.PLAIN if not is_text:
             return with_text(fragment("({0})", carrier), carrier)
-        case Manner.JSON if is_text:
+        case ReadMode.JSON if is_text:
             return fragment(event_text_of("{0}"), carrier)
-        case Manner.RECORD:
+        case ReadMode.RECORD:
             return fragment("ifNull({0}, false)", carrier)
     return fragment("({0})", carrier)
 
