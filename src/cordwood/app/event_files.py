@@ -87,7 +87,7 @@ class EventFile:
 
     def stored_rows(self) -> Iterator[Record]:
         """Yield the rows of an export."""
-        return self._count_rows(read_stored(self._file))
+        return self._counted(read_stored(self._file))
 
     def events(self) -> Iterator[Record]:
         """Yield the events, all with ids; raise BadBody where the file cannot be read."""
@@ -100,7 +100,7 @@ class EventFile:
 
     def _records(self) -> Iterator[Record]:
         if self.format == "parquet":
-            return self._count_rows(read_parquet(self._file))
+            return self._counted(read_parquet(self._file))
         if self.format == "json":
             return self._documents()
         return self._decoded_lines(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._lines()

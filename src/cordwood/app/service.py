@@ -172,8 +172,8 @@ class _ServiceRun(msgspec.Struct):
     async def _start_listeners(self, components: Components) -> None:
         listeners = self.listeners
         if listeners is not None:
-            await listeners.start(components.services, self.hooks.watch.observer)
-            gauges = self.hooks.watch.metrics.gauges
+            await listeners.start(components.services, self.hooks.observability.observer)
+            gauges = self.hooks.observability.metrics.gauges
             gauges["cordwood_listener_connections"] = lambda: float(listeners.open_connections)
 
     def _background_work(self, components: Components) -> list[Coroutine[None, None, None]]:

@@ -21,7 +21,7 @@ from cordwood.ingest.accept import Form, Part
 from cordwood.ingest.parsed_body import Labels, ParsedBody
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.key import Caller
-from cordwood.observe.observation import Broke, Ingested, Noted
+from cordwood.observe.observation import BugFound, Ingested, Noted
 from cordwood.observe.observer import Observer
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.ingest import ingested
@@ -135,7 +135,7 @@ class EventStore:
     def note_bug(self, problem: BaseException) -> None:
         """Log an internal error."""
         trace = "".join(traceback.format_exception(problem))
-        self._observer.note(Broke(incident=f"listener {self._name}", trace=trace))
+        self._observer.note(BugFound(incident=f"listener {self._name}", trace=trace))
 
     def close(self) -> None:
         """End the attempts that are still going on."""

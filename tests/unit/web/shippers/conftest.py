@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cordwood.app.in_process import Inside, opened
+from cordwood.app.in_process import InProcessService, open_service
 from cordwood.settings.settings import DuckDB, Ingest, Limits, Serve, Settings, Web
 
 STREAMS = """
@@ -36,7 +36,7 @@ class Answered:
 class Site:
     """A service with the streams app, edge and slow; labels `nginx*` lead to edge, and `slow*` to slow."""
 
-    inside: Inside
+    inside: InProcessService
 
     def send(
         self, method: str, path: str, body: bytes | str = b"", *, key: str | None = None, **headers: str
@@ -80,5 +80,5 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         duckdb=DuckDB(threads=1),
         ingest=Ingest(stream_map="nginx*=edge,slow*=slow,gone=nowhere"),
     )
-    with opened(settings) as inside:
+    with open_service(settings) as inside:
         yield Site(inside)

@@ -55,7 +55,9 @@ class Read(msgspec.Struct, frozen=True):
         text_read = next((read for read in other_reads if read.is_text_of(self)), None)
         if text_read is None:
             return merge_fragments("{0} AS {1}", self.value_sql(), name_part(self.name))
-        return merge_fragments("{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), name_part(self.name))
+        return merge_fragments(
+            "{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), name_part(self.name)
+        )
 
     def is_text_of(self, record: "Read") -> bool:
         depth = len(record.steps)
@@ -96,7 +98,8 @@ class Source(msgspec.Struct, frozen=True):
         reads = [read for read in self.reads if read.name in used]
         other_reads = reads if reads_all else []
         return self._select(
-            table, [*map(name_part, _stored_columns(used)), *(read.to_sql(other_reads) for read in reads), *extra_columns]
+            table,
+            [*map(name_part, _stored_columns(used)), *(read.to_sql(other_reads) for read in reads), *extra_columns],
         )
 
     def few_events(self, table: EventTable, row_filter: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
@@ -115,7 +118,9 @@ class Source(msgspec.Struct, frozen=True):
             table, [*columns, *(read.to_sql() for read in reads if read not in wide_reads)], row_filter
         )
         return (
-            merge_fragments("SELECT *, {0} FROM ({1})", join_fragments(", ", [read.to_sql() for read in wide_reads]), events)
+            merge_fragments(
+                "SELECT *, {0} FROM ({1})", join_fragments(", ", [read.to_sql() for read in wide_reads]), events
+            )
             if wide_reads
             else events
         )

@@ -161,16 +161,16 @@ def _series(node: exp.Expr) -> exp.Expr:
     kind = (datatype.element if datatype else None) or INT64
     failure = fail(node, "Sequence step cannot be 0.")
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
-    max_elements = max_elements(start, end, step)
-    too_large = fail(node, f"GENERATE_ARRAY of more than {max_elements} elements")
+    element_limit = max_elements(start, end, step)
+    too_large = fail(node, f"GENERATE_ARRAY of more than {element_limit} elements")
     # The check is inside the call: DuckDB folds calls on constants even in branches that are not taken.
-    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {max_elements} THEN {too_large} ELSE @b END)"
+    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {element_limit} THEN {too_large} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):
             return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
         series = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
         return once(f"{guard} ELSE {series} END", start, end, step)
-    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {max_elements} THEN {too_large} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
+    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {element_limit} THEN {too_large} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
     return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))

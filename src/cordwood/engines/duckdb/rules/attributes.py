@@ -68,9 +68,7 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     )
     entries = f"list_transform([struct_pack(top := {top_level}, m := _j.m)], lambda _t: list_concat(_t.top, {metadata_entries}))[1]"
     is_small = f"strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0) <= {MAX_CHARACTERS}"
-    flattened = (
-        f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)} ELSE _b END"
-    )
+    flattened = f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)} ELSE _b END"
     attributes = f"list_transform(list_filter({flattened}, lambda e: e.v <> 'null'), lambda e: {attribute_sql})"
     result = f"list_transform([{entries}], lambda _b: {attributes})[1]"
     documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"

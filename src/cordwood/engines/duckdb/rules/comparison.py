@@ -38,11 +38,11 @@ def _compare(node: exp.Expr) -> exp.Expr:
 
 def _compare_structs(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
     """Compare structs: `=` and `<>` field by field, unknown if a field is NULL; others under common field names."""
-    common_type = common_type(map(datatype_of, sides))
-    if common_type is not None and isinstance(node, (exp.EQ, exp.NEQ)) and common_type.fields:
-        equal = _fields_equal("{0}", "{1}", common_type)
+    shared_type = common_type(map(datatype_of, sides))
+    if shared_type is not None and isinstance(node, (exp.EQ, exp.NEQ)) and shared_type.fields:
+        equal = _fields_equal("{0}", "{1}", shared_type)
         return fragment(equal if isinstance(node, exp.EQ) else f"NOT ({equal})", *sides)
-    return type(node)(this=positional(sides[0], common_type), expression=positional(sides[1], common_type))
+    return type(node)(this=positional(sides[0], shared_type), expression=positional(sides[1], shared_type))
 
 
 def _fields_equal(left: str, right: str, struct_type: Datatype) -> str:

@@ -249,10 +249,10 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
         return fragment("NULL")
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
     steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
-    max_elements = max_elements(start, end, step)
-    too_large = fail(node, f"A generated array of more than {max_elements} elements")
+    element_limit = max_elements(start, end, step)
+    too_large = fail(node, f"A generated array of more than {element_limit} elements")
     zero_step = fail(node, "The step of a generated array must not be 0")
-    numbers = f"generate_series(0, CASE WHEN {steps} > {max_elements} THEN {too_large} ELSE {steps} END)"
+    numbers = f"generate_series(0, CASE WHEN {steps} > {element_limit} THEN {too_large} ELSE {steps} END)"
     numbers_in_range = f"list_filter({numbers}, lambda _i: CASE WHEN {_STEP_US} > 0 THEN @a + _i * @c <= @b ELSE @a + _i * @c >= @b END)"
     body = (
         f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_STEP_US} = 0 THEN {zero_step}"

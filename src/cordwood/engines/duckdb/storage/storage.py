@@ -272,7 +272,7 @@ class Storage:
             else list(batch.events)
         )
         new_ids.update(event.id for event in events)
-        return events, left
+        return events, duplicates
 
     def _find_reimported(self, batch: Batch) -> set[int]:
         """Return the positions of re-imported events that are still stored."""
