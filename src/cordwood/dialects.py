@@ -6,8 +6,8 @@ from cordwood.clickhouse_sql.compile import compile_clickhouse
 from cordwood.clickhouse_sql.endpoint import read_clickhouse_endpoint
 from cordwood.clickhouse_sql.offered import offered_table
 from cordwood.errors import QueryUnsupported
-from cordwood.lql import offered as sub_queries
 from cordwood.lql.compile import compile_lql, explain_lql
+from cordwood.lql.sub_query_schema import describe_sub_queries
 from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql import compile as bigquery
@@ -61,7 +61,7 @@ def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery,
     """Return what callers' own queries may read."""
     if program.dialect_text is not None:
         return (offered_table(program, shapes),)
-    return sub_queries.offered(program, target, shapes)
+    return describe_sub_queries(program, target, shapes)
 
 
 def _check_lql(program: Program) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import NOT_COMPILED
-from cordwood.lql.matching import matcher
+from cordwood.lql.matching import compile_matcher
 from cordwood.model.stream import Action, FieldPath, Transform
 
 MAX_TRANSFORMS = 50
@@ -51,7 +51,7 @@ def _filter(document: Document, path: Path, value: object) -> str:
     if not isinstance(value, str):
         raise document.fault_at(f"{path[-1]} must be a filter in LQL.", path, 'Write: "m.level:debug"')
     try:
-        matcher(value)
+        compile_matcher(value)
     except NOT_COMPILED as fault:
         position = f" (at character {fault.span.column})" if fault.span else ""
         raise document.fault_at(f"{path[-1]}: {fault.message}{position}", path, fault.hint) from fault

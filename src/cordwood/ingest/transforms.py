@@ -12,7 +12,7 @@ import msgspec
 from cordwood.ingest.event_paths import values_at
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.lql.matching import matcher
+from cordwood.lql.matching import compile_matcher
 from cordwood.model.event import Event
 from cordwood.model.stream import Action, FieldPath, Stream, Transform
 
@@ -133,7 +133,7 @@ class Transforms:
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
         self._steps = [
-            (f"{number} {one.action}", matcher(one.where) if one.where else None, _step(one, hash_key))
+            (f"{number} {one.action}", compile_matcher(one.where) if one.where else None, _step(one, hash_key))
             for number, one in enumerate(stream.transforms, 1)
         ]
 

@@ -8,8 +8,8 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.commands import PERCENTILE
 from cordwood.lql.filters import NUMERIC, TIMESTAMP, Conditions
-from cordwood.lql.known import Known
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
+from cordwood.lql.sub_query_info import SubQueryInfo
 from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
@@ -19,11 +19,11 @@ MAX_FILLED: Final = 10_000
 
 _DEFAULT_UNIT: Final = Unit.MINUTE
 _CALENDAR_UNITS: Final = frozenset({Unit.MONTH, Unit.YEAR})
-_FILLED: Final = frozenset({"count", "countd", "sum"})
-_OF_ANYTHING: Final = frozenset({"count", "countd"})
-_OF_ORDERED: Final = frozenset({"min", "max"})
+_ZERO_FILLED: Final = frozenset({"count", "countd", "sum"})
+_ANY_TYPE_FUNCTIONS: Final = frozenset({"count", "countd"})
+_ORDERED_FUNCTIONS: Final = frozenset({"min", "max"})
 _MAY_HOLD_NUMBERS: Final = frozenset({Kind.VARIANT, Kind.STRING})
-_CALLS: Final = {
+_AGGREGATE_TEMPLATES: Final = {
     "count": "COUNT(@value)",
     "countd": "COUNT(DISTINCT @value)",
     "avg": "AVG(@value)",
@@ -47,17 +47,17 @@ class Column(msgspec.Struct, frozen=True):
     path: Path | None = None
 
 
-def write_chart(query: Query, known: Known, conditions: Conditions) -> tuple[exp.Select, tuple[str, ...]]:
+def write_chart(query: Query, info: SubQueryInfo, conditions: Conditions) -> tuple[exp.Select, tuple[str, ...]]:
     unit = _unit(query)
-    columns = _columns(query, known, conditions, unit)
-    counted = _counted(query, known, conditions, columns)
-    asked = _asked_window(query, conditions) if unit and not query.dimensions else None
-    if asked is None or unit is None:
-        return _in_order(counted, query, known, columns), ()
+    columns = _columns(query, info, conditions, unit)
+    aggregated = _aggregate_query(query, info, conditions, columns)
+    window_ = _query_window(query, conditions) if unit and not query.dimensions else None
+    if window_ is None or unit is None:
+        return _sorted(aggregated, query, info, columns), ()
     bucket = query.buckets[0] if query.buckets else Bucket(unit)
-    if asked.seconds is not None and asked.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED:
-        return _in_order(counted, query, known, columns), (UNFILLED_NOTICE,)
-    return _in_order(_filled(counted, columns, asked, bucket), query, known, columns), (FILL_NOTICE,)
+    if window_.seconds is not None and window_.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED:
+        return _sorted(aggregated, query, info, columns), (UNFILLED_NOTICE,)
+    return _sorted(_fill_buckets(aggregated, columns, window_, bucket), query, info, columns), (FILL_NOTICE,)
 
 
 def _unit(query: Query) -> Unit | None:
@@ -67,23 +67,23 @@ def _unit(query: Query) -> Unit | None:
     return None if query.dimensions else _DEFAULT_UNIT
 
 
-def _columns(query: Query, known: Known, conditions: Conditions, unit: Unit | None) -> list[Column]:
+def _columns(query: Query, info: SubQueryInfo, conditions: Conditions, unit: Unit | None) -> list[Column]:
     columns = []
     if unit is not None:
         bucket = query.buckets[0] if query.buckets else Bucket(unit)
-        time = conditions.timestamp(Path((TIMESTAMP,), bucket.at))
-        cut = fill(_bucketing(bucket), bucket.at, time=time)
-        columns.append(Column(TIMESTAMP, cut))
+        time = conditions.timestamp(Path((TIMESTAMP,), bucket.offset))
+        bucket_start = fill(_bucket_template(bucket), bucket.offset, time=time)
+        columns.append(Column(TIMESTAMP, bucket_start))
     for path in (dimension.path for dimension in query.dimensions):
-        columns += [Column(path.last, conditions.records.column(path), path=path)]
+        columns += [Column(path.last, conditions.unnests.column(path), path=path)]
     aggregates = query.aggregates or (Aggregate("count", None),)
     for aggregate in aggregates:
         name = _name(aggregate, alone=len(aggregates) == 1)
-        columns.append(Column(name, _call(aggregate, known, conditions), aggregate.function, aggregate.path))
-    return _checked(columns, known)
+        columns.append(Column(name, _call(aggregate, info, conditions), aggregate.function, aggregate.path))
+    return _check_names(columns, info)
 
 
-def _bucketing(bucket: Bucket) -> str:
+def _bucket_template(bucket: Bucket) -> str:
     """Return the template of the start of a time's bucket."""
     if bucket.count == 1:
         return f"TIMESTAMP_TRUNC(@time, {truncation(bucket.unit)})"
@@ -97,145 +97,151 @@ def _name(aggregate: Aggregate, *, alone: bool) -> str:
     return f"{function}_{aggregate.path.last}"
 
 
-def _checked(columns: list[Column], known: Known) -> list[Column]:
+def _check_names(columns: list[Column], info: SubQueryInfo) -> list[Column]:
     names: set[str] = set()
-    for made in columns:
-        if made.name.lower() in names:
-            at = made.path.at if made.path else 0
-            raise QuerySyntax(f"Two columns of the chart are called {made.name}.", span=known.span(at))
-        names.add(made.name.lower())
+    for chart_column in columns:
+        if chart_column.name.lower() in names:
+            offset = chart_column.path.offset if chart_column.path else 0
+            raise QuerySyntax(f"Two columns of the chart are called {chart_column.name}.", span=info.span(offset))
+        names.add(chart_column.name.lower())
     return columns
 
 
-def _call(aggregate: Aggregate, known: Known, conditions: Conditions) -> exp.Expr:
+def _call(aggregate: Aggregate, info: SubQueryInfo, conditions: Conditions) -> exp.Expr:
     if aggregate.path is None:
-        return fill("COUNT(*)", aggregate.at)
-    value = conditions.records.column(aggregate.path)
-    if _reads_numbers(aggregate, aggregate.path, known):
-        value = fill("SAFE_CAST(@value AS FLOAT64)", aggregate.at, value=value)
-    return fill(_CALLS.get(aggregate.function) or _percentile(aggregate.function), aggregate.at, value=value)
+        return fill("COUNT(*)", aggregate.offset)
+    value = conditions.unnests.column(aggregate.path)
+    if _reads_numbers(aggregate, aggregate.path, info):
+        value = fill("SAFE_CAST(@value AS FLOAT64)", aggregate.offset, value=value)
+    return fill(
+        _AGGREGATE_TEMPLATES.get(aggregate.function) or _percentile(aggregate.function), aggregate.offset, value=value
+    )
 
 
 def _percentile(function: str) -> str:
     """Return the call of a percentile: `p99.9` is the 999th of 1000 quantiles."""
-    found = PERCENTILE.fullmatch(function)
-    assert found is not None  # noqa: S101 # the parser has let it through
-    if found[2]:
-        return f"APPROX_QUANTILES(@value, 1000)[OFFSET({int(found[1] + found[2])})]"
-    return f"APPROX_QUANTILES(@value, 100)[OFFSET({int(found[1])})]"
+    match = PERCENTILE.fullmatch(function)
+    assert match is not None  # noqa: S101 # the parser has let it through
+    if match[2]:
+        return f"APPROX_QUANTILES(@value, 1000)[OFFSET({int(match[1] + match[2])})]"
+    return f"APPROX_QUANTILES(@value, 100)[OFFSET({int(match[1])})]"
 
 
-def _reads_numbers(aggregate: Aggregate, path: Path, known: Known) -> bool:
+def _reads_numbers(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
     """Return whether the value must be converted to a number, because an event's field may have any type."""
-    kind = known.kind(path)
-    if aggregate.function in _OF_ANYTHING or kind in NUMERIC:
+    kind = info.kind(path)
+    if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC:
         return False
-    if aggregate.function in _OF_ORDERED:
+    if aggregate.function in _ORDERED_FUNCTIONS:
         return kind is Kind.VARIANT
     if kind in _MAY_HOLD_NUMBERS:
         return True
     raise QuerySyntax(
         f"{aggregate.function} is of numbers, and {path.last} is a {kind}.",
         hint="It can be counted, and it has a min and a max.",
-        span=known.span(aggregate.at),
+        span=info.span(aggregate.offset),
     )
 
 
-def _counted(query: Query, known: Known, conditions: Conditions, columns: list[Column]) -> exp.Select:
-    selected = [alias(made.value, made.name) for made in columns]
-    tree = exp.Select(expressions=selected).from_(table(known.sub_query), copy=False)
-    kept = conditions.all(query.filter)
-    conditions.records.join_into(tree)
-    if kept is not None:
-        tree.where(kept, copy=False)
-    grouped = [exp.Literal.number(place) for place, made in enumerate(columns, 1) if made.function is None]
+def _aggregate_query(query: Query, info: SubQueryInfo, conditions: Conditions, columns: list[Column]) -> exp.Select:
+    selected = [alias(chart_column.value, chart_column.name) for chart_column in columns]
+    tree = exp.Select(expressions=selected).from_(table(info.sub_query), copy=False)
+    condition = conditions.all(query.filter)
+    conditions.unnests.join_into(tree)
+    if condition is not None:
+        tree.where(condition, copy=False)
+    grouped = [
+        exp.Literal.number(position)
+        for position, chart_column in enumerate(columns, 1)
+        if chart_column.function is None
+    ]
     return tree.group_by(*grouped, copy=False)
 
 
-def _asked_window(query: Query, conditions: Conditions) -> Window | None:
+def _query_window(query: Query, conditions: Conditions) -> Window | None:
     """Return the window in which all events must be; None unless the query sets both of its ends."""
     windows = [window(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
-    lows = [asked.low for asked in windows if asked.low]
-    highs = [asked.high for asked in windows if asked.high]
+    lows = [part_window.low for part_window in windows if part_window.low]
+    highs = [part_window.high for part_window in windows if part_window.high]
     if not lows or not highs:
         return None
-    low = Bound(_outermost("GREATEST", lows), is_within=True)
-    high = Bound(_outermost("LEAST", highs), is_within=all(end.is_within for end in highs))
-    return Window(low, high, _shortest(windows) or _between(lows, highs))
+    low = Bound(_combine_bounds("GREATEST", lows), is_within=True)
+    high = Bound(_combine_bounds("LEAST", highs), is_within=all(bound.is_within for bound in highs))
+    return Window(low, high, _shortest(windows) or _fixed_length(lows, highs))
 
 
 def _shortest(windows: list[Window]) -> float | None:
-    return min((asked.seconds for asked in windows if asked.seconds is not None), default=None)
+    return min((window_.seconds for window_ in windows if window_.seconds is not None), default=None)
 
 
-def _between(lows: list[Bound], highs: list[Bound]) -> float | None:
+def _fixed_length(lows: list[Bound], highs: list[Bound]) -> float | None:
     """Return the seconds from the latest start to the earliest end, of bounds that do not depend on the clock."""
-    begins = [bound.moment for bound in lows if bound.moment]
+    starts = [bound.moment for bound in lows if bound.moment]
     ends = [bound.moment for bound in highs if bound.moment]
-    return (min(ends) - max(begins)).total_seconds() if begins and ends else None
+    return (min(ends) - max(starts)).total_seconds() if starts and ends else None
 
 
-def _outermost(function: str, bounds: list[Bound]) -> exp.Expr:
+def _combine_bounds(function: str, bounds: list[Bound]) -> exp.Expr:
     if len(bounds) == 1:
         return bounds[0].time
-    made = fill(f"{function}(@first, @second)", first=bounds[0].time, second=bounds[1].time)
+    combined = fill(f"{function}(@first, @second)", first=bounds[0].time, second=bounds[1].time)
     for bound in bounds[2:]:
-        made = fill(f"{function}(@made, @next)", made=made, next=bound.time)
-    return made
+        combined = fill(f"{function}(@value, @next)", value=combined, next=bound.time)
+    return combined
 
 
-def _filled(counted: exp.Select, columns: list[Column], asked: Window, made_of: Bucket) -> exp.Select:
+def _fill_buckets(aggregated: exp.Select, columns: list[Column], window_: Window, bucket: Bucket) -> exp.Select:
     """Return a query for every bucket of the window with its aggregates."""
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP)]
-    for made in columns[1:]:
-        value = column(("counted", made.name))
-        filled = fill("IFNULL(@value, 0)", value=value) if made.function in _FILLED else value
-        selected.append(alias(filled, made.name))
-    start = alias(_bucket(made_of.unit), "bucket")
-    buckets = exp.Select(expressions=[start]).from_(_buckets(asked, made_of), copy=False)
+    for chart_column in columns[1:]:
+        value = column(("counted", chart_column.name))
+        filled_value = fill("IFNULL(@value, 0)", value=value) if chart_column.function in _ZERO_FILLED else value
+        selected.append(alias(filled_value, chart_column.name))
+    start = alias(_bucket_value(bucket.unit), "bucket")
+    buckets = exp.Select(expressions=[start]).from_(_bucket_starts(window_, bucket), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
-    same = fill("@counted = @bucket", counted=column(("counted", TIMESTAMP)), bucket=column(("buckets", "bucket")))
-    return tree.join(counted.subquery("counted", copy=False), on=same, join_type="LEFT", copy=False)
+    on_bucket = fill("@counted = @bucket", counted=column(("counted", TIMESTAMP)), bucket=column(("buckets", "bucket")))
+    return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
 
 
-def _bucket(unit: Unit) -> exp.Expr:
+def _bucket_value(unit: Unit) -> exp.Expr:
     return fill("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
 
 
-def _buckets(asked: Window, made_of: Bucket) -> exp.Expr:
-    unit = made_of.unit
-    assert asked.low is not None  # noqa: S101 # both ends were looked for
-    assert asked.high is not None  # noqa: S101
-    low = fill(_bucketing(made_of), time=asked.low.time)
-    last = "@high" if asked.high.is_within else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
-    high = fill(last, high=asked.high.time)
+def _bucket_starts(window_: Window, bucket: Bucket) -> exp.Expr:
+    unit = bucket.unit
+    assert window_.low is not None  # noqa: S101 # both ends were looked for
+    assert window_.high is not None  # noqa: S101
+    low = fill(_bucket_template(bucket), time=window_.low.time)
+    last = "@high" if window_.high.is_within else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
+    high = fill(last, high=window_.high.time)
     if unit in _CALENDAR_UNITS:
         array = fill(f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high)
     else:
-        step = "7 DAY" if unit is Unit.WEEK else f"{made_of.count} {unit.upper()}"
+        step = "7 DAY" if unit is Unit.WEEK else f"{bucket.count} {unit.upper()}"
         array = fill(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
     return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
 
 
-def _in_order(tree: exp.Select, query: Query, known: Known, columns: list[Column]) -> exp.Select:
+def _sorted(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[Column]) -> exp.Select:
     """Return the query in the requested order; by default by time, or without time by the largest value."""
     if query.orders:
-        return tree.order_by(*[_ordered(order, known, columns) for order in query.orders], copy=False)
-    grouped = [place for place, made in enumerate(columns, 1) if made.function is None]
-    places = [(place, False) for place in grouped]
+        return tree.order_by(*[_ordered(order, info, columns) for order in query.orders], copy=False)
+    grouped = [position for position, chart_column in enumerate(columns, 1) if chart_column.function is None]
+    sort_keys = [(position, False) for position in grouped]
     if columns[0].path is not None:
-        places = [(len(grouped) + 1, True), *places]
-    return tree.order_by(*[ordered(number(str(place)), desc) for place, desc in places], copy=False)
+        sort_keys = [(len(grouped) + 1, True), *sort_keys]
+    return tree.order_by(*[ordered(number(str(position)), desc) for position, desc in sort_keys], copy=False)
 
 
-def _ordered(order: Order, known: Known, columns: list[Column]) -> exp.Expr:
-    wanted = TIMESTAMP if order.path.parts == ("t",) else order.path.last
-    for place, made in enumerate(columns, 1):
-        if made.path == order.path and made.function is None:
-            return ordered(number(str(place)), order.is_descending)
-        if len(order.path.parts) == 1 and made.name.lower() == wanted.lower():
-            return ordered(number(str(place)), order.is_descending)
-    names = ", ".join(made.name for made in columns)
+def _ordered(order: Order, info: SubQueryInfo, columns: list[Column]) -> exp.Expr:
+    column_name = TIMESTAMP if order.path.parts == ("t",) else order.path.last
+    for position, chart_column in enumerate(columns, 1):
+        if chart_column.path == order.path and chart_column.function is None:
+            return ordered(number(str(position)), order.is_descending)
+        if len(order.path.parts) == 1 and chart_column.name.lower() == column_name.lower():
+            return ordered(number(str(position)), order.is_descending)
+    names = ", ".join(chart_column.name for chart_column in columns)
     raise UnknownName(
-        f"The chart has no column {wanted[:60]}.", hint=f"It has: {names}.", span=known.span(order.path.at)
+        f"The chart has no column {column_name[:60]}.", hint=f"It has: {names}.", span=info.span(order.path.offset)
     )

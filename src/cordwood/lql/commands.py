@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from cordwood.lql.paths import read_path
 from cordwood.lql.query import (
     Aggregate,
-    All,
+    And,
     Bucket,
     Command,
     Dimension,
@@ -15,13 +15,13 @@ from cordwood.lql.query import (
     Order,
     Path,
     Query,
-    Selected,
+    SelectedColumn,
     Source,
     Unit,
 )
-from cordwood.lql.scan import Scanner
+from cordwood.lql.scanner import Scanner
 from cordwood.lql.times import UNIT_HINT, read_unit
-from cordwood.lql.values import read_whole
+from cordwood.lql.values import read_text
 
 _Command = TypeVar("_Command", bound=Command)
 
@@ -32,135 +32,141 @@ PERCENTILE: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 _CALL: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
 _BUCKET: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
 # Units of constant length, of which a bucket may span several.
-_COUNTED: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
+_CONSTANT_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
 _ALIAS: Final = re.compile(r"\w+")
-_ROWS: Final = re.compile(r"\d{1,9}", re.ASCII)
+_ROW_COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 _CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(FUNCTIONS[:6])} and p with a percentile, as in p95."
 
 
-class Draft:
+class QueryBuilder:
     """A query during parsing: the commands so far."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
         self.commands: list[Command] = []
 
-    def query(self, found: All) -> Query:
-        sources, limits = self._all(Source), self._all(Limit)
+    def build(self, condition: And) -> Query:
+        sources, limits = self._commands_of(Source), self._commands_of(Limit)
         self._check_once("f:", sources)
         self._check_once("limit:", limits)
-        self._check_once("c:group_by(t::…)", buckets := self._all(Bucket))
+        self._check_once("c:group_by(t::…)", buckets := self._commands_of(Bucket))
         return Query(
-            filter=found,
+            filter=condition,
             source=sources[0] if sources else None,
-            selected=self._all(Selected),
-            aggregates=self._all(Aggregate),
+            columns=self._commands_of(SelectedColumn),
+            aggregates=self._commands_of(Aggregate),
             buckets=buckets,
-            dimensions=self._all(Dimension),
-            orders=self._all(Order),
+            dimensions=self._commands_of(Dimension),
+            orders=self._commands_of(Order),
             limit=limits[0] if limits else None,
         )
 
-    def path(self, text: str, at: int) -> Path:
+    def read_path_text(self, text: str, offset: int) -> Path:
         """Parse the whole text as a path."""
         inner = Scanner(text)
         if not text:
-            raise self.scanner.fault("A path is missing here.", "Write it as in m.status.", at)
+            raise self.scanner.fault("A path is missing here.", "Write it as in m.status.", offset)
         if inner.match_path() != text:
-            raise self.scanner.fault(f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", at)
-        return read_path(text, at)
+            raise self.scanner.fault(f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", offset)
+        return read_path(text, offset)
 
-    def _all(self, kind: type[_Command]) -> tuple[_Command, ...]:
+    def _commands_of(self, kind: type[_Command]) -> tuple[_Command, ...]:
         return tuple(command for command in self.commands if isinstance(command, kind))
 
-    def _check_once(self, clause: str, found: tuple[Command, ...]) -> None:
-        if len(found) > 1:
-            raise self.scanner.fault(f"{clause} can be said once.", "Leave one of them.", found[1].at)
+    def _check_once(self, clause: str, commands: tuple[Command, ...]) -> None:
+        if len(commands) > 1:
+            raise self.scanner.fault(f"{clause} can be said once.", "Leave one of them.", commands[1].offset)
 
 
-def _source(draft: Draft, began: int) -> None:
-    name = read_whole(draft.scanner)
+def _add_source(builder: QueryBuilder, start: int) -> None:
+    name = read_text(builder.scanner)
     if not name:
-        raise draft.scanner.fault("The name of a sub-query is missing.", "Write it as in f:edge_logs.", began)
-    draft.commands.append(Source(name, began))
+        raise builder.scanner.fault("The name of a sub-query is missing.", "Write it as in f:edge_logs.", start)
+    builder.commands.append(Source(name, start))
 
 
-def _select(draft: Draft, began: int) -> None:
-    text, place = _argument(draft)
+def _add_column(builder: QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
     if text == "*":
-        draft.commands.append(Selected(None, None, began))
+        builder.commands.append(SelectedColumn(None, None, start))
         return
     path = Scanner(text).match_path() or ""
     alias = text[len(path) :]
     if alias.startswith(","):
         columns = " ".join(f"s:{name.strip()}" for name in text.split(",") if name.strip())
-        raise draft.scanner.fault("A clause s: has one column.", f"Write {columns[:200]}.", place)
+        raise builder.scanner.fault("A clause s: has one column.", f"Write {columns[:200]}.", argument_start)
     if alias and (alias[0] != "@" or not _ALIAS.fullmatch(alias[1:])):
-        raise draft.scanner.fault("A column's name after @ is one word of letters, digits and _.", None, place)
-    draft.commands.append(Selected(draft.path(path, place), alias[1:] or None, began))
+        raise builder.scanner.fault(
+            "A column's name after @ is one word of letters, digits and _.", None, argument_start
+        )
+    builder.commands.append(SelectedColumn(builder.read_path_text(path, argument_start), alias[1:] or None, start))
 
 
-def _chart(draft: Draft, began: int) -> None:
-    text, place = _argument(draft)
+def _add_chart(builder: QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
     call = _CALL.fullmatch(text)
     if call is None and (text in FUNCTIONS or text == "group_by"):
         hint = f"Write c:{text}(*)." if text == "count" else f"Write c:{text}(m.path)."
-        raise draft.scanner.fault(f"{text} is written with brackets.", hint, place)
+        raise builder.scanner.fault(f"{text} is written with brackets.", hint, argument_start)
     if call is None:
-        raise draft.scanner.fault(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, place)
+        raise builder.scanner.fault(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, argument_start)
     function, argument = call[1], call[2].strip()
-    place += len(function) + 1
+    argument_start += len(function) + 1
     if function == "group_by":
-        draft.commands.append(_grouping(draft, argument, place))
+        builder.commands.append(_read_grouping(builder, argument, argument_start))
     elif function not in FUNCTIONS and not PERCENTILE.fullmatch(function):
-        raise draft.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, began)
+        raise builder.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, start)
     elif argument == "*" and function != "count":
-        raise draft.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, place)
+        raise builder.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, argument_start)
     else:
-        path = None if argument == "*" else draft.path(argument, place)
-        draft.commands.append(Aggregate(function, path, began))
+        path = None if argument == "*" else builder.read_path_text(argument, argument_start)
+        builder.commands.append(Aggregate(function, path, start))
 
 
-def _grouping(draft: Draft, argument: str, place: int) -> Bucket | Dimension:
+def _read_grouping(builder: QueryBuilder, argument: str, argument_start: int) -> Bucket | Dimension:
     bucket = _BUCKET.fullmatch(argument)
     if bucket is None:
-        return Dimension(draft.path(argument, place), place)
+        return Dimension(builder.read_path_text(argument, argument_start), argument_start)
     unit, count = read_unit(bucket[2]), int(bucket[1] or 1)
     if unit is None:
-        raise draft.scanner.fault(f"There is no unit of time called {bucket[2][:40]}.", UNIT_HINT, place)
-    if count != 1 and (unit not in _COUNTED or not count):
-        raise draft.scanner.fault("Several units make a bucket from seconds to days.", "Write it as in t::5m.", place)
-    return Bucket(unit, place, count)
+        raise builder.scanner.fault(f"There is no unit of time called {bucket[2][:40]}.", UNIT_HINT, argument_start)
+    if count != 1 and (unit not in _CONSTANT_UNITS or not count):
+        raise builder.scanner.fault(
+            "Several units make a bucket from seconds to days.", "Write it as in t::5m.", argument_start
+        )
+    return Bucket(unit, argument_start, count)
 
 
-def _order(draft: Draft, began: int) -> None:
-    text, place = _argument(draft)
+def _add_order(builder: QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
     path = Scanner(text).match_path() or ""
     direction = text[len(path) :]
     if direction not in {"", "@asc", "@desc"}:
-        raise draft.scanner.fault("An order is @asc or @desc.", "Write it as in order:timestamp@desc.", place)
-    draft.commands.append(Order(draft.path(path, place), direction == "@desc", began))
+        raise builder.scanner.fault(
+            "An order is @asc or @desc.", "Write it as in order:timestamp@desc.", argument_start
+        )
+    builder.commands.append(Order(builder.read_path_text(path, argument_start), direction == "@desc", start))
 
 
-def _limit(draft: Draft, began: int) -> None:
-    text, place = _argument(draft)
-    if not _ROWS.fullmatch(text):
-        raise draft.scanner.fault("A limit is a number of rows.", "Write it as in limit:100.", place)
-    draft.commands.append(Limit(int(text), began))
+def _add_limit(builder: QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
+    if not _ROW_COUNT.fullmatch(text):
+        raise builder.scanner.fault("A limit is a number of rows.", "Write it as in limit:100.", argument_start)
+    builder.commands.append(Limit(int(text), start))
 
 
-def _argument(draft: Draft) -> tuple[str, int]:
-    place = draft.scanner.at
-    return draft.scanner.run(with_quotes=True), place
+def _read_argument(builder: QueryBuilder) -> tuple[str, int]:
+    argument_start = builder.scanner.offset
+    return builder.scanner.scan_word(with_quotes=True), argument_start
 
 
-COMMANDS: Final[Mapping[str, Callable[[Draft, int], None]]] = {
-    "f": _source,
-    "from": _source,
-    "s": _select,
-    "select": _select,
-    "c": _chart,
-    "chart": _chart,
-    "order": _order,
-    "limit": _limit,
+COMMANDS: Final[Mapping[str, Callable[[QueryBuilder, int], None]]] = {
+    "f": _add_source,
+    "from": _add_source,
+    "s": _add_column,
+    "select": _add_column,
+    "c": _add_chart,
+    "chart": _add_chart,
+    "order": _add_order,
+    "limit": _add_limit,
 }

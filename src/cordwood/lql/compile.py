@@ -11,11 +11,11 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
-from cordwood.lql.known import Keys, Known
+from cordwood.lql.likely_mistakes import find_likely_mistakes
 from cordwood.lql.parse import parse
 from cordwood.lql.query import Query, Source
-from cordwood.lql.slips import slips
-from cordwood.lql.write import Written, write
+from cordwood.lql.sub_query_info import Keys, SubQueryInfo
+from cordwood.lql.translate import Translation, translate_query
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
@@ -33,7 +33,7 @@ from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
 
 Shapes = Mapping[str, Shape]
-_SQL: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
+_SQL_START: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 
 
 def compile_lql(
@@ -42,89 +42,93 @@ def compile_lql(
     """Compile an LQL query, which can only read the endpoint's sub-queries."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compiling():
-        written = _written(program, text, target, records)
-        statement = compile_sandbox_tree(program, lambda: Parsed(written.tree, text), target, shapes, redaction)
+        translation = _translate(program, text, target, records)
+        statement = compile_sandbox_tree(program, lambda: Parsed(translation.tree, text), target, shapes, redaction)
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
-    return msgspec.structs.replace(statement, notices=written.notices, shape_lookups=shape_lookups)
+    return msgspec.structs.replace(statement, notices=translation.notices, shape_lookups=shape_lookups)
 
 
 def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
     """Return the equivalent SQL in BigQuery's dialect; paths that were never seen are assumed to have no arrays."""
     with compiling():
-        return _written(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
+        return _translate(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
 
 
-def _written(program: Program, text: str, target: Target, records: RecordShapes) -> Written:
+def _translate(program: Program, text: str, target: Target, records: RecordShapes) -> Translation:
     """Return the translated query; lookups in the shapes are recorded in the facts of `records`."""
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
     sub_query = _sub_query(program, query, text)
-    resolved = resolve_sandbox(program, _everything(sub_query, text), target, records.shapes)
+    resolved = resolve_sandbox(program, _select_all(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)
-    written = write(query, _known(resolved.tree, sub_query, text, records), program.endpoint.zone)
-    return msgspec.structs.replace(written, notices=(*written.notices, *slips(query, text)))
+    translation = translate_query(
+        query, _sub_query_info(resolved.tree, sub_query, text, records), program.endpoint.zone
+    )
+    return msgspec.structs.replace(translation, notices=(*translation.notices, *find_likely_mistakes(query, text)))
 
 
 def _sub_query(program: Program, query: Query, text: str) -> str:
     names = {name.lower(): name for name in program.sub_query_names}
     if query.source is not None:
-        found = names.get(query.source.name.lower())
-        if found is None:
+        source_name = names.get(query.source.name.lower())
+        if source_name is None:
             raise _unknown_source(program, query.source, text)
-        return found
+        return source_name
     if len(names) != 1:
         raise _no_source(program, text)
     return program.sub_query_names[0]
 
 
 def _unknown_source(program: Program, source: Source, text: str) -> UnknownName:
-    close = nearest(source.name, program.sub_query_names)
-    there = f"There are: {', '.join(program.sub_query_names)}." if program.sub_query_names else "The endpoint has none."
+    closest_name = nearest(source.name, program.sub_query_names)
+    known_names = (
+        f"There are: {', '.join(program.sub_query_names)}." if program.sub_query_names else "The endpoint has none."
+    )
     return UnknownName(
         f"There is no sub-query {source.name[:60]}.",
-        hint=f"Did you mean f:{close}?" if close else there,
-        span=span_at(text, source.at),
+        hint=f"Did you mean f:{closest_name}?" if closest_name else known_names,
+        span=span_at(text, source.offset),
     )
 
 
 def _no_source(program: Program, text: str) -> QuerySyntax:
-    if _SQL.match(text):
+    if _SQL_START.match(text):
         return QuerySyntax("This is SQL, and it was sent as lql=.", hint="Send it as sql=.", span=span_at(text, 0))
     if not program.sub_query_names:
-        said, hint = "The endpoint has no sub-query.", "It can be asked in SQL only."
-        return QuerySyntax(said, hint=hint, span=span_at(text, 0))
+        message, hint = "The endpoint has no sub-query.", "It can be asked in SQL only."
+        return QuerySyntax(message, hint=hint, span=span_at(text, 0))
     names = {name.lower() for name in program.sub_query_names}
     first = next((word for word in text.split() if word.lower() in names), program.sub_query_names[0])
-    said = f"The endpoint has several sub-queries: {', '.join(program.sub_query_names)}."
-    return QuerySyntax(said, hint=f"Say which one to ask, as in f:{first}.", span=span_at(text, 0))
+    message = f"The endpoint has several sub-queries: {', '.join(program.sub_query_names)}."
+    return QuerySyntax(message, hint=f"Say which one to ask, as in f:{first}.", span=span_at(text, 0))
 
 
-def _everything(sub_query: str, text: str) -> Admitted:
+def _select_all(sub_query: str, text: str) -> Admitted:
     """Return `SELECT *` of the sub-query, whose resolution gives the sub-query's columns."""
     table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
     return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
 
-def _known(resolved: exp.Expr, sub_query: str, text: str, records: RecordShapes) -> Known:
+def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: RecordShapes) -> SubQueryInfo:
     columns = outermost_select(resolved).expressions
     lineages = {column.alias_or_name.lower(): lineage_of(column) for column in columns}
-    return Known(
+    return SubQueryInfo(
         sub_query,
         {column.alias_or_name: _kind(column, lineages[column.alias_or_name.lower()]) for column in columns},
         lambda keys: _has_array(records, lineages.get(keys[0].lower()), keys),
         text,
-        lambda name: _seen(records, lineages, name),
-        lambda keys: _is_plain(records, lineages.get(keys[0].lower()), keys),
+        lambda name: _find_similar_path(records, lineages, name),
+        lambda keys: _is_single_value(records, lineages.get(keys[0].lower()), keys),
     )
 
 
-def _seen(records: RecordShapes, lineages: Mapping[str, Lineage], name: str) -> str | None:
+def _find_similar_path(records: RecordShapes, lineages: Mapping[str, Lineage], name: str) -> str | None:
     """Return the path of the events whose last step is most similar to the name."""
     origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
-    found = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
-    return next((path for path in found if path), None)
+    paths = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
+    return next((path for path in paths if path), None)
 
 
 def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
@@ -132,7 +136,7 @@ def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
-def _is_plain(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)

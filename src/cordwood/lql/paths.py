@@ -4,17 +4,17 @@ import re
 from typing import Final
 
 from cordwood.lql.query import Path
-from cordwood.lql.scan import unescaped
+from cordwood.lql.scanner import unescaped
 
 _STEP: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
-def read_path(text: str, at: int) -> Path:
+def read_path(text: str, offset: int) -> Path:
     """Return the path of a text that the scanner has matched as a path; `m.` is short for `metadata.`."""
-    steps = [unescaped(quoted) if bare is None else bare for quoted, bare in _steps(text)]
+    steps = [unescaped(quoted) if unquoted is None else unquoted for quoted, unquoted in _steps(text)]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
-    return Path(tuple(steps), at)
+    return Path(tuple(steps), offset)
 
 
 def _steps(text: str) -> list[tuple[str, str | None]]:

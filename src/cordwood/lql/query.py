@@ -31,31 +31,31 @@ class Unit(StrEnum):
     YEAR = "year"
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """The base of nodes with a position `at`, which comparisons and hashes ignore."""
+class _Node(msgspec.Struct, frozen=True):
+    """The base of nodes with a position `offset`, which comparisons and hashes ignore."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Said) and self._what() == other._what()
+        return isinstance(other, _Node) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._what())
+        return hash(self._identity())
 
-    def _what(self) -> tuple[object, ...]:
-        return type(self), *(getattr(self, name) for name in self.__struct_fields__ if name != "at")
+    def _identity(self) -> tuple[object, ...]:
+        return type(self), *(getattr(self, name) for name in self.__struct_fields__ if name != "offset")
 
 
-class Path(_Said, frozen=True):
+class Path(_Node, frozen=True):
     """A column, or a path into an event: `m.status` is ("metadata", "status")."""
 
     parts: tuple[str, ...]
-    at: int = 0
+    offset: int = 0
 
     @property
     def last(self) -> str:
         return self.parts[-1]
 
 
-class Bare(msgspec.Struct, frozen=True):
+class Unquoted(msgspec.Struct, frozen=True):
     """An unquoted value: a number, a boolean or a text, depending on its use."""
 
     text: str
@@ -71,19 +71,19 @@ class Null(msgspec.Struct, frozen=True):
     """The value NULL."""
 
 
-Value = Bare | Quoted | Null
+Value = Unquoted | Quoted | Null
 
 
-class Field(_Said, frozen=True):
+class Field(_Node, frozen=True):
     """A condition on a field: `path:value` with an operator."""
 
     path: Path
     operator: Operator
     value: Value
-    at: int = 0
+    offset: int = 0
 
 
-class Range(_Said, frozen=True):
+class Range(_Node, frozen=True):
     """A condition that a field is in a range: `path:low..high`, both ends inclusive.
 
     The ends are two numbers, or two dates as they were written.
@@ -92,16 +92,16 @@ class Range(_Said, frozen=True):
     path: Path
     low: str
     high: str
-    at: int = 0
+    offset: int = 0
 
 
-class Levels(_Said, frozen=True):
+class LevelRange(_Node, frozen=True):
     """A condition that a field is one of the levels in a range: `path:warning..critical`."""
 
     path: Path
     low: str
     high: str
-    at: int = 0
+    offset: int = 0
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -143,99 +143,99 @@ class Shorthand(msgspec.Struct, frozen=True):
     until: int = 0
 
 
-class Time(_Said, frozen=True):
+class Time(_Node, frozen=True):
     """A condition on the time of the event: `t:` with an operator."""
 
     operator: Operator
     when: Period | Shorthand
-    at: int = 0
+    offset: int = 0
 
 
-class Message(_Said, frozen=True):
+class Message(_Node, frozen=True):
     """A word, a phrase or a regular expression to search for in the event's message."""
 
     text: str
     is_regex: bool = False
-    at: int = 0
+    offset: int = 0
 
 
 class Not(msgspec.Struct, frozen=True):
     filter: "Filter"
 
 
-class All(msgspec.Struct, frozen=True):
+class And(msgspec.Struct, frozen=True):
     filters: tuple["Filter", ...]
 
 
-class Any(msgspec.Struct, frozen=True):
+class Or(msgspec.Struct, frozen=True):
     filters: tuple["Filter", ...]
 
 
-Filter = Field | Range | Levels | Time | Message | Not | All | Any
+Filter = Field | Range | LevelRange | Time | Message | Not | And | Or
 
 
-class Source(_Said, frozen=True):
+class Source(_Node, frozen=True):
     """The sub-query to read: `f:name`."""
 
     name: str
-    at: int = 0
+    offset: int = 0
 
 
-class Selected(_Said, frozen=True):
+class SelectedColumn(_Node, frozen=True):
     """An output column: `s:path@alias`; without a path it is `s:*`, all columns."""
 
     path: Path | None
     alias: str | None = None
-    at: int = 0
+    offset: int = 0
 
 
-class Aggregate(_Said, frozen=True):
+class Aggregate(_Node, frozen=True):
     """An aggregate of a chart: `c:function(path)`; without a path it is `count(*)`."""
 
     function: str
     path: Path | None
-    at: int = 0
+    offset: int = 0
 
 
-class Bucket(_Said, frozen=True):
+class Bucket(_Node, frozen=True):
     """The time buckets of a chart, of so many units: `c:group_by(t::5m)`."""
 
     unit: Unit
-    at: int = 0
+    offset: int = 0
     count: int = 1
 
 
-class Dimension(_Said, frozen=True):
+class Dimension(_Node, frozen=True):
     """A dimension of a chart: `c:group_by(path)`."""
 
     path: Path
-    at: int = 0
+    offset: int = 0
 
 
-class Order(_Said, frozen=True):
+class Order(_Node, frozen=True):
     """A sort key: `order:path@desc`."""
 
     path: Path
     is_descending: bool = False
-    at: int = 0
+    offset: int = 0
 
 
-class Limit(_Said, frozen=True):
+class Limit(_Node, frozen=True):
     """The row limit: `limit:100`."""
 
     rows: int
-    at: int = 0
+    offset: int = 0
 
 
-Command = Source | Selected | Aggregate | Bucket | Dimension | Order | Limit
+Command = Source | SelectedColumn | Aggregate | Bucket | Dimension | Order | Limit
 
 
 class Query(msgspec.Struct, frozen=True):
     """A whole query: the filter, the source, and the output."""
 
-    filter: All = msgspec.field(default_factory=lambda: All(()))
+    filter: And = msgspec.field(default_factory=lambda: And(()))
     source: Source | None = None
-    selected: tuple[Selected, ...] = ()
+    columns: tuple[SelectedColumn, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     buckets: tuple[Bucket, ...] = ()
     dimensions: tuple[Dimension, ...] = ()

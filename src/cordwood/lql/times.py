@@ -18,11 +18,11 @@ ISO: Final = re.compile(
 )
 _UNIX: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
 _BRACE: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
-_LAST: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
+_LAST_UNITS: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
 _AGO: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 _SECONDS: Final = {Unit.SECOND: 1, Unit.MINUTE: 60, Unit.HOUR: 3600, Unit.DAY: 86_400, Unit.WEEK: 7 * 86_400}
-_THIS: Final = re.compile(r"this@([a-z]+)", re.ASCII)
+_THIS_UNIT: Final = re.compile(r"this@([a-z]+)", re.ASCII)
 
 _UNITS: Final = {
     spelling: unit
@@ -52,7 +52,7 @@ def read_when(text: str, fault: Fault) -> Period | Shorthand:
     shorthand = _read_shorthand(text, fault)
     if shorthand is not None:
         return shorthand
-    low, high = _ends(text)
+    low, high = _split_period(text)
     period = Period(_read_moment(low, fault), _read_moment(high, fault))
     if period.low.time > period.high.time:
         raise fault("The range runs backwards: its end is before its start.", f"Write {high}..{low}.")
@@ -64,17 +64,17 @@ def read_moment(text: str) -> Moment | None:
     if _UNIX.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
         return Moment(moment_of(int(digits)), None)
-    found = ISO.fullmatch(text)
-    if found is None:
+    match = ISO.fullmatch(text)
+    if match is None:
         return None
     try:
-        return _iso_moment(found)
+        return _iso_moment(match)
     except (ValueError, OverflowError):
         return None
 
 
-def _iso_moment(found: re.Match[str]) -> Moment:
-    year, month, day, hour, minute, second, fraction, zone = found.groups()
+def _iso_moment(match: re.Match[str]) -> Moment:
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
     microsecond = int((fraction or "0").ljust(6, "0")[:6])
     clock = (int(hour or 0), int(minute or 0), int(second or 0), microsecond)
     time = datetime(int(year), int(month), int(day), *clock, tzinfo=_read_zone(zone))
@@ -102,31 +102,31 @@ def _read_moment(text: str, fault: Fault) -> Moment:
     return moment
 
 
-def _ends(text: str) -> tuple[str, str]:
+def _split_period(text: str) -> tuple[str, str]:
     """Return both ends of a period: all left numbers of its braces, and all right ones."""
     if _BRACE.search(text):
-        return _side(text, 1), _side(text, 2)
+        return _expand_braces(text, 1), _expand_braces(text, 2)
     low, dots, high = text.partition("..")
     return (low, high) if dots else (text, text)
 
 
-def _side(text: str, side: int) -> str:
-    return _BRACE.sub(lambda brace: _filled(brace, side), text)
+def _expand_braces(text: str, side: int) -> str:
+    return _BRACE.sub(lambda brace: _brace_number(brace, side), text)
 
 
-def _filled(brace: re.Match[str], side: int) -> str:
+def _brace_number(brace: re.Match[str], side: int) -> str:
     return brace[side] if brace.string[: brace.start()].endswith(".") else brace[side].zfill(2)
 
 
 def _read_shorthand(text: str, fault: Fault) -> Shorthand | None:
     if text in {Relative.NOW, Relative.TODAY, Relative.YESTERDAY}:
         return Shorthand(Relative(text))
-    if this := _THIS.fullmatch(text):
-        return Shorthand(Relative.THIS, _unit(this[1], fault))
-    if last := _LAST.fullmatch(text):
-        return Shorthand(Relative.LAST, _unit(last[2], fault), int(last[1] or 1))
+    if this := _THIS_UNIT.fullmatch(text):
+        return Shorthand(Relative.THIS, _read_unit_or_fail(this[1], fault))
+    if last := _LAST_UNITS.fullmatch(text):
+        return Shorthand(Relative.LAST, _read_unit_or_fail(last[2], fault), int(last[1] or 1))
     if ago := _AGO.fullmatch(text):
-        return _ago(ago, fault)
+        return _read_ago(ago, fault)
     if clock := _CLOCK.fullmatch(text):
         return Shorthand(Relative.CLOCK, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
     if text.startswith(("last@", "this@")):
@@ -134,18 +134,18 @@ def _read_shorthand(text: str, fault: Fault) -> Shorthand | None:
     return None
 
 
-def _ago(found: re.Match[str], fault: Fault) -> Shorthand:
-    unit, count = _unit(found[2], fault), int(found[1])
-    until = _unit(found[4], fault) if found[4] else Unit.SECOND
+def _read_ago(match: re.Match[str], fault: Fault) -> Shorthand:
+    unit, count = _read_unit_or_fail(match[2], fault), int(match[1])
+    until = _read_unit_or_fail(match[4], fault) if match[4] else Unit.SECOND
     if unit not in _SECONDS or until not in _SECONDS:
         raise fault("Months and years are not of one length.", "Count in days: now-30d..now.")
-    ends = int(found[3] or 0) * _SECONDS[until]
-    if count * _SECONDS[unit] < ends:
+    end_seconds = int(match[3] or 0) * _SECONDS[until]
+    if count * _SECONDS[unit] < end_seconds:
         raise fault("The range runs backwards: its end is before its start.", "Write the earlier time first.")
-    return Shorthand(Relative.AGO, unit, count, ends)
+    return Shorthand(Relative.AGO, unit, count, end_seconds)
 
 
-def _unit(word: str, fault: Fault) -> Unit:
+def _read_unit_or_fail(word: str, fault: Fault) -> Unit:
     unit = read_unit(word)
     if unit is None:
         raise fault(f"There is no unit of time called {word[:40]}.", UNIT_HINT)

@@ -19,7 +19,7 @@ SECONDS: Final = {
     Unit.YEAR: 365 * 86_400,
 }
 # Times further back would precede the calendar, so the window has no start.
-_FARTHEST_SECONDS: Final = 1500 * 365 * 86_400
+_MAX_SECONDS_BACK: Final = 1500 * 365 * 86_400
 _CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
 _TRUNCATIONS: Final = {Unit.WEEK: "ISOWEEK"}
 
@@ -40,28 +40,28 @@ class Window(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
 
-def window(asked: Time, zone: str) -> Window:
-    if isinstance(asked.when, Shorthand):
-        return _relative(asked.when, zone, asked.at)
-    return _absolute(asked.operator, asked.when, asked.at)
+def window(time: Time, zone: str) -> Window:
+    if isinstance(time.when, Shorthand):
+        return _relative_window(time.when, zone, time.offset)
+    return _absolute_window(time.operator, time.when, time.offset)
 
 
-def condition(column: exp.Expr, within: Window, at: int) -> exp.Expr:
+def condition(column: exp.Expr, window_: Window, offset: int) -> exp.Expr:
     """Return the condition that the timestamp is in the window."""
-    low, high = within.low, within.high
+    low, high = window_.low, window_.high
     if low and high and low.is_within and high.is_within:
         if low.time == high.time:
-            return fill("@column = @time", at, column=column, time=low.time)
-        return fill("@column BETWEEN @low AND @high", at, column=column, low=low.time, high=high.time)
-    ends = [*_end_condition(column, low, ">", at), *_end_condition(column, high, "<", at)]
-    return all_of(ends) if ends else fill("@column IS NOT NULL", at, column=column)
+            return fill("@column = @time", offset, column=column, time=low.time)
+        return fill("@column BETWEEN @low AND @high", offset, column=column, low=low.time, high=high.time)
+    ends = [*_end_condition(column, low, ">", offset), *_end_condition(column, high, "<", offset)]
+    return all_of(ends) if ends else fill("@column IS NOT NULL", offset, column=column)
 
 
-def _end_condition(column: exp.Expr, end: Bound | None, side: str, at: int) -> list[exp.Expr]:
+def _end_condition(column: exp.Expr, end: Bound | None, side: str, offset: int) -> list[exp.Expr]:
     if end is None:
         return []
     comparison = f"{side}=" if end.is_within else side
-    return [fill(f"@column {comparison} @time", at, column=column, time=end.time)]
+    return [fill(f"@column {comparison} @time", offset, column=column, time=end.time)]
 
 
 def truncation(unit: Unit) -> str:
@@ -69,9 +69,9 @@ def truncation(unit: Unit) -> str:
     return _TRUNCATIONS.get(unit, unit.upper())
 
 
-def _absolute(operator: Operator, period: Period, at: int) -> Window:
-    low = _fixed(period.low.time, at, is_within=True)
-    end = _end(period.high, at)
+def _absolute_window(operator: Operator, period: Period, offset: int) -> Window:
+    low = _fixed_bound(period.low.time, offset, is_within=True)
+    end = _moment_end(period.high, offset)
     match operator:
         case Operator.GREATER:
             return Window(msgspec.structs.replace(end, is_within=not end.is_within), None)
@@ -85,100 +85,118 @@ def _absolute(operator: Operator, period: Period, at: int) -> Window:
             return Window(low, end, (period.high.time - period.low.time).total_seconds())
 
 
-def _end(moment: Moment, at: int) -> Bound:
+def _moment_end(moment: Moment, offset: int) -> Bound:
     """Return a moment's end: the start of the next day, hour or minute; for an instant the instant itself.
 
     For the calendar's last day it is the latest time.
     """
     if moment.unit is None:
-        return _fixed(moment.time, at, is_within=True)
+        return _fixed_bound(moment.time, offset, is_within=True)
     length = timedelta(seconds=SECONDS[moment.unit])
     if moment.time > datetime.max.replace(tzinfo=UTC) - length:
-        return _fixed(datetime.max.replace(tzinfo=UTC), at, is_within=True)
-    return _fixed(moment.time + length, at, is_within=False)
+        return _fixed_bound(datetime.max.replace(tzinfo=UTC), offset, is_within=True)
+    return _fixed_bound(moment.time + length, offset, is_within=False)
 
 
-def _fixed(time: datetime, at: int, *, is_within: bool) -> Bound:
-    return Bound(fill("CAST(@text AS TIMESTAMP)", at, text=literal(time.isoformat(" "), at)), is_within, time)
+def _fixed_bound(time: datetime, offset: int, *, is_within: bool) -> Bound:
+    return Bound(fill("CAST(@text AS TIMESTAMP)", offset, text=literal(time.isoformat(" "), offset)), is_within, time)
 
 
-def _relative(asked: Shorthand, zone: str, at: int) -> Window:
-    now = Bound(fill("CURRENT_TIMESTAMP()", at), is_within=True)
-    match asked.kind:
+def _relative_window(shorthand: Shorthand, zone: str, offset: int) -> Window:
+    now = Bound(fill("CURRENT_TIMESTAMP()", offset), is_within=True)
+    match shorthand.kind:
         case Relative.NOW:
-            low = fill("TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), SECOND)", at)
-            return Window(_from(low), _before(fill("TIMESTAMP_ADD(@low, INTERVAL 1 SECOND)", at, low=low)), 1)
+            low = fill("TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), SECOND)", offset)
+            return Window(
+                _inclusive(low), _exclusive(fill("TIMESTAMP_ADD(@low, INTERVAL 1 SECOND)", offset, low=low)), 1
+            )
         case Relative.TODAY:
-            return Window(_from(_day(0, zone, at)), _before(_day(1, zone, at)), SECONDS[Unit.DAY])
+            return Window(
+                _inclusive(_start_of_day(0, zone, offset)),
+                _exclusive(_start_of_day(1, zone, offset)),
+                SECONDS[Unit.DAY],
+            )
         case Relative.YESTERDAY:
-            return Window(_from(_day(-1, zone, at)), _before(_day(0, zone, at)), SECONDS[Unit.DAY])
+            return Window(
+                _inclusive(_start_of_day(-1, zone, offset)),
+                _exclusive(_start_of_day(0, zone, offset)),
+                SECONDS[Unit.DAY],
+            )
         case Relative.THIS:
-            return Window(_from(_truncated(asked.unit, zone, at)), now, SECONDS[asked.unit])
+            return Window(_inclusive(_start_of_unit(shorthand.unit, zone, offset)), now, SECONDS[shorthand.unit])
         case Relative.AGO:
-            return _ago(asked, at)
+            return _ago_window(shorthand, offset)
         case Relative.CLOCK:
-            low = _minute(asked.count, zone, at)
-            return Window(_from(low), _before(fill("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", at, low=low)), 60)
+            low = _minute_of_day(shorthand.count, zone, offset)
+            return Window(
+                _inclusive(low), _exclusive(fill("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", offset, low=low)), 60
+            )
         case Relative.LAST:
-            seconds = (asked.count + 1) * SECONDS[asked.unit]
-            began = _from(_back(asked, zone, at)) if seconds < _FARTHEST_SECONDS else None
-            return Window(began, now, seconds)
+            seconds = (shorthand.count + 1) * SECONDS[shorthand.unit]
+            start = _inclusive(_units_ago(shorthand, zone, offset)) if seconds < _MAX_SECONDS_BACK else None
+            return Window(start, now, seconds)
 
 
-def _ago(asked: Shorthand, at: int) -> Window:
+def _ago_window(shorthand: Shorthand, offset: int) -> Window:
     """Return the window from so many units to so many seconds before now."""
-    seconds = asked.count * SECONDS[asked.unit]
-    low = fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", at)
-    end = f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {asked.until} SECOND)" if asked.until else "CURRENT_TIMESTAMP()"
-    high = Bound(fill(end, at), is_within=True)
-    return Window(_from(low) if seconds < _FARTHEST_SECONDS else None, high, seconds - asked.until)
+    seconds = shorthand.count * SECONDS[shorthand.unit]
+    low = fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
+    end = (
+        f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {shorthand.until} SECOND)"
+        if shorthand.until
+        else "CURRENT_TIMESTAMP()"
+    )
+    high = Bound(fill(end, offset), is_within=True)
+    return Window(_inclusive(low) if seconds < _MAX_SECONDS_BACK else None, high, seconds - shorthand.until)
 
 
-def _minute(minute: int, zone: str, at: int) -> exp.Expr:
+def _minute_of_day(minute: int, zone: str, offset: int) -> exp.Expr:
     """Return the time of a minute of today."""
-    return _utc(fill(f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", at, today=_today(zone, at)), zone, at)
+    return _to_utc(
+        fill(f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", offset, today=_today(zone, offset)), zone, offset
+    )
 
 
-def _from(time: exp.Expr) -> Bound:
+def _inclusive(time: exp.Expr) -> Bound:
     return Bound(time, is_within=True)
 
 
-def _before(time: exp.Expr) -> Bound:
+def _exclusive(time: exp.Expr) -> Bound:
     return Bound(time, is_within=False)
 
 
-def _back(asked: Shorthand, zone: str, at: int) -> exp.Expr:
+def _units_ago(shorthand: Shorthand, zone: str, offset: int) -> exp.Expr:
     """Return the time so many units ago; for days and longer units, the start of that day."""
-    unit, count = asked.unit.upper(), asked.count
-    if asked.unit in _CLOCK_UNITS:
-        return fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", at)
-    today = _today(zone, at)
-    return _utc(fill(f"DATETIME_SUB(@today, INTERVAL {count} {unit})", at, today=today), zone, at)
+    unit, count = shorthand.unit.upper(), shorthand.count
+    if shorthand.unit in _CLOCK_UNITS:
+        return fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", offset)
+    today = _today(zone, offset)
+    return _to_utc(fill(f"DATETIME_SUB(@today, INTERVAL {count} {unit})", offset, today=today), zone, offset)
 
 
-def _truncated(unit: Unit, zone: str, at: int) -> exp.Expr:
+def _start_of_unit(unit: Unit, zone: str, offset: int) -> exp.Expr:
     if zone == "UTC" or unit in {Unit.SECOND, Unit.MINUTE}:
-        return fill(f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation(unit)})", at)
-    local = fill("CURRENT_DATETIME(@zone)", at, zone=zone)
-    return _utc(fill(f"DATETIME_TRUNC(@local, {truncation(unit)})", at, local=local), zone, at)
+        return fill(f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation(unit)})", offset)
+    local = fill("CURRENT_DATETIME(@zone)", offset, zone=zone)
+    return _to_utc(fill(f"DATETIME_TRUNC(@local, {truncation(unit)})", offset, local=local), zone, offset)
 
 
-def _day(offset: int, zone: str, at: int) -> exp.Expr:
+def _start_of_day(days: int, zone: str, offset: int) -> exp.Expr:
     """Return the start of a day relative to today, by calendar: a zone's days may have 23 or 25 hours."""
-    today = _today(zone, at)
-    if offset:
-        function = "DATETIME_ADD" if offset > 0 else "DATETIME_SUB"
-        today = fill(f"{function}(@today, INTERVAL {abs(offset)} DAY)", at, today=today)
-    return _utc(today, zone, at)
+    today = _today(zone, offset)
+    if days:
+        function = "DATETIME_ADD" if days > 0 else "DATETIME_SUB"
+        today = fill(f"{function}(@today, INTERVAL {abs(days)} DAY)", offset, today=today)
+    return _to_utc(today, zone, offset)
 
 
-def _today(zone: str, at: int) -> exp.Expr:
+def _today(zone: str, offset: int) -> exp.Expr:
     if zone == "UTC":
-        return fill("DATETIME_TRUNC(CURRENT_DATETIME(), DAY)", at)
-    return fill("DATETIME_TRUNC(CURRENT_DATETIME(@zone), DAY)", at, zone=zone)
+        return fill("DATETIME_TRUNC(CURRENT_DATETIME(), DAY)", offset)
+    return fill("DATETIME_TRUNC(CURRENT_DATETIME(@zone), DAY)", offset, zone=zone)
 
 
-def _utc(local: exp.Expr, zone: str, at: int) -> exp.Expr:
+def _to_utc(local: exp.Expr, zone: str, offset: int) -> exp.Expr:
     if zone == "UTC":
-        return fill("TIMESTAMP(@local)", at, local=local)
-    return fill("TIMESTAMP(@local, @zone)", at, local=local, zone=zone)
+        return fill("TIMESTAMP(@local)", offset, local=local)
+    return fill("TIMESTAMP(@local, @zone)", offset, local=local, zone=zone)

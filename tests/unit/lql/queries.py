@@ -7,20 +7,19 @@ from hypothesis import strategies as st
 from cordwood.lql.commands import FUNCTIONS
 from cordwood.lql.query import (
     Aggregate,
-    All,
-    Any,
-    Bare,
+    And,
     Bucket,
     Dimension,
     Field,
     Filter,
-    Levels,
+    LevelRange,
     Limit,
     Message,
     Moment,
     Not,
     Null,
     Operator,
+    Or,
     Order,
     Path,
     Period,
@@ -28,11 +27,12 @@ from cordwood.lql.query import (
     Quoted,
     Range,
     Relative,
-    Selected,
+    SelectedColumn,
     Shorthand,
     Source,
     Time,
     Unit,
+    Unquoted,
 )
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
@@ -69,13 +69,13 @@ def _range(path: Path, first: int, second: int) -> Range:
     return Range(path, str(low), str(high))
 
 
-def _levels(path: Path, ends: tuple[str, str]) -> Levels:
-    return Levels(Path((*path.parts, "level")), *ends)
+def _levels(path: Path, ends: tuple[str, str]) -> LevelRange:
+    return LevelRange(Path((*path.parts, "level")), *ends)
 
 
 LEVEL_PAIRS = st.sampled_from([("debug", "error"), ("info", "info"), ("warning", "emergency")])
 LEAVES: st.SearchStrategy[Filter] = st.one_of(
-    st.builds(Field, PATHS, COMPARISONS, BARE.map(Bare)),
+    st.builds(Field, PATHS, COMPARISONS, BARE.map(Unquoted)),
     st.builds(Field, PATHS, st.sampled_from(list(Operator)), TEXTS.map(Quoted)),
     st.builds(Field, PATHS, TEXTUAL, TEXTS.map(Quoted)),
     st.builds(Field, PATHS, st.just(Operator.EQUAL), st.just(Null())),
@@ -90,13 +90,13 @@ LEAVES: st.SearchStrategy[Filter] = st.one_of(
 
 def _all(filters: list[Filter]) -> Filter:
     """Clauses side by side never hold such clauses again: their text would be the same."""
-    flat = [inner for part in filters for inner in (part.filters if isinstance(part, All) else (part,))]
-    return flat[0] if len(flat) == 1 else All(tuple(flat))
+    flat = [inner for part in filters for inner in (part.filters if isinstance(part, And) else (part,))]
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
 def _any(filters: list[Filter]) -> Filter:
-    flat = [inner for part in filters for inner in (part.filters if isinstance(part, Any) else (part,))]
-    return flat[0] if len(flat) == 1 else Any(tuple(flat))
+    flat = [inner for part in filters for inner in (part.filters if isinstance(part, Or) else (part,))]
+    return flat[0] if len(flat) == 1 else Or(tuple(flat))
 
 
 FILTERS: st.SearchStrategy[Filter] = st.recursive(
@@ -113,14 +113,14 @@ ALIASES = st.one_of(st.none(), st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=
 
 
 def _query(filters: list[Filter], orders: list[Order], rows: int | None, rest: dict[str, tuple[object, ...]]) -> Query:
-    kept = _all(filters) if filters else All(())
-    whole = kept if isinstance(kept, All) else All((kept,))
+    kept = _all(filters) if filters else And(())
+    whole = kept if isinstance(kept, And) else And((kept,))
     limit = None if rows is None else Limit(rows)
     return Query(filter=whole, orders=tuple(orders), limit=limit, **rest)  # type: ignore[arg-type] # one of the two shapes below
 
 
 SHOWN = st.one_of(
-    st.fixed_dictionaries({"selected": st.lists(st.builds(Selected, PATHS, ALIASES), max_size=2).map(tuple)}),
+    st.fixed_dictionaries({"columns": st.lists(st.builds(SelectedColumn, PATHS, ALIASES), max_size=2).map(tuple)}),
     st.fixed_dictionaries(
         {
             "aggregates": st.lists(AGGREGATES, max_size=2).map(tuple),

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 
 from cordwood.errors import QuerySyntax, Span
+from cordwood.lql.formatting import format_query
 from cordwood.lql.parse import MAX_CHARACTERS, MAX_CLAUSES, MAX_DEPTH, parse
 from cordwood.lql.query import Query
-from cordwood.lql.scan import MAX_STEPS
-from cordwood.lql.show import show
+from cordwood.lql.scanner import MAX_STEPS
 from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
 
 
@@ -22,7 +22,7 @@ def place_of_refusal(text: str) -> Span:
 
 @given(QUERIES)
 def test_a_query_that_is_shown_and_read_again_is_the_same(query: Query) -> None:
-    assert parse(show(query)) == query
+    assert parse(format_query(query)) == query
 
 
 @given(TEXTS_LIKE_QUERIES)
@@ -36,7 +36,7 @@ def test_any_text_is_read_or_refused_at_a_place_within_it(text: str) -> None:
         assert 1 <= fault.span.line <= len(lines)
         assert 1 <= fault.span.column <= len(lines[fault.span.line - 1]) + 1
     else:
-        assert parse(show(query)) == query
+        assert parse(format_query(query)) == query
 
 
 def test_a_text_may_be_long_but_not_endless() -> None:

@@ -7,44 +7,44 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.lql.known import Keys, Known
 from cordwood.lql.query import Path
+from cordwood.lql.sub_query_info import Keys, SubQueryInfo
 from cordwood.sql.query_templates import column
 
-_SHORT: Final[Mapping[Keys, str]] = {("metadata",): "m"}
-_UNCLEAN: Final = re.compile(r"\W")
+_SHORT_ALIASES: Final[Mapping[Keys, str]] = {("metadata",): "m"}
+_SPECIAL_CHARACTER: Final = re.compile(r"\W")
 
 
-class Records:
+class RecordUnnests:
     """The unnests of one SELECT for the paths that it reads."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, info: SubQueryInfo) -> None:
+        self._info = info
         self._aliases: dict[Keys, str] = {}
-        self._taken = {name.lower() for name in (*known.kinds, known.sub_query, "item")}
+        self._used_names = {name.lower() for name in (*info.kinds, info.sub_query, "item")}
 
     def column(self, path: Path) -> exp.Expr:
         """Return the column at the path; raise UnknownName if the sub-query has no column of its first part."""
-        self._known.kind(path)
+        self._info.kind(path)
         if len(path.parts) == 1:
-            return column(path.parts, path.at)
-        return column((self._alias(path.parts[:-1]), path.last), path.at)
+            return column(path.parts, path.offset)
+        return column((self._alias(path.parts[:-1]), path.last), path.offset)
 
     def is_many(self, path: Path) -> bool:
         """Return whether an event may have several values there, because arrays were seen on the path."""
-        return any(self._known.has_array(path.parts[:length]) for length in range(1, len(path.parts)))
+        return any(self._info.has_array(path.parts[:length]) for length in range(1, len(path.parts)))
 
-    def where_any(self, path: Path, made: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    def where_any(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
         """Return the condition on the path's value, or on any of its values if there may be several."""
-        self._known.kind(path)
+        self._info.kind(path)
         if not self.is_many(path):
-            return made(self.column(path))
-        aliases = [self._unique(keys) for keys in _prefixes(path)]
-        unnested = _unnest(column(path.parts[:1], path.at), aliases[0], path.at)
-        query = exp.select("1").from_(unnested, copy=False)
+            return condition(self.column(path))
+        aliases = [self._unique_alias(keys) for keys in _prefixes(path)]
+        first_unnest = _unnest(column(path.parts[:1], path.offset), aliases[0], path.offset)
+        query = exp.select("1").from_(first_unnest, copy=False)
         for (parent, alias), step in zip(pairwise(aliases), path.parts[1:-1], strict=True):
-            query.join(_unnest(column((parent, step), path.at), alias, path.at), join_type="CROSS", copy=False)
-        query.where(made(column((aliases[-1], path.last), path.at)), copy=False)
+            query.join(_unnest(column((parent, step), path.offset), alias, path.offset), join_type="CROSS", copy=False)
+        query.where(condition(column((aliases[-1], path.last), path.offset)), copy=False)
         return exp.Exists(this=query)
 
     def join_into(self, query: exp.Select) -> None:
@@ -57,17 +57,17 @@ class Records:
         if len(keys) > 1:
             self._alias(keys[:-1])
         if keys not in self._aliases:
-            self._aliases[keys] = self._unique(keys)
+            self._aliases[keys] = self._unique_alias(keys)
         return self._aliases[keys]
 
-    def _unique(self, keys: Keys) -> str:
-        wanted = _SHORT.get(keys) or _UNCLEAN.sub("_", keys[-1])
-        wanted = f"_{wanted}" if wanted[:1].isdigit() else wanted
-        name, count = wanted, 1
-        while name.lower() in self._taken:
+    def _unique_alias(self, keys: Keys) -> str:
+        base = _SHORT_ALIASES.get(keys) or _SPECIAL_CHARACTER.sub("_", keys[-1])
+        base = f"_{base}" if base[:1].isdigit() else base
+        name, count = base, 1
+        while name.lower() in self._used_names:
             count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name.lower())
+            name = f"{base}_{count}"
+        self._used_names.add(name.lower())
         return name
 
 
@@ -75,7 +75,7 @@ def _prefixes(path: Path) -> list[Keys]:
     return [path.parts[:length] for length in range(1, len(path.parts))]
 
 
-def _unnest(value: exp.Expr, alias: str, at: int) -> exp.Expr:
+def _unnest(value: exp.Expr, alias: str, offset: int) -> exp.Expr:
     unnest = exp.Unnest(expressions=[value], alias=exp.TableAlias(columns=[exp.to_identifier(alias)]), offset=False)
-    unnest.meta["start"] = unnest.meta["end"] = at
+    unnest.meta["start"] = unnest.meta["end"] = offset
     return unnest

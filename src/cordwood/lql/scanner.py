@@ -19,19 +19,19 @@ class Scanner:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at = 0
+        self.offset = 0
         self.depth = 0
 
-    def fault(self, message: str, hint: str | None = None, at: int | None = None) -> QuerySyntax:
-        return QuerySyntax(message, hint=hint, span=span_at(self.text, self.at if at is None else at))
+    def fault(self, message: str, hint: str | None = None, offset: int | None = None) -> QuerySyntax:
+        return QuerySyntax(message, hint=hint, span=span_at(self.text, self.offset if offset is None else offset))
 
     @property
     def next(self) -> str:
-        return self.text[self.at : self.at + 1]
+        return self.text[self.offset : self.offset + 1]
 
     @property
     def is_at_end(self) -> bool:
-        return self.at >= len(self.text)
+        return self.offset >= len(self.text)
 
     @property
     def is_between_clauses(self) -> bool:
@@ -39,86 +39,86 @@ class Scanner:
 
     def skip_blanks(self) -> None:
         while self.next.isspace():
-            self.at += 1
+            self.offset += 1
 
-    def take(self, literal: str) -> bool:
-        found = self.text.startswith(literal, self.at)
-        if found:
-            self.at += len(literal)
-        return found
+    def accept(self, literal: str) -> bool:
+        matches = self.text.startswith(literal, self.offset)
+        if matches:
+            self.offset += len(literal)
+        return matches
 
     def match_path(self) -> str | None:
         """Return the path that begins here, without advancing."""
-        found = _PATH.match(self.text, self.at)
-        if found and found[0].count(".") >= MAX_STEPS:
+        match = _PATH.match(self.text, self.offset)
+        if match and match[0].count(".") >= MAX_STEPS:
             raise self.fault(f"A path has more than {MAX_STEPS} steps.")
-        return found[0] if found else None
+        return match[0] if match else None
 
-    def quoted(self) -> str:
+    def scan_quoted(self) -> str:
         """Scan a text in double quotes, in which a backslash escapes a quote or a backslash."""
-        opened = self.at
-        closing = self._closing_quote(opened)
+        opened = self.offset
+        closing = self._find_closing_quote(opened)
         if closing < 0:
             raise self.fault("A quote is opened and never closed.", 'Close it with ", or write \\" for a quote itself.')
-        self.at = closing + 1
+        self.offset = closing + 1
         return unescaped(self.text[opened + 1 : closing])
 
-    def run(self, *, with_quotes: bool = False) -> str:
+    def scan_word(self, *, with_quotes: bool = False) -> str:
         """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
 
         Quotes must be escaped, except `with_quotes`, for paths with quoted keys.
         """
-        began, opened = self.at, 0
+        start, opened = self.offset, 0
         while not self.is_at_end and not self.next.isspace():
             if self.next == '"':
-                self._pass_quote(began, may=with_quotes)
+                self._skip_quote(start, is_allowed=with_quotes)
                 continue
             if self.next == ")" and opened == 0 and self.depth > 0:
                 break
             opened = max(opened + (self.next == "(") - (self.next == ")"), 0)
-            self.at += 2 if self.text.startswith('\\"', self.at) else 1
-        return self.text[began : self.at]
+            self.offset += 2 if self.text.startswith('\\"', self.offset) else 1
+        return self.text[start : self.offset]
 
-    def parenthesised(self) -> str | None:
+    def scan_parenthesised(self) -> str | None:
         """Scan a whole `( … )` that a blank follows, blanks included.
 
         Return None without advancing if it is only a part of a word.
         """
-        began = self.at
-        closing = self._closing_parenthesis()
+        start = self.offset
+        closing = self._find_closing_parenthesis()
         if closing is not None:
-            self.at = closing + 1
+            self.offset = closing + 1
             if self.is_between_clauses:
-                return self.text[began : self.at]
-            self.at = began
-            if not any(map(str.isspace, self.text[began:closing])):
+                return self.text[start : self.offset]
+            self.offset = start
+            if not any(map(str.isspace, self.text[start:closing])):
                 return None
         raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE)
 
-    def _closing_parenthesis(self) -> int | None:
+    def _find_closing_parenthesis(self) -> int | None:
         """Return where the parenthesis here closes, skipping escaped characters; None if it does not."""
-        opened, at = 0, self.at
-        while at < len(self.text):
-            opened += (self.text[at] == "(") - (self.text[at] == ")")
+        opened, offset = 0, self.offset
+        while offset < len(self.text):
+            opened += (self.text[offset] == "(") - (self.text[offset] == ")")
             if opened == 0:
-                return at
-            at += 2 if self.text[at] == "\\" else 1
+                return offset
+            offset += 2 if self.text[offset] == "\\" else 1
         return None
 
-    def _pass_quote(self, began: int, *, may: bool) -> None:
-        if not may:
-            word = self.text[began : self.at]
+    def _skip_quote(self, start: int, *, is_allowed: bool) -> None:
+        if not is_allowed:
+            word = self.text[start : self.offset]
             raise self.fault(f"A quote stands inside the word {word[:40]}.", 'Put a blank before it, or write \\".')
-        closing = self._closing_quote(self.at)
+        closing = self._find_closing_quote(self.offset)
         if closing < 0:
             raise self.fault("A quote is opened and never closed.")
-        self.at = closing + 1
+        self.offset = closing + 1
 
-    def _closing_quote(self, opened: int) -> int:
-        at = opened + 1
-        while at < len(self.text) and self.text[at] != '"':
-            at += 2 if self.text.startswith(('\\"', "\\\\"), at) else 1
-        return at if at < len(self.text) else -1
+    def _find_closing_quote(self, opened: int) -> int:
+        offset = opened + 1
+        while offset < len(self.text) and self.text[offset] != '"':
+            offset += 2 if self.text.startswith(('\\"', "\\\\"), offset) else 1
+        return offset if offset < len(self.text) else -1
 
 
 _QUOTE: Final = "Put a text with blanks or parentheses in quotes."

@@ -18,15 +18,15 @@ from cordwood.sql.typing import annotate, kind_of
 Shapes = Mapping[str, Shape]
 
 
-def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
+def describe_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
     """Return every sub-query in the order of the endpoint's text."""
     return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.sub_query_names)
 
 
 def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[SubQueryColumn, ...]:
     table = exp.Table(this=exp.to_identifier(name, quoted=True))
-    everything = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
-    resolved = resolve_sandbox(program, admit(Parsed(everything, name)), target, shapes)
+    select = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
+    resolved = resolve_sandbox(program, admit(Parsed(select, name)), target, shapes)
     annotate(resolved.tree)
     return tuple(_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
 
@@ -39,10 +39,10 @@ def _column(column: exp.Expr, shapes: Shapes) -> SubQueryColumn:
 
 def _fields(lineage: Lineage, shapes: Shapes) -> Fields:
     """Return paths as queries write them: elements of an array have the path of the array."""
-    found: dict[Path, frozenset[ValueKind]] = {}
+    fields: dict[Path, frozenset[ValueKind]] = {}
     for origin in lineage.origins:
         for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():
             if path[: len(origin.path)] == origin.path:
-                below = tuple(step for step in path[len(origin.path) :] if step != ELEMENT)
-                found[below] = found.get(below, frozenset()) | kinds
-    return dict(sorted(found.items()))
+                field_path = tuple(step for step in path[len(origin.path) :] if step != ELEMENT)
+                fields[field_path] = fields.get(field_path, frozenset()) | kinds
+    return dict(sorted(fields.items()))

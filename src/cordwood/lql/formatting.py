@@ -1,0 +1,162 @@
+"""Formatting of a query as canonical text, which parses to the same query."""
+
+import re
+from typing import Final
+
+from cordwood.lql.query import (
+    Aggregate,
+    And,
+    Bucket,
+    Command,
+    Dimension,
+    Field,
+    Filter,
+    LevelRange,
+    Limit,
+    Message,
+    Moment,
+    Not,
+    Null,
+    Or,
+    Order,
+    Path,
+    Period,
+    Query,
+    Quoted,
+    Range,
+    Relative,
+    SelectedColumn,
+    Shorthand,
+    Source,
+    Time,
+    Unit,
+    Unquoted,
+    Value,
+)
+
+_UNQUOTED_KEY: Final = re.compile(r"@?[\w$-]+")
+_TIME_FORMATS: Final = {Unit.MINUTE: "%Y-%m-%dT%H:%MZ", Unit.HOUR: "%Y-%m-%dT%HZ"}
+
+
+def format_query(query: Query) -> str:
+    commands: list[Command] = [*query.columns, *query.aggregates, *query.buckets, *query.dimensions, *query.orders]
+    sources = [query.source] if query.source else []
+    limits = [query.limit] if query.limit else []
+    filters = [format_filter(part) for part in query.filter.filters]
+    return " ".join(
+        [*map(_format_command, sources), *filters, *map(_format_command, commands), *map(_format_command, limits)]
+    )
+
+
+def format_filter(filter_: Filter) -> str:
+    match filter_:
+        case Not(inner):
+            return "-" + _format_group(inner, also=Not)
+        case And(filters):
+            return " ".join(map(_format_group, filters))
+        case Or(filters):
+            return "(" + " OR ".join(map(format_filter, filters)) + ")"
+        case Message():
+            return ("~" if filter_.is_regex else "") + _quote(filter_.text)
+        case Time():
+            return f"t:{filter_.operator}{_format_when(filter_.when)}"
+        case _:
+            return _format_field(filter_)
+
+
+def _format_group(filter_: Filter, also: type[Filter] = And) -> str:
+    """Format a filter, in parentheses if it is a group; OR writes its own."""
+    text = format_filter(filter_)
+    return f"({text})" if isinstance(filter_, And | also) else text
+
+
+def _format_field(filter_: Field | Range | LevelRange) -> str:
+    key = _format_path(filter_.path, as_clause=True)
+    if isinstance(filter_, Field):
+        return f"{key}:{filter_.operator}{_format_value(filter_.value)}"
+    return f"{key}:{filter_.low}..{filter_.high}"
+
+
+def _format_value(value: Value) -> str:
+    match value:
+        case Null():
+            return "NULL"
+        case Unquoted(text):
+            return text.replace('"', '\\"')
+        case Quoted(text):
+            return _quote(text)
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _format_path(path: Path, *, as_clause: bool = False) -> str:
+    """Format a path.
+
+    Quoted are a first step `m`, which would mean metadata, and a clause of one plain word, which might be a command.
+    """
+    first, *rest = path.parts
+    if first == "metadata" and rest:
+        return ".".join(["m", *map(_format_key, rest)])
+    needs_quotes = first == "m" if rest else as_clause
+    return ".".join([_quote(first) if needs_quotes else _format_key(first), *map(_format_key, rest)])
+
+
+def _format_key(key: str) -> str:
+    return key if _UNQUOTED_KEY.fullmatch(key) else _quote(key)
+
+
+def _format_when(when: Period | Shorthand) -> str:
+    if isinstance(when, Period):
+        low, high = _format_moment(when.low), _format_moment(when.high)
+        return low if low == high else f"{low}..{high}"
+    match when.kind:
+        case Relative.THIS:
+            return f"this@{when.unit}"
+        case Relative.LAST:
+            return f"last@{when.count}{when.unit}"
+        case Relative.AGO:
+            return f"now-{when.count}{when.unit}..now" + (f"-{when.until}s" if when.until else "")
+        case Relative.CLOCK:
+            return f"{when.count // 60:02d}:{when.count % 60:02d}"
+        case _:
+            return str(when.kind)
+
+
+def _format_moment(moment: Moment) -> str:
+    if moment.unit is Unit.DAY and moment.time.time().isoformat() == "00:00:00":
+        return moment.time.date().isoformat()
+    if moment.unit in _TIME_FORMATS:
+        year = f"{moment.time.year:04d}"
+        return year + moment.time.strftime(_TIME_FORMATS[moment.unit].removeprefix("%Y"))
+    return moment.time.isoformat().replace("+00:00", "Z")
+
+
+def _format_command(command: Command) -> str:
+    match command:
+        case Source(name):
+            return f"f:{_quote(name)}"
+        case Limit(rows):
+            return f"limit:{rows}"
+        case Order(path):
+            return f"order:{_format_path(path)}" + ("@desc" if command.is_descending else "@asc")
+        case SelectedColumn():
+            return f"s:{_format_column(command)}"
+        case _:
+            return f"c:{_format_call(command)}"
+
+
+def _format_column(command: SelectedColumn) -> str:
+    path = _format_path(command.path) if command.path else "*"
+    return f"{path}@{command.alias}" if command.alias else path
+
+
+def _format_call(command: Aggregate | Bucket | Dimension) -> str:
+    match command:
+        case Aggregate(function, path):
+            return f"{function}({_format_path(path) if path else '*'})"
+        case Bucket(unit):
+            return f"group_by(t::{'' if command.count == 1 else command.count}{unit})"
+        case Dimension(path):
+            return f"group_by({_format_path(path)})"
