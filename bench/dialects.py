@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from bench.events import END, PROJECTS
 from bench.redaction import least, loaded
-from cordwood.app.in_process import InProcessService
+from cordwood.app.in_process import InProcessApp
 
 _PROJECT = PROJECTS[3]
 _EDGE = "FROM logs WHERE source = 'edge_logs'"
@@ -89,7 +89,7 @@ def main() -> int:
     return 0
 
 
-def _ask(components: InProcessService, endpoint: str, sql: str) -> None:
+def _ask(components: InProcessApp, endpoint: str, sql: str) -> None:
     query = urlencode({"project": _PROJECT, "sql": sql})
     status, _, body = components.send(
         "GET", f"/api/endpoints/query/{endpoint}?{query}", b"", {"cache-control": "no-cache"}

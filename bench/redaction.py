@@ -19,7 +19,7 @@ import msgspec
 
 from bench.events import PROJECTS, STREAM, batches
 from bench.questions import Asked
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings
 
 HEADER = "LF-ENDPOINT-REDACT-PII"
@@ -76,7 +76,7 @@ def least(works: Sequence[Callable[[], None]]) -> list[float]:
 
 
 @contextmanager
-def loaded() -> Iterator[InProcessService]:
+def loaded() -> Iterator[InProcessApp]:
     """Yield a service in this process that holds the benchmark's events."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(serve=msgspec.structs.replace(Serve(), data_dir=str(Path(folder) / "data")))
@@ -85,7 +85,7 @@ def loaded() -> Iterator[InProcessService]:
             yield components
 
 
-def _load(components: InProcessService) -> None:
+def _load(components: InProcessApp) -> None:
     for body in _bodies():
         status, _, told = components.send("POST", f"/api/logs?source_name={STREAM}", body, _JSON)
         if status != 200:
@@ -108,7 +108,7 @@ def _processor_ms() -> float:
     return (used.ru_utime + used.ru_stime) * 1000
 
 
-def _ask(components: InProcessService, question: Asked, redact: str) -> None:
+def _ask(components: InProcessApp, question: Asked, redact: str) -> None:
     path = f"/api/endpoints/query/{question.endpoint}?{urlencode(dict(question.parameters))}"
     status, _, told = components.send("GET", path, b"", {HEADER: redact, "cache-control": "no-cache"})
     if status != 200:

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings, Web
 from tests.attack.random_queries import as_json, events, query
 from tests.chdb_databases import fresh_database
@@ -81,7 +81,7 @@ def _without(said: str, text: str) -> str:
 
 
 @contextmanager
-def service(engine: str) -> Iterator[InProcessService]:
+def service(engine: str) -> Iterator[InProcessApp]:
     """A service on that engine with the events that the queries read."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
@@ -100,11 +100,11 @@ def service(engine: str) -> Iterator[InProcessService]:
             yield inside
 
 
-def ask(inside: InProcessService, seed: str) -> Asked:
+def ask(inside: InProcessApp, seed: str) -> Asked:
     return ask_text(inside, seed, *query(seed))
 
 
-def ask_text(inside: InProcessService, seed: str, language: str, text: str) -> Asked:
+def ask_text(inside: InProcessApp, seed: str, language: str, text: str) -> Asked:
     """Ask a query; `seed` tells in which format its answer is wanted."""
     sent = {language: text, "project": PROJECT}
     accept = ACCEPTED[sum(seed.encode()) % len(ACCEPTED)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from cordwood.app.in_process import InProcessService
+from cordwood.app.in_process import InProcessApp
 
 Told = tuple[int, Mapping[str, str], str]
 
@@ -21,7 +21,7 @@ _OF_ONE_CALL: Final = frozenset(
 class Store:
     """A service, and keys of its own: `pinned` and `pinned_private` are held to the project."""
 
-    def __init__(self, inside: InProcessService, engine: str, project: str = "a") -> None:
+    def __init__(self, inside: InProcessApp, engine: str, project: str = "a") -> None:
         self.inside = inside
         self.engine = engine
         self.private = self._key("private")

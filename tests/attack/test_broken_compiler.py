@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.duckdb.query import answers
@@ -72,7 +72,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 @pytest.fixture
 def inside(
     engine: str, run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[InProcessService]:
+) -> Iterator[InProcessApp]:
     """A service whose compiler writes, for UPPER, what another stream holds."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
     table: MutableMapping[type[exp.Expr], Rule] = rules
@@ -88,12 +88,12 @@ def inside(
         yield inside
 
 
-def asked(inside: InProcessService, sql: str = SQL) -> tuple[int, dict[str, Any]]:
+def asked(inside: InProcessApp, sql: str = SQL) -> tuple[int, dict[str, Any]]:
     status, told = send(inside, "/api/endpoints/query/logs.all", {"project": "default", "sql": sql})
     return status, json.loads(told)
 
 
-def test_what_it_writes_is_never_run(inside: InProcessService, engine: str, run: list[str], log: io.BytesIO) -> None:
+def test_what_it_writes_is_never_run(inside: InProcessApp, engine: str, run: list[str], log: io.BytesIO) -> None:
     status, told = asked(inside)
     assert (status, told["error"]["status"]) == (500, "bug.isolation")
     assert [text for text in run if OTHER in text] == []
@@ -106,14 +106,14 @@ def test_what_it_writes_is_never_run(inside: InProcessService, engine: str, run:
     assert line["incident"] in told["error"]["hint"]
 
 
-def test_each_refusal_is_counted(inside: InProcessService, engine: str) -> None:
+def test_each_refusal_is_counted(inside: InProcessApp, engine: str) -> None:
     assert [asked(inside)[0] for _ in range(3)] == [500] * 3
     _, _, metrics = inside.send("GET", "/metrics", b"", {})
     assert f'cordwood_isolation_refusals_total{{engine="{engine}"}} 3' in metrics.decode().splitlines()
 
 
 def test_without_the_check_it_would_be_run(
-    inside: InProcessService, engine: str, run: list[str], monkeypatch: pytest.MonkeyPatch
+    inside: InProcessApp, engine: str, run: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it is the check which holds. On ClickHouse the other stream is an empty table while the query runs."""
     switch_off(monkeypatch)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.test_pinned import send, settings
 
 HONEST = "select sum(n) as n from numbers"
@@ -33,21 +33,21 @@ with numbers as (select 1 as n union all select 2) select * from numbers
 
 
 @pytest.fixture
-def inside(tmp_path: Path) -> Iterator[InProcessService]:
+def inside(tmp_path: Path) -> Iterator[InProcessApp]:
     (tmp_path / "kept.sql").write_text(ENDPOINT)
     with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as inside:
         yield inside
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_the_honest_query_gets_its_own_answer_after_any_other(inside: InProcessService, poison: str) -> None:
+def test_the_honest_query_gets_its_own_answer_after_any_other(inside: InProcessApp, poison: str) -> None:
     send(inside, "/api/endpoints/query/kept", {"sql": poison})
     status, told = send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
     assert (status, json.loads(told)) == (200, {"result": [{"n": 3}]})
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_the_other_query_gets_its_own_answer_after_the_honest_one(inside: InProcessService, poison: str) -> None:
+def test_the_other_query_gets_its_own_answer_after_the_honest_one(inside: InProcessApp, poison: str) -> None:
     send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
     kept = send(inside, "/api/endpoints/query/kept", {"sql": poison})
     fresh = send(inside, "/api/endpoints/query/kept", {"sql": poison}, cache_control="no-cache")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.injections import some
 from tests.attack.test_pinned import FOREIGN, STREAMS, event, send, settings
 from tests.chdb_databases import fresh_database
@@ -200,7 +200,7 @@ GUESSES = (
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     with open_service(settings(tmp_path_factory.mktemp("dialect") / "data", engine=engine)) as inside:
         for stream in STREAMS:
@@ -226,12 +226,12 @@ def personal() -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessService) -> str:
+def key(inside: InProcessApp) -> str:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(told)["token"])
 
 
-def rows(inside: InProcessService, key: str, sql: str) -> list[Row] | None:
+def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """The rows of an answer; None where the query is refused. It never fails within, and never tells of others."""
     status, told = send(inside, ENDPOINT, {"sql": sql}, x_api_key=key)
     assert status in (200, 400, 422), (sql, told)
@@ -249,37 +249,37 @@ def as_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def test_without_a_pin_the_other_project_is_there_to_be_read(inside: InProcessService) -> None:
+def test_without_a_pin_the_other_project_is_there_to_be_read(inside: InProcessApp) -> None:
     body = {"project": "other", "sql": "SELECT source, event_message, log_attributes FROM logs"}
     assert FOREIGN in send(inside, ENDPOINT, body, x_api_key=inside.key)[1]
 
 
-def test_a_text_is_a_text_wherever_it_stands(inside: InProcessService, key: str) -> None:
+def test_a_text_is_a_text_wherever_it_stands(inside: InProcessApp, key: str) -> None:
     for at, place in enumerate(TEXT_PLACES):
         for text in some(at):
             found = rows(inside, key, _with(place, "T", as_text(text)))
             assert found in (None, [{"v": text}]), (place, text)
 
 
-def test_a_text_that_means_something_means_no_more(inside: InProcessService, key: str) -> None:
+def test_a_text_that_means_something_means_no_more(inside: InProcessApp, key: str) -> None:
     for at, place in enumerate(LITERAL_PLACES):
         for text in some(at):
             rows(inside, key, _with(place, "T", as_text(text)))
 
 
-def test_a_name_is_a_name_wherever_it_stands(inside: InProcessService, key: str) -> None:
+def test_a_name_is_a_name_wherever_it_stands(inside: InProcessApp, key: str) -> None:
     for at, place in enumerate(NAME_PLACES):
         for name in some(at):
             rows(inside, key, _with(place, "N", as_name(name)))
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_is_no_query_over_the_table_is_refused(inside: InProcessService, key: str, sql: str) -> None:
+def test_what_is_no_query_over_the_table_is_refused(inside: InProcessApp, key: str, sql: str) -> None:
     assert rows(inside, key, sql) is None
 
 
 @pytest.mark.parametrize("sql", READS)
-def test_no_text_is_read_as_it_is_where_redaction_is_on(inside: InProcessService, sql: str) -> None:
+def test_no_text_is_read_as_it_is_where_redaction_is_on(inside: InProcessApp, sql: str) -> None:
     body = {"project": "jane", "sql": sql}
     status, plain = send(inside, ENDPOINT, body, x_api_key=inside.key)
     assert status == 200, plain
@@ -290,7 +290,7 @@ def test_no_text_is_read_as_it_is_where_redaction_is_on(inside: InProcessService
 
 
 @pytest.mark.parametrize("sql", GUESSES)
-def test_no_text_is_told_by_a_guess_where_redaction_is_on(inside: InProcessService, sql: str) -> None:
+def test_no_text_is_told_by_a_guess_where_redaction_is_on(inside: InProcessApp, sql: str) -> None:
     status, told = send(
         inside, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=inside.key, LF_ENDPOINT_REDACT_PII="true"
     )

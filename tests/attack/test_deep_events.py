@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.ingest.json_scan import MOST_LEVELS, cut_below
 from cordwood.model import shape
 from tests.attack.test_pinned import ask, send, settings
@@ -33,7 +33,7 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
     return opening * levels + inner + closing * levels
 
 
-def post(inside: InProcessService, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
+def post(inside: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
     """Send events by the text of their metadata, which may be deeper than `json` can write."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
     body = f"[{','.join(events)}]".encode()
@@ -41,7 +41,7 @@ def post(inside: InProcessService, *metadata: str, project: str = "poison") -> t
     return status, json.loads(told)
 
 
-def send_usual(inside: InProcessService) -> None:
+def send_usual(inside: InProcessApp) -> None:
     for number in range(3):
         metadata = json.dumps({"project": "default", "a": {"b": number}, "l": [number, "x"]})
         assert post(inside, metadata, project="default") == (200, LOGGED | {"accepted": 1})
@@ -50,7 +50,7 @@ def send_usual(inside: InProcessService) -> None:
 LOGGED: dict[str, object] = {"message": "Logged!", "accepted": 0, "duplicates": 0, "quarantined": 0, "reasons": []}
 
 
-def answers(inside: InProcessService) -> list[tuple[int, str]]:
+def answers(inside: InProcessApp) -> list[tuple[int, str]]:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(told)["token"])
     return [ask(inside, key, sql=sql) for sql in QUERIES]
@@ -62,12 +62,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def inside(engine: str, tmp_path: Path) -> Iterator[InProcessService]:
+def inside(engine: str, tmp_path: Path) -> Iterator[InProcessApp]:
     with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         yield inside
 
 
-def count(inside: InProcessService, sql: str) -> object:
+def count(inside: InProcessApp, sql: str) -> object:
     status, told = ask(inside, inside.key, project="poison", sql=sql)
     assert status == 200, told
     return json.loads(told)["result"][0]["n"]
@@ -108,7 +108,7 @@ def test_a_folder_that_has_learnt_deep_paths_before_is_served(
 
 
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
-def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: InProcessService, step: str) -> None:
+def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: InProcessApp, step: str) -> None:
     """A name that stands for several keys at each step doubled the compiler's work with each, until it hung."""
     dice = random.Random(3)
     for _ in range(12):
@@ -136,7 +136,7 @@ def below(steps: int, condition: str) -> str:
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
 
-def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed(inside: InProcessService) -> None:
+def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed(inside: InProcessApp) -> None:
     assert post(inside, nested("object", 60, '{"deep":"found"}'))[0] == 200
     assert count(inside, below(60, ".deep = 'found'").replace(" .", ".")) == 1
     unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
@@ -148,9 +148,7 @@ def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(
-    inside: InProcessService, kind: str
-) -> None:
+def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(inside: InProcessApp, kind: str) -> None:
     too_deep = [nested(kind, levels) for levels in (MOST_LEVELS + 2, 400, 960, 1100, 20_000)]
     status, told = post(inside, *too_deep, '{"a":1}')
     assert (status, told["accepted"], told["quarantined"]) == (200, 1, len(too_deep))
@@ -167,9 +165,7 @@ def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(
         assert (status, json.loads(told_of_one)["quarantined"]) == (200, 1), told_of_one
 
 
-def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(
-    inside: InProcessService, tmp_path: Path
-) -> None:
+def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(inside: InProcessApp, tmp_path: Path) -> None:
     """110 KB of an object of empty objects under one long key were 190 MB on disk, 750 KB of a spine 530 MB."""
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long = "k" * 1500
@@ -180,7 +176,7 @@ def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(
     assert count(inside, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
 
 
-def test_a_key_too_long_to_be_listed_is_read_by_its_name(inside: InProcessService) -> None:
+def test_a_key_too_long_to_be_listed_is_read_by_its_name(inside: InProcessApp) -> None:
     key = "k" * (shape.MAX_LETTERS + 1)
     assert post(inside, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     asked = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.test_pinned import ATTACKS, FOREIGN, OWN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
 from tests.second_wall import switch_off
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
-def inside(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[InProcessService]:
+def inside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessApp]:
     switch_off(monkeypatch)
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     with open_service(settings(tmp_path / "data", engine=engine)) as inside:
@@ -25,7 +23,7 @@ def inside(
         yield inside
 
 
-def test_every_attack_is_refused_or_reads_the_pinned_project_alone(inside: InProcessService) -> None:
+def test_every_attack_is_refused_or_reads_the_pinned_project_alone(inside: InProcessApp) -> None:
     told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})[1]
     key = str(json.loads(told)["token"])
     answers = {sql: ask(inside, key, sql=sql) for sql in [*ATTACKS, *OWN]}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.parquet_import import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -89,20 +89,20 @@ ADDRESS = f"/api/logs?source_name={STREAM}"
 
 
 @pytest.fixture(scope="module")
-def inside(engine: str, folder: Path) -> Iterator[InProcessService]:
+def inside(engine: str, folder: Path) -> Iterator[InProcessApp]:
     """Opened again: what was taken has been read from where it is kept."""
     with open_service(settings(folder / "data", engine=engine)) as inside:
         yield inside
 
 
-def answers(inside: InProcessService) -> list[object]:
+def answers(inside: InProcessApp) -> list[object]:
     """Of one project, under a key that is held to it; without what is not there."""
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(told)["token"])
     return [answer(inside, key, sql) for sql in QUERIES]
 
 
-def answer(inside: InProcessService, key: str, sql: str, **more: str) -> list[object]:
+def answer(inside: InProcessApp, key: str, sql: str, **more: str) -> list[object]:
     status, told = ask(inside, key, sql=sql, **more)
     assert status == 200, (sql, told)
     if more.get("project") != "other":
@@ -118,7 +118,7 @@ def without_nulls(value: object) -> object:
     return [without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
-def test_queries_of_another_project_answer_as_before(folder: Path, inside: InProcessService) -> None:
+def test_queries_of_another_project_answer_as_before(folder: Path, inside: InProcessApp) -> None:
     before = json.loads((folder / "before.json").read_text())
     for asked, old, new, again in zip(
         QUERIES, before, json.loads((folder / "after.json").read_text()), answers(inside), strict=True
@@ -128,7 +128,7 @@ def test_queries_of_another_project_answer_as_before(folder: Path, inside: InPro
 
 @pytest.mark.torture
 @pytest.mark.parametrize("key", KEYS[:: 1 if IS_FULL else 9])
-def test_a_key_is_a_key(inside: InProcessService, key: str) -> None:
+def test_a_key_is_a_key(inside: InProcessApp, key: str) -> None:
     """Its values are found by it, and by it alone. In backquotes: a bare name means keys that are like it, too."""
     name, value = as_name(key), f"value of {key}"[:60]
     if key != "":
@@ -141,7 +141,7 @@ def test_a_key_is_a_key(inside: InProcessService, key: str) -> None:
         assert of_other(inside, f"select count(*) as c {OF_ALL} {elements.replace('N', name)}") == [{"c": 1}]
 
 
-def test_a_star_shows_every_key(inside: InProcessService) -> None:
+def test_a_star_shows_every_key(inside: InProcessApp) -> None:
     """In a stream of its own: what one project adds to a stream's list of paths is bounded."""
     flat = [{"event_message": FOREIGN, "project": "other", "metadata": {key: f"value of {key}"[:60]}} for key in KEYS]
     assert send(inside, "/api/logs?source_name=postgres.logs", flat)[0] == 200
@@ -155,11 +155,11 @@ def test_a_star_shows_every_key(inside: InProcessService) -> None:
 OF_ALL = "from edge_logs cross join unnest(metadata) as m"
 
 
-def of_other(inside: InProcessService, sql: str) -> list[object]:
+def of_other(inside: InProcessApp, sql: str) -> list[object]:
     return answer(inside, inside.key, sql, project="other")
 
 
-def test_everything_is_exported_and_taken_back(engine: str, inside: InProcessService, tmp_path: Path) -> None:
+def test_everything_is_exported_and_taken_back(engine: str, inside: InProcessApp, tmp_path: Path) -> None:
     status, _, told = inside.send("GET", f"/api/streams/{STREAM}/events", b"", {})
     assert status == 200
     (tmp_path / "all.parquet").write_bytes(told)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.injections import (
     FOUND,
     LITERAL_PLACES,
@@ -24,7 +24,7 @@ Row = dict[str, object]
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     with open_service(settings(tmp_path_factory.mktemp("injected") / "data", engine=engine)) as inside:
         for stream in STREAMS:
@@ -34,14 +34,14 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessService) -> str:
+def key(inside: InProcessApp) -> str:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(told)["token"])
 
 
 @pytest.mark.parametrize(("sql", "answer"), FOUND)
 def test_what_was_found_is_answered_as_what_it_says(
-    request: pytest.FixtureRequest, inside: InProcessService, key: str, sql: str, answer: list[Row] | None
+    request: pytest.FixtureRequest, inside: InProcessApp, key: str, sql: str, answer: list[Row] | None
 ) -> None:
     found = rows(inside, key, sql)
     assert found == answer or (found is None and "clickhouse" in request.node.name)
@@ -50,7 +50,7 @@ def test_what_was_found_is_answered_as_what_it_says(
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(NAME_PLACES)))
 def test_a_name_is_a_name_wherever_it_stands(
-    request: pytest.FixtureRequest, inside: InProcessService, key: str, at: int, place: str
+    request: pytest.FixtureRequest, inside: InProcessApp, key: str, at: int, place: str
 ) -> None:
     plain = rows(inside, key, place.replace("N", as_name(PLAIN)))
     if plain is None and "clickhouse" in request.node.name:
@@ -64,7 +64,7 @@ def test_a_name_is_a_name_wherever_it_stands(
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(TEXT_PLACES)))
-def test_a_text_is_a_text_wherever_it_stands(inside: InProcessService, key: str, at: int, place: str) -> None:
+def test_a_text_is_a_text_wherever_it_stands(inside: InProcessApp, key: str, at: int, place: str) -> None:
     for text in some(at):
         found = rows(inside, key, place.replace("T", as_text(text)))
         assert found in (None, [{"v": text}], [{"v": None}] if text == "" else None), text
@@ -73,7 +73,7 @@ def test_a_text_is_a_text_wherever_it_stands(inside: InProcessService, key: str,
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "places"), list(enumerate(READ_PLACES)))
 def test_a_text_is_read_as_what_it_is_when_it_comes_from_a_row(
-    inside: InProcessService, key: str, at: int, places: tuple[str, str]
+    inside: InProcessApp, key: str, at: int, places: tuple[str, str]
 ) -> None:
     for text in some(at):
         known = rows(inside, key, places[0].replace("T", as_text(text)))
@@ -83,12 +83,12 @@ def test_a_text_is_read_as_what_it_is_when_it_comes_from_a_row(
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(LITERAL_PLACES)))
-def test_a_text_that_means_something_means_no_more(inside: InProcessService, key: str, at: int, place: str) -> None:
+def test_a_text_that_means_something_means_no_more(inside: InProcessApp, key: str, at: int, place: str) -> None:
     for text in some(at):
         rows(inside, key, place.replace("T", as_text(text)))
 
 
-def rows(inside: InProcessService, key: str, sql: str) -> list[Row] | None:
+def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """The rows of an answer; None where the query is refused. It never fails within, and never tells of others."""
     status, told = ask(inside, key, sql=sql)
     assert status in (200, 400, 422), (sql, told)

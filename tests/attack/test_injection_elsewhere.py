@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.errors import BrokenFiles
 from cordwood.settings.settings import Settings
 from tests.attack.injections import as_name, as_text, some
@@ -50,7 +50,7 @@ select event_message from logs
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "endpoints").mkdir()
     (folder / "endpoints" / "hostile.sql").write_text(ENDPOINT)
@@ -81,12 +81,12 @@ def quoted(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessService) -> str:
+def key(inside: InProcessApp) -> str:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(told)["token"])
 
 
-def rows(inside: InProcessService, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
+def rows(inside: InProcessApp, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
     status, told = send(inside, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
     assert status in (200, 400, 422), (body, told)
     assert FOREIGN not in told
@@ -94,7 +94,7 @@ def rows(inside: InProcessService, key: str, endpoint: str = "hostile", **body: 
     return list(json.loads(told)["result"]) if status == 200 else None
 
 
-def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: InProcessService, key: str) -> None:
+def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: InProcessApp, key: str) -> None:
     default = '{0}\\"@a'
     assert rows(inside, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
     found = rows(inside, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
@@ -103,7 +103,7 @@ def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: InProce
 
 @pytest.mark.torture
 @pytest.mark.parametrize("at", range(20))
-def test_a_value_is_a_value(inside: InProcessService, key: str, at: int) -> None:
+def test_a_value_is_a_value(inside: InProcessApp, key: str, at: int) -> None:
     for value in some(at):
         assert rows(inside, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
         assert rows(inside, key, p=value, sql=f"select @p = {as_text(value)} as same from logs") == [{"same": True}]
@@ -119,14 +119,14 @@ LQL_PLACES = (
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "query"), list(enumerate(LQL_PLACES)))
-def test_lql_says_no_more_than_it_says(inside: InProcessService, key: str, at: int, query: str) -> None:
+def test_lql_says_no_more_than_it_says(inside: InProcessApp, key: str, at: int, query: str) -> None:
     for text in some(at):
         said = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
         rows(inside, key, lql=f"f:logs {query.replace('T', said)}")
         rows(inside, key, lql=f"f:logs {query.replace('T', text)}")
 
 
-def test_lql_finds_fields_of_hostile_names(inside: InProcessService, key: str) -> None:
+def test_lql_finds_fields_of_hostile_names(inside: InProcessApp, key: str) -> None:
     for name, value in (("{0}", "x"), ("@a", "y"), ('q\\"', "z"), ("b\\\\", "w")):
         assert rows(inside, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
         assert rows(inside, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
@@ -136,7 +136,7 @@ def test_lql_finds_fields_of_hostile_names(inside: InProcessService, key: str) -
     "text",
     ["%(cordwood_redaction_key)s", "x%(cordwood_redaction_key)s'", "{cordwood_redaction_key:String}", "%s", "100%"],
 )
-def test_the_engine_s_client_puts_nothing_into_a_text(inside: InProcessService, text: str) -> None:
+def test_the_engine_s_client_puts_nothing_into_a_text(inside: InProcessApp, text: str) -> None:
     """ClickHouse's own fills places of its own in any text that has none of the server's."""
     sql = f"select {as_text(text)} as v"
     assert rows(inside, inside.key, "hashed", sql=sql) == [{"v": text}]

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.catalog.signed_keys import JWTKeys
 from cordwood.errors import BadKey
 from cordwood.model.key import Caller
@@ -52,7 +52,7 @@ def caller(presented: str) -> Caller:
 
 
 @pytest.fixture(scope="module")
-def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     chosen = settings(tmp_path_factory.mktemp("signed") / "data")
     keys = msgspec.structs.replace(chosen.keys, jwt_secret=SECRET)
     with open_service(msgspec.structs.replace(chosen, keys=keys)) as inside:
@@ -60,22 +60,22 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessServic
         yield inside
 
 
-def status(inside: InProcessService, path: str, presented: str, body: object = None) -> int:
+def status(inside: InProcessApp, path: str, presented: str, body: object = None) -> int:
     return send(inside, path, body or {"project": "default"}, x_api_key=presented)[0]
 
 
 @pytest.mark.parametrize("scope", ["", "ingest", "public", "ingest:source:postgres.logs", "profile"])
-def test_endpoints_grant_nothing_to_a_key_that_may_not_query(inside: InProcessService, scope: str) -> None:
+def test_endpoints_grant_nothing_to_a_key_that_may_not_query(inside: InProcessApp, scope: str) -> None:
     assert status(inside, LOGS, token(scope=scope, endpoints=["logs.all"])) == 403
     assert "query:endpoint:logs.all" not in caller(token(scope=scope, endpoints=["logs.all"])).scopes
 
 
-def test_endpoints_without_a_scope_grant_nothing(inside: InProcessService) -> None:
+def test_endpoints_without_a_scope_grant_nothing(inside: InProcessApp) -> None:
     assert status(inside, LOGS, token(endpoints=["logs.all"])) == 403
 
 
 @pytest.mark.parametrize("endpoints", [["logs.all"], ["*"], [""], [" "], ["logs.all private"], ["x", "logs.all"], []])
-def test_endpoints_never_add_to_what_the_scopes_allow(inside: InProcessService, endpoints: list[str]) -> None:
+def test_endpoints_never_add_to_what_the_scopes_allow(inside: InProcessApp, endpoints: list[str]) -> None:
     for scope in ("query", "query:endpoint:usage.api-counts", "ingest", "query ingest"):
         with_claim, without = token(scope=scope, endpoints=endpoints), token(scope=scope)
         for path in (LOGS, "/api/endpoints/query/usage.api-counts", "/api/access-tokens"):
@@ -90,14 +90,14 @@ def test_endpoints_narrow_scopes_that_name_endpoints_too() -> None:
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
-def test_nothing_but_a_space_parts_scopes(inside: InProcessService, odd: str) -> None:
+def test_nothing_but_a_space_parts_scopes(inside: InProcessApp, odd: str) -> None:
     presented = token(scope=f"query{odd}private")
     assert caller(presented).scopes == {f"query{odd}private"}
     assert status(inside, "/api/access-tokens", presented, {"scopes": "private"}) == 403
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
-def test_nothing_but_a_space_parts_the_scopes_of_a_key_that_is_made(inside: InProcessService, odd: str) -> None:
+def test_nothing_but_a_space_parts_the_scopes_of_a_key_that_is_made(inside: InProcessApp, odd: str) -> None:
     for scopes in (f"query{odd}private", [f"query{odd}private"], ["query private"]):
         made, told = send(inside, "/api/access-tokens", {"scopes": scopes})
         assert made == 422, told
@@ -107,7 +107,7 @@ def test_nothing_but_a_space_parts_the_scopes_of_a_key_that_is_made(inside: InPr
 @pytest.mark.parametrize(
     "scope", ["Private", "PRIVATE", "pr\u0131vate", "\uff50rivate", "privat\u0435", "private\u0301"]
 )
-def test_a_scope_that_only_looks_like_another_allows_nothing(inside: InProcessService, scope: str) -> None:
+def test_a_scope_that_only_looks_like_another_allows_nothing(inside: InProcessApp, scope: str) -> None:
     assert status(inside, "/api/access-tokens", token(scope=scope), {"scopes": "private"}) == 403
     assert send(inside, "/api/access-tokens", {"scopes": [scope]})[0] == 422
 
@@ -138,7 +138,7 @@ def test_a_claim_that_is_made_twice_is_refused(claims: str) -> None:
         '{"scopes":"public","sc\\u006fpes":"private"}',
     ],
 )
-def test_a_term_that_is_given_twice_makes_no_key(inside: InProcessService, body: str) -> None:
+def test_a_term_that_is_given_twice_makes_no_key(inside: InProcessApp, body: str) -> None:
     answered, _, told = inside.send("POST", "/api/access-tokens", body.encode(), {"content-type": "application/json"})
     assert (answered, b"twice in one object" in told) == (400, True)
 
@@ -174,7 +174,7 @@ def test_a_beginning_that_is_no_number_is_refused(nbf: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", " ", "project ", "\uff50roject", "pr\u043eject", "a.b", "1", "project\u0000", "*"]
 )
-def test_a_pin_on_what_no_parameter_is_called_is_refused(inside: InProcessService, name: str) -> None:
+def test_a_pin_on_what_no_parameter_is_called_is_refused(inside: InProcessApp, name: str) -> None:
     """At ingest it would hold back nothing: events would be stamped in a field that nobody reads."""
     with pytest.raises(BadKey, match="pins"):
         caller(token(scope="ingest", pins={name: "acme"}))
@@ -182,7 +182,7 @@ def test_a_pin_on_what_no_parameter_is_called_is_refused(inside: InProcessServic
 
 
 @pytest.mark.parametrize("claims", ['"pins":{"project":"\\ud800"}', '"sub":"\\udfff"', '"jti":"\\ud800x"'])
-def test_half_a_letter_is_refused(inside: InProcessService, claims: str) -> None:
+def test_half_a_letter_is_refused(inside: InProcessApp, claims: str) -> None:
     assert status(inside, LOGS, written(f'"scope":"query",{claims}')) == 401
 
 
@@ -194,7 +194,7 @@ def test_claims_in_another_encoding_are_refused(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("rate", ["1" + "0" * 400, "1e400", "-1", "[]", "{}", '""', "false"])
-def test_a_rate_that_cannot_be_counted_is_refused(inside: InProcessService, rate: str) -> None:
+def test_a_rate_that_cannot_be_counted_is_refused(inside: InProcessApp, rate: str) -> None:
     assert status(inside, LOGS, written(f'"scope":"query","rate":{rate}')) == 401
 
 
@@ -211,16 +211,16 @@ def test_a_rate_that_cannot_be_counted_is_refused(inside: InProcessService, rate
         b'{"alg":"HS256","x":' + b"[" * 40_000 + b"]" * 40_000 + b"}",
     ],
 )
-def test_a_header_that_cannot_be_meant_is_refused(inside: InProcessService, header: bytes) -> None:
+def test_a_header_that_cannot_be_meant_is_refused(inside: InProcessApp, header: bytes) -> None:
     claims = b'{"exp":%d,"scope":"private"}' % (time.time() + 60)
     assert status(inside, "/api/access-tokens", signed(claims, header), {"scopes": "public"}) == 401
 
 
-def test_claims_nested_beyond_reading_are_refused(inside: InProcessService) -> None:
+def test_claims_nested_beyond_reading_are_refused(inside: InProcessApp) -> None:
     assert status(inside, LOGS, written('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
 
 
-def test_a_body_nested_beyond_reading_makes_no_key(inside: InProcessService) -> None:
+def test_a_body_nested_beyond_reading_makes_no_key(inside: InProcessApp) -> None:
     body = b'{"scopes":"public","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     assert inside.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})[0] == 400
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Settings
 from tests.attack.attacks import CALL_PLACES, FORMS, FUNCTIONS, OUTSIDE, STATEMENTS, TABLE_NAMES, TABLE_PLACES
 from tests.chdb_databases import fresh_database
@@ -37,7 +37,7 @@ OWN = [
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     folder = tmp_path_factory.mktemp("pinned") / "data"
     with open_service(settings(folder, engine=engine)) as inside:
@@ -60,7 +60,7 @@ def settings(
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessService) -> str:
+def key(inside: InProcessApp) -> str:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(told)["token"])
 
@@ -70,7 +70,7 @@ def event(project: str, mark: str) -> dict[str, object]:
     return {"event_message": mark, "project": project, "metadata": metadata}
 
 
-def send(inside: InProcessService, path: str, body: object, **headers: str) -> tuple[int, str]:
+def send(inside: InProcessApp, path: str, body: object, **headers: str) -> tuple[int, str]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     status, _, told = inside.send(
         "POST", path, json.dumps(body).encode(), {"content-type": "application/json", **named}
@@ -78,31 +78,31 @@ def send(inside: InProcessService, path: str, body: object, **headers: str) -> t
     return status, told.decode()
 
 
-def ask(inside: InProcessService, key: str, **body: str) -> tuple[int, str]:
+def ask(inside: InProcessApp, key: str, **body: str) -> tuple[int, str]:
     return send(inside, "/api/endpoints/query/logs.all", body, x_api_key=key)
 
 
-def test_without_a_pin_the_other_project_is_there_to_be_read(inside: InProcessService) -> None:
+def test_without_a_pin_the_other_project_is_there_to_be_read(inside: InProcessApp) -> None:
     for sub_query in SUB_QUERIES:
         assert FOREIGN in ask(inside, inside.key, project="other", sql=f"select * from {sub_query}")[1]
 
 
 @pytest.mark.parametrize("sql", OWN)
-def test_queries_that_are_answered_read_the_pinned_project_alone(inside: InProcessService, key: str, sql: str) -> None:
+def test_queries_that_are_answered_read_the_pinned_project_alone(inside: InProcessApp, key: str, sql: str) -> None:
     status, told = ask(inside, key, sql=sql)
     assert status == 200, told
     assert FOREIGN not in told
 
 
 @pytest.mark.parametrize("sql", [*ATTACKS, *OWN])
-def test_nothing_of_another_project_is_read(inside: InProcessService, key: str, sql: str) -> None:
+def test_nothing_of_another_project_is_read(inside: InProcessApp, key: str, sql: str) -> None:
     assert FOREIGN not in ask(inside, key, sql=sql)[1]
     status, told = ask(inside, key, sql=sql, project="other")
     assert status == 403
     assert FOREIGN not in told
 
 
-def test_the_counts_are_those_of_the_pinned_project(inside: InProcessService, key: str) -> None:
+def test_the_counts_are_those_of_the_pinned_project(inside: InProcessApp, key: str) -> None:
     assert json.loads(ask(inside, key, sql="select count(*) as n from edge_logs")[1]) == {"result": [{"n": 3}]}
 
 

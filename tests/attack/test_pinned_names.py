@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.test_pinned import send, settings
 from tests.chdb_databases import fresh_database
 
@@ -34,7 +34,7 @@ select id from logs
 """
 
 
-def settings_of(folder: Path, engine: str) -> Iterator[InProcessService]:
+def settings_of(folder: Path, engine: str) -> Iterator[InProcessApp]:
     endpoints = folder / "endpoints"
     endpoints.mkdir()
     (endpoints / "open.star.sql").write_text(OPEN)
@@ -63,16 +63,16 @@ def settings_of(folder: Path, engine: str) -> Iterator[InProcessService]:
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     yield from settings_of(tmp_path_factory.mktemp("names"), engine)
 
 
-def key(inside: InProcessService, scopes: str, **pins: str) -> str:
+def key(inside: InProcessApp, scopes: str, **pins: str) -> str:
     return str(json.loads(send(inside, "/api/access-tokens", {"scopes": scopes, "pins": pins})[1])["token"])
 
 
-def told(inside: InProcessService, path: str, key: str, **query: str) -> str:
+def told(inside: InProcessApp, path: str, key: str, **query: str) -> str:
     """Headers and body."""
     _, headers, body = inside.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
     return json.dumps(headers) + body.decode()
@@ -90,13 +90,13 @@ ASKED = [
 
 
 @pytest.mark.parametrize("sql", ASKED)
-def test_a_query_names_no_path_that_only_others_have(inside: InProcessService, sql: str) -> None:
+def test_a_query_names_no_path_that_only_others_have(inside: InProcessApp, sql: str) -> None:
     pinned = key(inside, "query", project="mine")
     answer = told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
     assert FOREIGN not in answer.replace(f'"{NEAR}"', "")
 
 
-def test_a_notice_does_not_tell_whether_others_have_a_path(inside: InProcessService) -> None:
+def test_a_notice_does_not_tell_whether_others_have_a_path(inside: InProcessApp) -> None:
     pinned = key(inside, "query", project="mine")
     sql = f"select m.{FOREIGN} as a from postgres_logs cross join unnest(metadata) as m"
     # Whoever may see all events asks first: the answer is not kept for those who may not.
@@ -105,7 +105,7 @@ def test_a_notice_does_not_tell_whether_others_have_a_path(inside: InProcessServ
     assert f"path never seen: metadata.{FOREIGN}" in told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
 
 
-def test_an_answer_with_others_columns_is_not_handed_on(inside: InProcessService) -> None:
+def test_an_answer_with_others_columns_is_not_handed_on(inside: InProcessApp) -> None:
     sql = "select m.* from postgres_logs cross join unnest(metadata) as m"
     assert FOREIGN in told(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
     assert FOREIGN not in told(inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql)
@@ -124,11 +124,11 @@ def test_an_answer_with_others_columns_is_not_handed_on(inside: InProcessService
         "/api/endpoints",
     ],
 )
-def test_no_page_names_a_path_that_only_others_have(inside: InProcessService, path: str) -> None:
+def test_no_page_names_a_path_that_only_others_have(inside: InProcessApp, path: str) -> None:
     assert FOREIGN not in told(inside, path, key(inside, "private", project="mine"))
 
 
-def test_a_document_for_everybody_names_nothing_that_events_brought(inside: InProcessService) -> None:
+def test_a_document_for_everybody_names_nothing_that_events_brought(inside: InProcessApp) -> None:
     _, _, document = inside.send("GET", "/api/openapi.json", b"", {"x-api-key": "none"})
     assert FOREIGN.encode() not in document
     assert b'"plan"' not in document
@@ -136,7 +136,7 @@ def test_a_document_for_everybody_names_nothing_that_events_brought(inside: InPr
     assert '"plan"' in told(inside, "/api/openapi.json", key(inside, "query", project="mine"))
 
 
-def test_what_a_key_that_is_pinned_otherwise_reads_is_not_known(inside: InProcessService) -> None:
+def test_what_a_key_that_is_pinned_otherwise_reads_is_not_known(inside: InProcessApp) -> None:
     pinned = key(inside, "query", tenant="t1")
     scope = told(inside, "/api/endpoints/by.tenant/scope", pinned)
     assert FOREIGN not in scope
@@ -149,7 +149,7 @@ def test_what_a_key_that_is_pinned_otherwise_reads_is_not_known(inside: InProces
     assert FOREIGN not in star
 
 
-def test_a_project_that_stands_in_the_metadata_counts_where_the_stream_says_so(inside: InProcessService) -> None:
+def test_a_project_that_stands_in_the_metadata_counts_where_the_stream_says_so(inside: InProcessApp) -> None:
     body = [{"id": "elsewhere", "event_message": "x", "metadata": {"project_ref": "third", "only_third": 1}}]
     assert send(inside, "/api/logs?source_name=deno-subhosting-events", body)[0] == 200
     sql = "select m.* from function_logs cross join unnest(metadata) as m"

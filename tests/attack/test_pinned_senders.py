@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.test_pinned import send, settings
 
 OWN, VICTIM = "own", "victim"
@@ -41,12 +41,12 @@ CLAIMS = [
 
 
 @pytest.fixture
-def inside(tmp_path: Path) -> Iterator[InProcessService]:
+def inside(tmp_path: Path) -> Iterator[InProcessApp]:
     with open_service(settings(tmp_path / "data")) as inside:
         yield inside
 
 
-def pinned_key(inside: InProcessService, scopes: str) -> str:
+def pinned_key(inside: InProcessApp, scopes: str) -> str:
     _, told = send(inside, "/api/access-tokens", {"scopes": scopes, "pins": {"project": OWN}})
     return str(json.loads(told)["token"])
 
@@ -61,14 +61,14 @@ def claims(stream: str) -> list[str]:
     return [reduce(lambda text, mark: text.replace(*mark), {**variants, "FIELD": field}.items(), one) for one in CLAIMS]
 
 
-def found(inside: InProcessService, stream: str, project: str) -> list[str]:
+def found(inside: InProcessApp, stream: str, project: str) -> list[str]:
     body = {"project": project, "sql": f"select id from {PLACES[stream][0]} order by id"}
     status, told = send(inside, "/api/endpoints/query/logs.all", body)
     assert status == 200, told
     return [row["id"] for row in json.loads(told)["result"]]
 
 
-def post(inside: InProcessService, stream: str, key: str, bodies: list[str]) -> dict[str, object]:
+def post(inside: InProcessApp, stream: str, key: str, bodies: list[str]) -> dict[str, object]:
     events = ",".join(f'{{"id": "{number}", "metadata": {claim}}}' for number, claim in enumerate(bodies))
     headers = {"content-type": "application/json", "x-api-key": key}
     status, _, told = inside.send("POST", f"/api/logs?source_name={stream}", f"[{events}]".encode(), headers)
@@ -78,15 +78,13 @@ def post(inside: InProcessService, stream: str, key: str, bodies: list[str]) -> 
 
 
 @pytest.mark.parametrize("stream", PLACES)
-def test_without_a_pin_such_claims_are_found(inside: InProcessService, stream: str) -> None:
+def test_without_a_pin_such_claims_are_found(inside: InProcessApp, stream: str) -> None:
     post(inside, stream, inside.key, claims(stream))
     assert len(found(inside, stream, VICTIM)) >= 8
 
 
 @pytest.mark.parametrize("stream", PLACES)
-def test_no_claim_of_a_pinned_sender_is_found_by_readers_of_another_project(
-    inside: InProcessService, stream: str
-) -> None:
+def test_no_claim_of_a_pinned_sender_is_found_by_readers_of_another_project(inside: InProcessApp, stream: str) -> None:
     told = post(inside, stream, pinned_key(inside, "ingest"), claims(stream))
     assert found(inside, stream, VICTIM) == []
     assert int(str(told["quarantined"])) >= 8
@@ -95,7 +93,7 @@ def test_no_claim_of_a_pinned_sender_is_found_by_readers_of_another_project(
 
 @pytest.mark.parametrize("stream", PLACES)
 def test_what_claims_nothing_is_given_the_key_s_project_and_found_by_its_readers(
-    inside: InProcessService, stream: str
+    inside: InProcessApp, stream: str
 ) -> None:
     field = PLACES[stream][1]
     bodies = ["null", "{}", f'{{"{field}": null, "n": 12345678901234567890}}', f'{{"{field}": "own"}}', '[{"x": 1}]']
@@ -111,7 +109,7 @@ def test_a_stream_that_is_named_anew_for_its_retention_holds_as_before(tmp_path:
         assert found(inside, "deno-subhosting-events", VICTIM) == []
 
 
-def test_events_of_an_export_are_held_to_the_key_too(inside: InProcessService) -> None:
+def test_events_of_an_export_are_held_to_the_key_too(inside: InProcessApp) -> None:
     stream, key = "deno-subhosting-events", pinned_key(inside, "private")
     for metadata, status in (
         ('{"project_ref": "victim"}', 403),

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from cordwood.app.in_process import InProcessService
+from cordwood.app.in_process import InProcessApp
 from tests.attack.query_fuzzer import ask_text, service
 from tests.chdb_databases import IS_THERE, REASON
 
@@ -46,12 +46,12 @@ FOUND_ON_BOTH: Final = (*FOUND, *(sql.replace("N", _MANY) for sql in DIGITS))
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def asked(request: pytest.FixtureRequest) -> Iterator[InProcessService]:
+def asked(request: pytest.FixtureRequest) -> Iterator[InProcessApp]:
     with service(request.param) as inside:
         yield inside
 
 
-def test_queries_that_failed_once_are_answered_or_refused_in_words_of_ours(asked: InProcessService) -> None:
+def test_queries_that_failed_once_are_answered_or_refused_in_words_of_ours(asked: InProcessApp) -> None:
     for sql in FOUND_ON_BOTH:
         answer = ask_text(asked, "1", "sql", sql)
         assert answer.fault_at() is None, (sql[:200], answer.told)

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.web.asgi import Message, Scope
 from cordwood.web.routes import EXACT, NAMED
 from tests.attack.random_requests import Asked, request
@@ -59,11 +59,11 @@ def test_no_request_is_answered_with_a_failure_of_ours(store: Store) -> None:
     assert json.loads(told_last)["result"] == [{"event_message": "own"}]
 
 
-def send(inside: InProcessService, asked: Asked) -> tuple[int, bytes]:
+def send(inside: InProcessApp, asked: Asked) -> tuple[int, bytes]:
     return inside.runner.run(asyncio.wait_for(_exchange(inside, asked), SECONDS))
 
 
-async def _exchange(inside: InProcessService, asked: Asked) -> tuple[int, bytes]:
+async def _exchange(inside: InProcessApp, asked: Asked) -> tuple[int, bytes]:
     """The status and the body, once the whole answer has come."""
     scope: Scope = {
         "type": "http",

@@ -16,7 +16,7 @@ import msgspec
 
 from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
-from cordwood.app.in_process import InProcessService
+from cordwood.app.in_process import InProcessApp
 from cordwood.app.observability import Observability
 from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
 from cordwood.engines.engine import Engine
@@ -95,7 +95,7 @@ class Twin(msgspec.Struct, frozen=True):
     """One of the two, and the house it lives in."""
 
     components: Components
-    inside: InProcessService
+    inside: InProcessApp
     secrets: _Secrets
     noted: Noted
 
@@ -164,7 +164,7 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
         try:
             lifecycle.open(components.services)
             app = application(lifecycle, watch.observer, web_options(settings), watch.metrics)
-            yield Twin(components, InProcessService(app, runner, key), secrets, _listen(components.engine))
+            yield Twin(components, InProcessApp(app, runner, key), secrets, _listen(components.engine))
         finally:
             runner.run(components.services.answers.close())
             components.close()
@@ -172,7 +172,7 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
 
 def _listen(engine: Engine) -> Noted:
     noted, answer = Noted(), engine.answer
-    hiding = engine._redaction if hasattr(engine, "_hiding") else engine._query_runner._redaction  # type: ignore[attr-defined]
+    hiding = engine._redaction if hasattr(engine, "_redaction") else engine._query_runner._redaction  # type: ignore[attr-defined]
     texts: AnswerTexts = hiding._texts
     json_texts = texts.json
 

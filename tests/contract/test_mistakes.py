@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Settings
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text().splitlines()]
@@ -38,7 +38,7 @@ EVENTS = [
 
 
 @pytest.fixture(scope="module", params=["without events", "with events"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     defaults = Settings()
     serve = msgspec.structs.replace(defaults.serve, data_dir=str(tmp_path_factory.mktemp("mistakes") / "data"))
     with open_service(msgspec.structs.replace(defaults, serve=serve)) as inside:
@@ -47,12 +47,12 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield inside
 
 
-def send(inside: InProcessService, path: str, body: object) -> tuple[int, Any]:
+def send(inside: InProcessApp, path: str, body: object) -> tuple[int, Any]:
     status, _, told = inside.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
     return status, json.loads(told)
 
 
-def ask(inside: InProcessService, **texts: str) -> tuple[int, str, Any]:
+def ask(inside: InProcessApp, **texts: str) -> tuple[int, str, Any]:
     """Status, notice and body of an answer of logs.all."""
     body = json.dumps({"project": "default", **texts}).encode()
     path = "/api/endpoints/query/logs.all"
@@ -65,7 +65,7 @@ def language(row: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[language(row)][:80])
-def test_a_mistake_is_told_with_its_place_and_what_to_write(inside: InProcessService, row: dict[str, str]) -> None:
+def test_a_mistake_is_told_with_its_place_and_what_to_write(inside: InProcessApp, row: dict[str, str]) -> None:
     name = language(row)
     status, told = send(inside, "/api/endpoints/query/logs.all", {"project": "default", name: row[name]})
     assert status in (400, 422), told
@@ -94,7 +94,7 @@ def test_a_mistake_is_told_with_its_place_and_what_to_write(inside: InProcessSer
     ],
 )
 def test_a_value_that_fails_in_a_row_is_told_with_its_place(
-    inside: InProcessService, sql: str, at: str, also: str | None
+    inside: InProcessApp, sql: str, at: str, also: str | None
 ) -> None:
     status, _, told = ask(inside, sql=sql)
     if ask(inside, lql="f:edge_logs")[2] == {"result": []}:
@@ -128,7 +128,7 @@ OF_AN_ENGINE = re.compile(
 )
 
 
-def test_no_word_of_an_engine_reaches_a_caller_whatever_types_meet(inside: InProcessService) -> None:
+def test_no_word_of_an_engine_reaches_a_caller_whatever_types_meet(inside: InProcessApp) -> None:
     """Each form with each pair of values that differ, in turns: two hundred queries, most of which fail."""
     texts = [form.format(*pair) for form in OF_TWO for pair in zip(VALUES, VALUES[3:] + VALUES[:3], strict=True)]
     refused = 0
@@ -150,7 +150,7 @@ def test_the_table_has_each_mistake_once() -> None:
 
 
 @pytest.mark.parametrize("row", NOTICES, ids=lambda row: row[language(row)][:80])
-def test_a_likely_slip_is_told_in_the_receipt(inside: InProcessService, row: dict[str, str]) -> None:
+def test_a_likely_slip_is_told_in_the_receipt(inside: InProcessApp, row: dict[str, str]) -> None:
     status, notice, _ = ask(inside, **{language(row): row[language(row)]})
     assert (status, notice) == (200, row["notice"])
 
@@ -158,7 +158,7 @@ def test_a_likely_slip_is_told_in_the_receipt(inside: InProcessService, row: dic
 @pytest.mark.parametrize(
     "lql", ["f:edge_logs GET", 'f:edge_logs "or" "m.a=b" "x*"', "f:edge_logs timestamp:today id:a"]
 )
-def test_what_cannot_be_meant_otherwise_has_no_notice(inside: InProcessService, lql: str) -> None:
+def test_what_cannot_be_meant_otherwise_has_no_notice(inside: InProcessApp, lql: str) -> None:
     status, notice, _ = ask(inside, lql=lql)
     assert (status, notice) == (200, "")
 
@@ -171,12 +171,12 @@ def test_what_cannot_be_meant_otherwise_has_no_notice(inside: InProcessService, 
         'select id from edge_logs where event_message = "ID of all" and id is not distinct from null',
     ],
 )
-def test_sql_that_cannot_be_meant_otherwise_has_no_notice(inside: InProcessService, sql: str) -> None:
+def test_sql_that_cannot_be_meant_otherwise_has_no_notice(inside: InProcessApp, sql: str) -> None:
     status, notice, _ = ask(inside, sql=sql)
     assert (status, notice) == (200, "")
 
 
-def test_a_path_that_was_seen_is_named_for_one_that_is_nearly_it(inside: InProcessService) -> None:
+def test_a_path_that_was_seen_is_named_for_one_that_is_nearly_it(inside: InProcessApp) -> None:
     seen = ask(inside, lql="f:edge_logs m.level:error s:id")[1] == ""
     meant = "; did you mean metadata.response.status_code?" if seen else ""
     assert ask(inside, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{meant}"
@@ -203,7 +203,7 @@ def test_a_path_that_was_seen_is_named_for_one_that_is_nearly_it(inside: InProce
         ("f:edge_logs c:group_by(m.level) c:p90(m.response.status_code) c:p99.9(m.response.origin_time)", None),
     ],
 )
-def test_new_words_of_lql_are_read(inside: InProcessService, lql: str, rows: list[dict[str, int]] | None) -> None:
+def test_new_words_of_lql_are_read(inside: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
     is_empty = ask(inside, lql="f:edge_logs")[2] == {"result": []}
     status, _, told = ask(inside, lql=lql)
     assert status == 200, told
@@ -212,7 +212,7 @@ def test_new_words_of_lql_are_read(inside: InProcessService, lql: str, rows: lis
     assert told["result"] == ([] if is_empty else rows)
 
 
-def test_buckets_of_several_units_are_filled(inside: InProcessService) -> None:
+def test_buckets_of_several_units_are_filled(inside: InProcessApp) -> None:
     status, _, told = ask(inside, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
     times = [row["timestamp"] for row in told["result"]]
     assert status == 200
@@ -221,7 +221,7 @@ def test_buckets_of_several_units_are_filled(inside: InProcessService) -> None:
     assert {time % (5 * 60 * 1_000_000) for time in times} == {0}
 
 
-def get(inside: InProcessService, address: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+def get(inside: InProcessApp, address: str, **headers: str) -> tuple[int, dict[str, str], Any]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     status, told_headers, told = inside.send("GET", address, b"", named)
     return status, told_headers, json.loads(told)
@@ -231,7 +231,7 @@ QUERY = "/api/endpoints/query/logs.all"
 
 
 @pytest.mark.parametrize("sent", ["projct", "Project", "projects"])
-def test_a_required_parameter_under_another_name_is_told(inside: InProcessService, sent: str) -> None:
+def test_a_required_parameter_under_another_name_is_told(inside: InProcessApp, sent: str) -> None:
     status, _, told = get(inside, f"{QUERY}?{sent}=default")
     assert (status, told["error"]["status"]) == (400, "request.bad-parameter")
     assert told["error"]["message"] == f"The parameter project is required, and {sent} was sent."
@@ -240,7 +240,7 @@ def test_a_required_parameter_under_another_name_is_told(inside: InProcessServic
     assert (status, body["error"]["hint"]) == (400, "Send it as project.")
 
 
-def test_a_parameter_that_means_nothing_is_told_in_the_receipt(inside: InProcessService) -> None:
+def test_a_parameter_that_means_nothing_is_told_in_the_receipt(inside: InProcessApp) -> None:
     for _ in range(2):
         status, headers, _ = get(inside, f"{QUERY}?project=default&limt=5&format=json")
         assert (status, headers["cordwood-notice"]) == (200, "parameter ignored: limt")
@@ -257,7 +257,7 @@ def test_a_parameter_that_means_nothing_is_told_in_the_receipt(inside: InProcess
         ({}, "Send a key in the header X-API-KEY, or as Authorization: Bearer."),
     ],
 )
-def test_a_key_in_a_form_that_is_not_read_is_told(inside: InProcessService, headers: dict[str, str], hint: str) -> None:
+def test_a_key_in_a_form_that_is_not_read_is_told(inside: InProcessApp, headers: dict[str, str], hint: str) -> None:
     status, _, told = get(inside, f"{QUERY}?project=default", x_api_key="", **headers)
     assert (status, told["error"]["status"]) == (401, "request.no-key")
     assert told["error"]["hint"].startswith(hint)
@@ -273,12 +273,12 @@ def test_a_key_in_a_form_that_is_not_read_is_told(inside: InProcessService, head
         ("/heath", "/health"),
     ],
 )
-def test_an_address_that_is_nearly_one_is_told(inside: InProcessService, address: str, meant: str) -> None:
+def test_an_address_that_is_nearly_one_is_told(inside: InProcessApp, address: str, meant: str) -> None:
     status, _, told = get(inside, address)
     assert (status, told["error"]["hint"]) == (404, f"Did you mean {meant}?")
 
 
-def test_a_sub_query_where_a_stream_is_wanted_is_told(inside: InProcessService) -> None:
+def test_a_sub_query_where_a_stream_is_wanted_is_told(inside: InProcessApp) -> None:
     status, told = send(inside, "/api/logs?source_name=edge_logs", [{"event_message": "x"}])
     hint = "edge_logs is a sub-query of the endpoint logs.all; the stream that it reads is cloudflare.logs.prod."
     assert (status, told["error"]["hint"]) == (404, hint)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
 from tests.second_wall import silent
@@ -46,7 +46,7 @@ def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
         return plain | {f"{query['id']} redacted": asked(components, query, REDACTED) for query in queries}
 
 
-def send(components: InProcessService, events: Sequence[Mapping[str, Any]]) -> None:
+def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
     streams: dict[str, list[Any]] = {}
     for event in events:
         streams.setdefault(event["source_name"], []).append(event["event"])
@@ -58,7 +58,7 @@ def send(components: InProcessService, events: Sequence[Mapping[str, Any]]) -> N
         assert status == 200
 
 
-def asked(components: InProcessService, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
+def asked(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
     """The rows in no order, numbers by their value; or the status of a refusal."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"

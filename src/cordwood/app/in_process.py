@@ -20,7 +20,7 @@ from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
 
 
-class InProcessService(msgspec.Struct, frozen=True):
+class InProcessApp(msgspec.Struct, frozen=True):
     """An application with its services, and a key that may do everything."""
 
     app: Application
@@ -41,7 +41,7 @@ class InProcessService(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def open_service(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[InProcessService]:
+def open_service(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[InProcessApp]:
     """Own the data folder and open the service on it; raise DataFolderInUse if another process owns it."""
     folder, key, observability = (
         DataFolder(Path(settings.serve.data_dir)),
@@ -53,7 +53,7 @@ def open_service(settings: Settings, clock_us: Callable[[], int] = now_us) -> It
         lifecycle = Lifecycle()
         try:
             lifecycle.open(components.services)
-            yield InProcessService(
+            yield InProcessApp(
                 application(lifecycle, observability.observer, web_options(settings), observability.metrics),
                 runner,
                 key,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.cli.client import Answer, Counterpart, Posted
 from cordwood.settings.settings import Settings
 
@@ -13,7 +13,7 @@ from cordwood.settings.settings import Settings
 class InProcess(msgspec.Struct, frozen=True):
     """Answers requests from the service in this process."""
 
-    inside: InProcessService
+    inside: InProcessApp
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(*self.inside.send(method, path, body, headers or {}))

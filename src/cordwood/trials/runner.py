@@ -13,7 +13,7 @@ import msgspec
 
 from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, sources_of, target_for
 from cordwood.app.event_files import with_id
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
 from cordwood.trials.case_inputs import Call, CaseData, call_of, case_data
@@ -99,14 +99,14 @@ class _CaseServices:
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
         self._stack = stack
-        self._services: dict[CaseData, InProcessService] = {}
+        self._services: dict[CaseData, InProcessApp] = {}
 
-    def of(self, case: Case, data: CaseData) -> InProcessService:
+    def of(self, case: Case, data: CaseData) -> InProcessApp:
         if data not in self._services:
             self._services[data] = self._open(case, data)
         return self._services[data]
 
-    def _open(self, case: Case, data: CaseData) -> InProcessService:
+    def _open(self, case: Case, data: CaseData) -> InProcessApp:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
@@ -152,7 +152,7 @@ def _run(page: Page, case: Case, services: _CaseServices, endpoint_id: UUID) -> 
     return Trial(page, case, actual, differences(case, actual), time.perf_counter() - started_at)
 
 
-def _send_call(service: InProcessService, endpoint_id: UUID, call: Call) -> Outcome:
+def _send_call(service: InProcessApp, endpoint_id: UUID, call: Call) -> Outcome:
     headers = {"content-type": "application/json", "accept": "application/json"}
     if call.redact is not None:
         headers["lf-endpoint-redact-pii"] = call.redact
@@ -161,7 +161,7 @@ def _send_call(service: InProcessService, endpoint_id: UUID, call: Call) -> Outc
     return outcome_of(status, answer)
 
 
-def _fill(case: Case, service: InProcessService, stream: str, events: Sequence[bytes]) -> None:
+def _fill(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
     """Send the events; those without an id get one that is the same in every run."""
     body = b"\n".join(with_id(number, event) for number, event in enumerate(events))
     headers = {"content-type": "application/x-ndjson"}

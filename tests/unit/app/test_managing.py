@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cordwood.app import definitions
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Ingest, Serve, Settings
 
 SQL = "select t.id, t.event_message from `postgres.logs` as t where t.event_message = @message"
@@ -19,7 +19,7 @@ JSON = {"content-type": "application/json"}
 class Components:
     """The service, and requests to it."""
 
-    def __init__(self, inside: InProcessService, folder: Path) -> None:
+    def __init__(self, inside: InProcessApp, folder: Path) -> None:
         self.inside = inside
         self.folder = folder
 

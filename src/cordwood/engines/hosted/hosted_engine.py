@@ -92,8 +92,8 @@ class HostedEngine:
         return row_transfer.decode_rows(self.run(RunRequest(question, limits, row_transfer.encode), cancel))
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
-        # The facts that the statement was compiled from are not needed to run it.
-        statement = msgspec.structs.replace(request.question.statement, facts={})
+        # The lookups that the statement was compiled from are not needed to run it.
+        statement = msgspec.structs.replace(request.question.statement, shape_lookups={})
         question = msgspec.structs.replace(request.question, statement=statement)
         payload = pack(msgspec.structs.replace(request, question=question))
         call = Call(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import DuckDB, Ingest, Limits, Serve, Settings, Web
 
 STREAMS = """
@@ -36,7 +36,7 @@ class Answered:
 class Site:
     """A service with the streams app, edge and slow; labels `nginx*` lead to edge, and `slow*` to slow."""
 
-    inside: InProcessService
+    inside: InProcessApp
 
     def send(
         self, method: str, path: str, body: bytes | str = b"", *, key: str | None = None, **headers: str
