@@ -5,12 +5,12 @@ import socket
 from cordwood.errors import BadSetting
 from cordwood.ingest.accept import Form
 from cordwood.ingest.stream_mapping import read_mapping
-from cordwood.listeners.address import FLUENT_SCHEMES, SYSLOG_SCHEMES, Address, read_addresses
+from cordwood.listeners.address import read_all
 from cordwood.listeners.event_store import Destination
 from cordwood.listeners.fluent import FluentOptions
 from cordwood.listeners.fluent_handshake import read_security
 from cordwood.listeners.listeners import Listeners, ListenOptions, TlsFiles
-from cordwood.settings.settings import Listen, Settings
+from cordwood.settings.settings import Settings
 from cordwood.web.receiving import BodyBounds
 
 # A connection takes 64 KiB of what it has read, and its decoded events several times that.
@@ -22,7 +22,7 @@ def bind_listeners(settings: Settings) -> Listeners:
     """Bind all addresses; raise BadSetting if one cannot be bound, or the settings contradict each other."""
     listen = settings.listen
     mapping = read_mapping(settings.ingest.stream_map, settings.ingest.default_stream)
-    syslog, fluent = addresses(listen)
+    syslog, fluent = read_all(listen)
     if syslog and not (listen.syslog_stream or mapping.default):
         raise BadSetting(
             "listen.syslog needs a stream: no sender of syslog can be told that its messages have none.",
@@ -44,14 +44,6 @@ def bind_listeners(settings: Settings) -> Listeners:
             connections=listener_connections(settings),
             tls=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),
         )
-    )
-
-
-def addresses(listen: Listen) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
-    """Return the addresses for syslog and for Fluent messages."""
-    return (
-        read_addresses("listen.syslog", listen.syslog, SYSLOG_SCHEMES),
-        read_addresses("listen.fluent", listen.fluent, FLUENT_SCHEMES),
     )
 
 

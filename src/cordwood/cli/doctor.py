@@ -1,4 +1,4 @@
-"""Diagnose an installation: machine, data folder, service, keys, and a round trip of one event.
+"""Diagnose an installation: machine, data folder, listeners, service, keys, and a round trip of one event.
 
 The keys are those of dashboards and shippers, in LOGFLARE_PRIVATE_ACCESS_TOKEN, LOGFLARE_PUBLIC_ACCESS_TOKEN and
 LOGFLARE_API_KEY of this environment, or of the file that --env names. The round trip sends one event of the project
@@ -18,6 +18,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -31,9 +32,10 @@ from cordwood.cli.client import Remote, add_service, local, named
 from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.folder import DataFolder
+from cordwood.listeners.address import Address, read_all
 from cordwood.observe.disk import ADVICE, sentence
 from cordwood.settings.machine import allowed_memory
-from cordwood.settings.settings import Settings
+from cordwood.settings.settings import Listen, Settings
 
 # Group commits, flushes and spills need some space; below this, ingestion is about to fail.
 _LEAST_DISK_BYTES = 256 * 10**6
@@ -42,6 +44,7 @@ _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
 _LEAST_FILES, _GOOD_FILES = 256, 4096
 _FIRST_SANE_YEAR = 2024
 _MOST_SKEW_SECONDS = 60.0
+_CONNECT_SECONDS = 5.0
 
 
 class Verdict(StrEnum):
@@ -119,6 +122,46 @@ def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
     if private and private in (public, older):
         seen = "the private token is also the public one"
         yield Finding(Verdict.BAD, "keys", seen, "Shippers would hold a key to everything: make another for them.")
+
+
+def judge_listener(protocol: str, address: Address, *, is_guarded: bool) -> Finding:
+    """Judge who can send to a listener; `is_guarded` if its senders need a certificate or a shared key."""
+    if address.is_private or is_guarded:
+        return Finding(Verdict.GOOD, "listener", f"{protocol} on {address}")
+    seen = f"{protocol} on {address} takes events of whoever reaches it"
+    advice = "Listen on a private address, or set listen.tls_client_ca (for tls://) or listen.fluent_shared_key."
+    return Finding(Verdict.DOUBTFUL, "listener", seen, advice)
+
+
+def listeners(listen: Listen) -> Iterator[Finding]:
+    """Yield the findings about the configured listeners beside HTTP."""
+    syslog, fluent = read_all(listen)
+    for address in syslog:
+        yield judge_listener("syslog", address, is_guarded=_asks_certificate(listen, address))
+    for address in fluent:
+        is_guarded = _asks_certificate(listen, address) or bool(listen.fluent_shared_key)
+        yield judge_listener("fluent", address, is_guarded=is_guarded)
+
+
+def _asks_certificate(listen: Listen, address: Address) -> bool:
+    return address.scheme == "tls" and bool(listen.tls_client_ca)
+
+
+def silent_listeners(listen: Listen) -> Iterator[Finding]:
+    """Yield a finding for each configured address on which the running service does not listen."""
+    advice = "The service was started without it: start it again."
+    for address in (one for several in read_all(listen) for one in several):
+        if address.port and not address.is_datagram and not _answers(address):
+            yield Finding(Verdict.BAD, "listener", f"nothing listens on {address}", advice)
+
+
+def _answers(address: Address) -> bool:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104 - a name, not a bind
+    try:
+        socket.create_connection((host, address.port), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[Finding]:
@@ -200,6 +243,9 @@ def _findings(arguments: argparse.Namespace, settings: Settings, environment: Ma
         yield _folder(folder)
         ceiling_bytes = _told_ceiling(service) or settings.limits.ceiling
         yield from machine(folder.path, ceiling_bytes, owner.pid if owner else None)
+        yield from listeners(settings.listen)
+        if service is not None:
+            yield from silent_listeners(settings.listen)
     yield from judge_tokens(environment)
     if service is None:
         advice = "Start one: cordwood serve. Or say where it is: --url."

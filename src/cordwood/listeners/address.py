@@ -1,11 +1,13 @@
 """The addresses of listeners, as the settings have them: `tcp://127.0.0.1:6514`."""
 
 import socket
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import msgspec
 
 from cordwood.errors import BadSetting
+from cordwood.settings.settings import Listen
 
 SYSLOG_SCHEMES = ("tcp", "tls", "udp")
 FLUENT_SCHEMES = ("tcp", "tls")
@@ -30,8 +32,21 @@ class Address(msgspec.Struct, frozen=True):
         return self.scheme == "udp"
 
     @property
-    def is_loopback(self) -> bool:
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+    def is_private(self) -> bool:
+        """Whether only this machine or a private network can reach it."""
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            return self.host == "localhost"
+        return address.is_private and not address.is_unspecified
+
+
+def read_all(listen: Listen) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
+    """Return the addresses for syslog and for Fluent messages."""
+    return (
+        read_addresses("listen.syslog", listen.syslog, SYSLOG_SCHEMES),
+        read_addresses("listen.fluent", listen.fluent, FLUENT_SCHEMES),
+    )
 
 
 def read_addresses(setting: str, text: str, schemes: tuple[str, ...]) -> tuple[Address, ...]:

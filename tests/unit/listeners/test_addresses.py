@@ -1,0 +1,61 @@
+"""Addresses of listeners: which there are, who can reach them, and that nothing is loaded without any."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cordwood.cli.doctor import Verdict, listeners, silent_listeners
+from cordwood.listeners.address import Address, bind, read_addresses, told_address
+from cordwood.settings.settings import Listen
+
+
+def test_addresses_are_read_and_told_as_they_are_written() -> None:
+    text = "tcp://127.0.0.1:6514, udp://[::]:514,tls://logs.example:6514,"
+    read = read_addresses("listen.syslog", text, ("tcp", "tls", "udp"))
+    assert [str(address) for address in read] == ["tcp://127.0.0.1:6514", "udp://[::]:514", "tls://logs.example:6514"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::", "localhost"])
+@pytest.mark.parametrize("scheme", ["tcp", "udp"])
+def test_an_address_is_bound_and_the_chosen_port_is_told(scheme: str, host: str) -> None:
+    address = Address(scheme, host, 0)
+    with bind("listen.syslog", address) as bound:
+        told = told_address(bound, address)
+        assert told.port > 0
+        kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
+        with socket.socket(socket.AF_INET, kind) as sender:
+            sender.connect(("127.0.0.1", told.port))
+
+
+@pytest.mark.parametrize(
+    ("listen", "verdicts"),
+    [
+        (Listen(), []),
+        (Listen(syslog="tcp://127.0.0.1:1,udp://10.1.2.3:1,tcp://localhost:1"), [Verdict.GOOD] * 3),
+        (Listen(syslog="tcp://0.0.0.0:1,udp://[::]:1,tcp://198.51.100.1:1"), [Verdict.DOUBTFUL] * 2 + [Verdict.GOOD]),
+        (Listen(syslog="tls://0.0.0.0:1,tcp://0.0.0.0:2", tls_client_ca="x"), [Verdict.GOOD, Verdict.DOUBTFUL]),
+        (Listen(syslog="tls://0.0.0.0:1", tls_certificate="x"), [Verdict.DOUBTFUL]),
+        (Listen(fluent="tcp://0.0.0.0:1", fluent_shared_key="x"), [Verdict.GOOD]),
+        (Listen(fluent="tcp://8.8.8.8:1"), [Verdict.DOUBTFUL]),
+    ],
+)
+def test_doctor_names_listeners_and_warns_of_those_that_are_open(listen: Listen, verdicts: list[Verdict]) -> None:
+    assert [finding.verdict for finding in listeners(listen)] == verdicts
+
+
+def test_doctor_finds_an_address_on_which_nothing_listens() -> None:
+    with bind("listen.syslog", Address("tcp", "127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+        assert (
+            list(silent_listeners(Listen(syslog=f"tcp://127.0.0.1:{port},udp://127.0.0.1:1,tcp://127.0.0.1:0"))) == []
+        )
+    (finding,) = silent_listeners(Listen(fluent=f"tcp://127.0.0.1:{port}"))
+    assert (finding.verdict, finding.seen) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
+
+
+def test_a_service_without_listeners_does_not_load_them() -> None:
+    code = "import sys, cordwood.cli.serve; print([name for name in sys.modules if 'listeners' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
