@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from bench.events import make
 from bench.service import KEY, Target, service
+from cordwood.ingest.formats.protobuf import written_field, written_number
+from cordwood.ingest.stamp import read_timestamp
 
 Event = Mapping[str, Any]
 
@@ -79,14 +83,60 @@ def _splunk(events: Sequence[Event]) -> bytes:
     )
 
 
+def _loki_json(events: Sequence[Event]) -> bytes:
+    """Entries of one stream, as an agent pushes a file: the event's metadata is its line."""
+    values = [[_nanoseconds(event), _encode(event["metadata"]).decode()] for event in events]
+    return _encode({"streams": [{"stream": {"service_name": STREAM}, "values": values}]})
+
+
+def _loki_protobuf(events: Sequence[Event]) -> bytes:
+    entries = [
+        written_field(2, written_field(1, _timestamp(event)) + written_field(2, _encode(event["metadata"])))
+        for event in events
+    ]
+    stream = written_field(1, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
+    return bytes(pa.compress(written_field(1, stream), codec="snappy", asbytes=True))
+
+
+def _timestamp(event: Event) -> bytes:
+    seconds, nanoseconds = divmod(int(_nanoseconds(event)), 10**9)
+    return b"\x08" + written_number(seconds) + b"\x10" + written_number(nanoseconds)
+
+
+def _nanoseconds(event: Event) -> str:
+    return f"{read_timestamp(event['timestamp'])}000"
+
+
+def _otlp(events: Sequence[Event]) -> bytes:
+    """Records with the event's message as their body and its metadata as one attribute."""
+    request = ExportLogsServiceRequest()
+    records = request.resource_logs.add().scope_logs.add().log_records
+    for event in events:
+        record = records.add(time_unix_nano=int(_nanoseconds(event)))
+        record.body.string_value = event["event_message"] or ""
+        record.attributes.add(key="metadata").value.string_value = _encode(event["metadata"]).decode()
+    return bytes(request.SerializeToString())
+
+
 _JSON = {"X-API-KEY": KEY, "Content-Type": "application/json"}
 _BASIC = base64.b64encode(f"bench:{KEY}".encode()).decode()
+
+_OTLP_HEADERS = {"X-API-KEY": KEY, "X-Source": STREAM, "Content-Type": "application/x-protobuf"}
+
+
+def _pushed(media: str) -> Target:
+    headers = {"Authorization": f"Basic {_BASIC}", "Content-Type": media}
+    return Target("/loki/api/v1/push", headers, frozenset({204}))
+
 
 SENDERS: Mapping[str, Sender] = {
     "/api/logs, JSON": Sender(Target(f"/api/logs?source_name={STREAM}", _JSON), _encode),
     "Elasticsearch _bulk": Sender(Target(f"/{STREAM}/_bulk", {"Authorization": f"Basic {_BASIC}"}), _elastic),
     "Datadog": Sender(Target("/api/v2/logs", {"DD-API-KEY": KEY}, frozenset({202})), _datadog),
     "Splunk HEC": Sender(Target("/services/collector", {"Authorization": f"Splunk {KEY}"}), _splunk),
+    "Loki, JSON": Sender(_pushed("application/json"), _loki_json),
+    "Loki, protobuf in Snappy": Sender(_pushed("application/x-protobuf"), _loki_protobuf),
+    "OTLP, protobuf": Sender(Target("/v1/logs", _OTLP_HEADERS), _otlp),
 }
 
 
