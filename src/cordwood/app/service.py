@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 import uvloop
@@ -21,12 +21,13 @@ from cordwood.app.engine_process import EngineHost, fork_server
 from cordwood.app.listener import Server, listen, server, url_of
 from cordwood.app.observability import DISK_SAMPLE_SECONDS, FLUSH_SECONDS, Observability
 from cordwood.app.process_memory import limit_heap, page_out_code
-from cordwood.errors import Fault
+from cordwood.errors import BadSetting, Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
+from cordwood.web.answering import HttpApplication
 from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
 
@@ -95,6 +96,27 @@ def _bound_listeners(settings: Settings) -> "Listeners | None":
     return cast("Listeners", bind(settings))
 
 
+class GrpcListener(Protocol):
+    """The gRPC server for OTLP, whose module is imported only if a setting names an address."""
+
+    names: list[str]
+    most_connections: int
+
+    async def stop(self, seconds: float) -> None: ...
+
+
+async def otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
+    """Start the server for OTLP over gRPC if a setting names an address."""
+    if not settings.listen.otlp_grpc:
+        return None
+    try:
+        module = importlib.import_module("cordwood.app.otlp_grpc")
+    except ModuleNotFoundError as missing:
+        hint = "Install it: pip install 'cordwood[grpc]'."
+        raise BadSetting("listen.otlp_grpc needs grpcio, which is not installed.", hint=hint) from missing
+    return cast("GrpcListener", await module.started(settings, routes))
+
+
 class _ServiceRun(msgspec.Struct):
     """One run of the service, from its start to its last response."""
 
@@ -108,10 +130,14 @@ class _ServiceRun(msgspec.Struct):
     lifecycle: Lifecycle = msgspec.field(default_factory=Lifecycle)
     stop_requested: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     reload_requested: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    otlp_grpc: "GrpcListener | None" = None
 
     async def run(self, listener: socket.socket) -> None:
         self._handle_signals()
-        http = self._server()
+        observability = self.hooks.observability
+        routes = application(self.lifecycle, observability.observer, web_options(self.settings), observability.metrics)
+        self.otlp_grpc = await otlp_grpc(self.settings, routes)
+        http = self._server(routes)
         serving = asyncio.create_task(http.serve(sockets=[listener]))
         try:
             components = await asyncio.to_thread(self._build)
@@ -125,12 +151,12 @@ class _ServiceRun(msgspec.Struct):
             await serving
             if self.listeners is not None:
                 self.listeners.close()
+            if self.otlp_grpc is not None:
+                await self.otlp_grpc.stop(0)
             self.hooks.observability.log.flush()
 
-    def _server(self) -> Server:
-        observability = self.hooks.observability
-        routes = application(self.lifecycle, observability.observer, web_options(self.settings), observability.metrics)
-        beside = self.listeners.most_connections if self.listeners is not None else 0
+    def _server(self, routes: HttpApplication) -> Server:
+        beside = sum(one.most_connections for one in (self.listeners, self.otlp_grpc) if one is not None)
         return server(routes, self.settings.web.drain_time, connections_allowed(self.settings), beside)
 
     def _build(self) -> Components:
@@ -154,7 +180,7 @@ class _ServiceRun(msgspec.Struct):
         self.lifecycle.open(components.services)
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
-        names = tuple(self.listeners.names) if self.listeners is not None else ()
+        names = tuple(name for one in (self.listeners, self.otlp_grpc) if one is not None for name in one.names)
         seconds = time.monotonic() - self.started_at
         self.hooks.on_ready(Ready(self.owner, self.folder.path, components, created_keys, seconds, names))
         # Objects that exist now live until the end: exclude them from garbage collection.
@@ -197,6 +223,8 @@ class _ServiceRun(msgspec.Struct):
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:
             await self.listeners.stop(self.settings.web.drain_time)
+        if self.otlp_grpc is not None:
+            await self.otlp_grpc.stop(self.settings.web.drain_time)
         while http.request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(_POLL_SECONDS)
         http.should_exit = True

@@ -144,7 +144,18 @@ class Ingest(Section, frozen=True):
 
 
 class Listen(Section, frozen=True):
-    """Listeners beside HTTP, all of them off by default. Whoever reaches an address may send events to it."""
+    """Listeners beside HTTP, all of them off by default.
+
+    OTLP over gRPC asks for a key. To the other addresses, whoever reaches them may send events.
+    """
+
+    otlp_grpc: Annotated[
+        str,
+        Meta(
+            description="The addresses for OTLP over gRPC: `tcp://127.0.0.1:4317` or `tls://…`. Needs the extra `cordwood[grpc]`.",
+            extra=LIST,
+        ),
+    ] = ""
 
     syslog: Annotated[
         str,
@@ -203,7 +214,8 @@ class Listen(Section, frozen=True):
     tls_certificate: Annotated[
         str,
         Meta(
-            description="The certificate (PEM, with its chain) of `tls://` addresses. It is read again at a reload.",
+            description="The certificate (PEM, with its chain) of `tls://` addresses. It is read again at a reload,"
+            " except for OTLP over gRPC.",
             extra=PATH,
         ),
     ] = ""
@@ -221,7 +233,7 @@ class Listen(Section, frozen=True):
         int,
         Meta(
             description="The most connections of all listeners open at once; 0 derives it from limits.memory, at most 1000."
-            " One address holds at most half of them.",
+            " One address holds at most half of them. OTLP over gRPC has as many of its own.",
             ge=0,
         ),
     ] = 0

@@ -14,7 +14,7 @@ _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 _MOST_TOLD = 1000
 
 # HTTP statuses as google.rpc codes. Exporters act on the HTTP status alone.
-_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
+CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
 _INTERNAL = 13
 # Exporters retry after 429, 502, 503 and 504, and drop the data after any other error.
 _AS_RETRYABLE = {408: 503, 507: 503}
@@ -41,7 +41,7 @@ def exported(accepted: Accepted, request: Request, form: Form = Form.OTLP) -> Re
 
 def failed(fault: Fault, request: Request) -> Response:
     http_status = _AS_RETRYABLE.get(status_of(fault), status_of(fault))
-    code, message = _CODES.get(http_status, _INTERNAL), fault.told()[:_MOST_TOLD]
+    code, message = CODES.get(http_status, _INTERNAL), fault.told()[:_MOST_TOLD]
     headers: list[Header] = [NO_STORE, *when_to_retry(fault, http_status)]
     if http_status == 401:
         headers.append(CHALLENGE)

@@ -78,8 +78,8 @@ def test_flags_are_not_guessed_from_their_beginning() -> None:
     assert run("serve", "--dem") == 2
 
 
-def test_an_engine_that_is_not_used_is_not_loaded() -> None:
-    script = "import sys, cordwood.cli.serve, cordwood.cli.check; sys.exit(any('engines.clickhouse' in name or 'clickhouse_connect' in name for name in sys.modules))"
+def test_an_engine_or_a_protocol_that_is_not_used_is_not_loaded() -> None:
+    script = "import sys, cordwood.cli.serve, cordwood.cli.check; sys.exit(any('engines.clickhouse' in name or 'clickhouse_connect' in name or 'grpc' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 0
 
 

@@ -19,7 +19,7 @@ from cordwood.ingest.formats.protobuf import (
     zigzag,
 )
 
-_BAD_REQUEST = b"type.googleapis.com/google.rpc.BadRequest"
+_TYPES = b"type.googleapis.com/google.rpc."
 
 
 def response(rejected: int, error: str) -> bytes:
@@ -29,13 +29,23 @@ def response(rejected: int, error: str) -> bytes:
     return written_field(1, b"\x08" + written_number(rejected) + written_field(2, error.encode()))
 
 
-def status(code: int, message: str, violation: str = "") -> bytes:
-    """Encode a google.rpc.Status; `violation` becomes the description of a field violation in a BadRequest."""
+def status(code: int, message: str, violation: str = "", retry_seconds: int | None = None) -> bytes:
+    """Encode a google.rpc.Status; `violation` becomes the description of a field violation in a BadRequest.
+
+    With `retry_seconds` it has a RetryInfo: the request may be sent again after that delay.
+    """
     told = b"\x08" + written_number(code) + written_field(2, message.encode())
-    if not violation:
-        return told
-    bad_request = written_field(1, written_field(2, violation.encode()))
-    return told + written_field(3, written_field(1, _BAD_REQUEST) + written_field(2, bad_request))
+    if violation:
+        told += _detail(b"BadRequest", written_field(1, written_field(2, violation.encode())))
+    return told if retry_seconds is None else told + _detail(b"RetryInfo", retry_info(retry_seconds))
+
+
+def retry_info(seconds: int) -> bytes:
+    return written_field(1, b"\x08" + written_number(seconds))
+
+
+def _detail(kind: bytes, message: bytes) -> bytes:
+    return written_field(3, written_field(1, _TYPES + kind) + written_field(2, message))
 
 
 def _hex(value: Value) -> str:

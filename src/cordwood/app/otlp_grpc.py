@@ -1,0 +1,42 @@
+"""The gRPC server for OTLP as the settings name it. Imported only if a setting names an address."""
+
+from pathlib import Path
+
+import msgspec
+
+from cordwood.errors import BadSetting
+from cordwood.listeners.address import read_addresses
+from cordwood.settings.settings import Listen, Settings
+from cordwood.web.asgi import Application
+from cordwood.web.otlp_grpc import OtlpGrpcServer, Tls
+
+# A connection holds what its calls have sent and nothing has read, up to some hundred KiB.
+_CONNECTION_BYTES = 2**20
+_MOST_CONNECTIONS = 1000
+
+
+async def started(settings: Settings, application: Application) -> OtlpGrpcServer:
+    """Return the server, which listens at all addresses of the setting."""
+    addresses = read_addresses("listen.otlp_grpc", settings.listen.otlp_grpc, ("tcp", "tls"))
+    ceiling = settings.limits.ceiling
+    connections = settings.listen.connections or max(16, min(_MOST_CONNECTIONS, ceiling // _CONNECTION_BYTES))
+    server = OtlpGrpcServer(application, ceiling // 16, connections)
+    tls = _tls(settings.listen) if any(address.scheme == "tls" for address in addresses) else None
+    for address in addresses:
+        place = str(address).removeprefix(f"{address.scheme}://")
+        port = server.listen(place, tls if address.scheme == "tls" else None)
+        server.names.append(f"OTLP over gRPC at {msgspec.structs.replace(address, port=port)}")
+    await server.start()
+    return server
+
+
+def _tls(listen: Listen) -> Tls:
+    if not listen.tls_certificate:
+        raise BadSetting("A tls:// address needs a certificate.", hint="Set listen.tls_certificate.")
+    try:
+        certificate = Path(listen.tls_certificate).read_bytes()
+        key = Path(listen.tls_key).read_bytes() if listen.tls_key else certificate
+        authorities = Path(listen.tls_client_ca).read_bytes() if listen.tls_client_ca else None
+    except OSError as problem:
+        raise BadSetting(f"{problem.filename} cannot be read: {problem.strerror}.") from problem
+    return Tls(certificate, key, authorities)

@@ -1,0 +1,250 @@
+"""OTLP over gRPC: each call is answered by the route of OTLP over HTTP for the same signal.
+
+So both have the same keys, limits, errors and observations. Imported on demand, because grpcio is an optional
+dependency.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+import grpc
+import msgspec
+
+from cordwood.errors import BadSetting
+from cordwood.ingest.body_budget import BodyBudget
+from cordwood.ingest.formats.otlp_protobuf import retry_info, status
+from cordwood.ingest.formats.protobuf import BadProtobuf, fields, text
+from cordwood.web.asgi import Application, Header, Message, Scope
+from cordwood.web.otlp import CODES
+
+PATHS: Final = {
+    "/opentelemetry.proto.collector.logs.v1.LogsService/Export": b"/v1/logs",
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export": b"/v1/traces",
+    "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": b"/v1/metrics",
+}
+# The largest message as it is sent: the limit that gRPC servers have unless it is changed. gRPC holds a message in
+# memory before it is handed over, so its memory is reserved by this size.
+MESSAGE_BYTES: Final = 4 * 2**20
+_MOST_CALLS: Final = 1000
+_MOST_CALLS_OF_A_CONNECTION: Final = 100
+_HANDSHAKE_MS: Final = 10_000
+_IDLE_MS: Final = 120_000
+_METADATA_BYTES: Final = 16 * 1024
+_NO_AND_GZIP_COMPRESSION: Final = 0b101
+
+# The first bytes of gzip. No protobuf message begins so, since there is no wire type 7.
+_GZIP: Final = b"\x1f\x8b"
+# Metadata that would change how the request is read. gRPC uses the names itself.
+_NOT_PASSED_ON: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
+_DETAILS: Final = "grpc-status-details-bin"
+# OpenTelemetry's SDK for Python reads the delay here, others in the details.
+_RETRY_INFO: Final = "google.rpc.retryinfo-bin"
+
+_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
+_CANCELLED, _INVALID_ARGUMENT, _INTERNAL, _UNAVAILABLE = 1, 3, 13, 14
+_MOST_TOLD: Final = 300
+
+
+class Tls(msgspec.Struct, frozen=True):
+    """The server's certificate chain and key in PEM, and the authorities whose client certificates are required."""
+
+    certificate: bytes
+    key: bytes
+    client_authorities: bytes | None = None
+
+
+class OtlpGrpcServer:
+    """The gRPC server. `application` is that of HTTP; messages being read may take `most_bytes`.
+
+    Create it in the event loop. `names` are for the operator.
+    """
+
+    def __init__(self, application: Application, most_bytes: int, connections: int) -> None:
+        self.names: list[str] = []
+        self.most_connections = connections
+        self._application = application
+        self._budget = BodyBudget(max(most_bytes, 2 * MESSAGE_BYTES))
+        self._calls: set[asyncio.Task[None]] = set()
+        self._server = grpc.aio.server(
+            options=[
+                # Otherwise another process could listen on the same port, and take half of the connections.
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", MESSAGE_BYTES),
+                # Messages are decompressed here, within the limits of bodies.
+                ("grpc.per_message_decompression", 0),
+                ("grpc.compression_enabled_algorithms_bitset", _NO_AND_GZIP_COMPRESSION),
+                ("grpc.max_metadata_size", _METADATA_BYTES),
+                ("grpc.max_concurrent_streams", _MOST_CALLS_OF_A_CONNECTION),
+                ("grpc.max_allowed_incoming_connections", connections),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+            ]
+        )
+        self._server.add_generic_rpc_handlers((_Methods(self),))
+
+    def listen(self, address: str, tls: Tls | None = None) -> int:
+        """Listen at host:port, and return the port; raise BadSetting if the address cannot be bound."""
+        try:
+            if tls is None:
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, _credentials(tls)))
+        except (RuntimeError, ValueError) as problem:
+            raise BadSetting(
+                f"The service cannot listen on {address} for gRPC.",
+                hint="The port must be free, and a certificate must be valid and belong to its key.",
+            ) from problem
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self, seconds: float) -> None:
+        """Refuse new calls, and finish the running ones for as long."""
+        await self._server.stop(seconds)
+        if self._calls:
+            # Their events are being stored, whether or not a client waits for it.
+            await asyncio.wait(self._calls, timeout=seconds)
+
+    async def export(self, path: bytes, messages: AsyncIterator[bytes], context: Any) -> bytes:
+        """Return the export response, or end the call with a status."""
+        if len(self._calls) >= _MOST_CALLS:
+            await _abort(context, 503, status(_UNAVAILABLE, "Too many calls are being answered."), 1)
+        exchange = _Exchange(path, messages, context, self._budget)
+        call = asyncio.ensure_future(self._application(exchange.scope, exchange.receive, exchange.send))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            # Events that are being stored are stored, also if the client does not wait for it.
+            await asyncio.shield(call)
+        except asyncio.CancelledError:
+            exchange.has_ended.set()
+            raise
+        if exchange.status != 200:
+            await _abort(context, exchange.status, bytes(exchange.body), exchange.retry_seconds)
+        return bytes(exchange.body)
+
+
+def _credentials(tls: Tls) -> Any:
+    return grpc.ssl_server_credentials(
+        [(tls.key, tls.certificate)],
+        root_certificates=tls.client_authorities,
+        require_client_auth=tls.client_authorities is not None,
+    )
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
+    """The methods of the three services.
+
+    A method takes a stream of messages, so that its call begins before its first message is read: a caller without a
+    key is refused before. For the client that is no difference.
+    """
+
+    def __init__(self, server: OtlpGrpcServer) -> None:
+        self._server = server
+
+    def service(self, handler_call_details: Any) -> Any:
+        path = PATHS.get(handler_call_details.method)
+        if path is None:
+            return None
+
+        async def export(messages: AsyncIterator[bytes], context: Any) -> bytes:
+            return await self._server.export(path, messages, context)
+
+        return grpc.stream_unary_rpc_method_handler(export)
+
+
+class _Exchange:
+    """A call as a request of HTTP and its response."""
+
+    def __init__(self, path: bytes, messages: AsyncIterator[bytes], context: Any, budget: BodyBudget) -> None:
+        self._messages = messages
+        self._budget = budget
+        self._is_read = False
+        self.has_ended = asyncio.Event()
+        self._headers = list(_headers(context.invocation_metadata() or ()))
+        self.scope: Scope = {
+            "type": "http",
+            "method": "POST",
+            "raw_path": path,
+            "query_string": b"",
+            "headers": self._headers,
+            "client": _address(context.peer()),
+        }
+        self.status = 0
+        self.retry_seconds: int | None = None
+        self.body = bytearray()
+
+    async def receive(self) -> Message:
+        """Return the message as the body; after it, wait until the client has gone."""
+        if self._is_read:
+            await self.has_ended.wait()
+        self._is_read = True
+        message = None if self.has_ended.is_set() else await self._read()
+        if message is None:
+            return {"type": "http.disconnect"}
+        if message.startswith(_GZIP):
+            # Only the message itself tells. The header is looked up once the body is read.
+            self._headers.append((b"content-encoding", b"gzip"))
+        return {"type": "http.request", "body": message}
+
+    async def _read(self) -> bytes | None:
+        """Return the message; None if there is none. Its memory is reserved before gRPC reads it."""
+        owner = str(hash(tuple(value for name, value in self._headers if name in {b"x-api-key", b"authorization"})))
+        loop = asyncio.get_running_loop()
+        with self._budget.reserve(owner) as reservation:
+            reservation.take(MESSAGE_BYTES)
+            try:
+                async with asyncio.timeout(None) as limit:
+                    reservation.on_revoke(lambda: limit.reschedule(loop.time()))
+                    return await anext(self._messages, None)
+            except TimeoutError:
+                raise reservation.refusal() from None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers: Mapping[bytes, bytes] = dict(message["headers"])
+            told = headers.get(b"retry-after")
+            self.retry_seconds = None if told is None else int(told)
+        else:
+            self.body += message.get("body", b"")
+
+
+def _headers(metadata: Any) -> "list[Header]":
+    found = [(b"content-type", b"application/x-protobuf")]
+    for name, value in metadata:
+        if isinstance(value, str) and name not in _NOT_PASSED_ON:
+            found.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
+    return found
+
+
+def _address(peer: str) -> tuple[str, int] | None:
+    """Return host and port of a peer as gRPC writes it: ipv4:127.0.0.1:4000, ipv6:%5B::1%5D:4000."""
+    family, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    return (host.strip("[]"), int(port)) if family in {"ipv4", "ipv6"} and port.isdecimal() else None
+
+
+async def _abort(context: Any, http_status: int, told: bytes, retry_seconds: int | None) -> None:
+    """End the call with an error: `told` is the google.rpc.Status that the route answered with, if it is one."""
+    code, message = _as_status(told) if http_status else (_CANCELLED, "The call has no message.")
+    if code is None:
+        code, message = CODES.get(http_status, _INTERNAL), "The request cannot be answered."
+    # Clients bound the headers of an answer; the message is in them twice.
+    message = message[:_MOST_TOLD]
+    violation = message if code == _INVALID_ARGUMENT else ""
+    trailing = [(_DETAILS, status(code, message, violation, retry_seconds))]
+    if retry_seconds is not None:
+        trailing.append((_RETRY_INFO, retry_info(retry_seconds)))
+    await context.abort(_BY_NUMBER[code], message, tuple(trailing))
+
+
+def _as_status(told: bytes) -> tuple[int | None, str]:
+    """Return code and message of an encoded google.rpc.Status; no code if it is something else."""
+    try:
+        found = dict(fields(told))
+    except BadProtobuf:
+        return None, ""
+    code = found.get(1)
+    return (code, text(found.get(2, b""))) if isinstance(code, int) and code in _BY_NUMBER else (None, "")

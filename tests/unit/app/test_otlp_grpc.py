@@ -1,0 +1,313 @@
+"""OTLP over gRPC: what is stored, and how each refusal is told, over a real connection."""
+
+import asyncio
+import gzip
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.otlp_grpc import started
+from cordwood.app.service import otlp_grpc
+from cordwood.errors import BadSetting
+from cordwood.settings.settings import DuckDB, Ingest, Limits, Listen, Serve, Settings, Web
+from cordwood.web.otlp_grpc import MESSAGE_BYTES, OtlpGrpcServer
+from tests.certificates import Authority
+
+STREAMS = """
+[[stream]]
+name = "otel"
+[[stream]]
+name = "slow"
+rate = "1/h"
+"""
+LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+METRICS = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+CALL_SECONDS = 60
+
+
+@dataclass
+class Site:
+    """A service in the process of the tests, with a gRPC server beside it."""
+
+    inside: InProcessService
+    port: int
+
+    def run(self, call: Callable[[Any], Awaitable[Any]]) -> Any:
+        async def connected() -> Any:
+            options = [("grpc.max_send_message_length", -1)]
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options) as channel:
+                return await call(channel)
+
+        return self.inside.runner.run(connected())
+
+    def call(self, method: str, message: bytes, *, compressed: bool = False, **metadata: str) -> bytes:
+        """Return the answer to a call with the private key, or other metadata."""
+        given = {"x-api-key": self.inside.key, "x-source": "otel"} | {
+            name.replace("_", "-"): value for name, value in metadata.items()
+        }
+        compression = grpc.Compression.Gzip if compressed else None
+        sent = [(name, value) for name, value in given.items() if value]
+        answer: bytes = self.run(
+            lambda channel: channel.unary_unary(method)(
+                message, metadata=sent, compression=compression, timeout=CALL_SECONDS
+            )
+        )
+        return answer
+
+    def messages(self) -> list[str]:
+        key = {"x-api-key": self.inside.key}
+        _, _, body = self.inside.send("GET", "/api/sources/otel/recent?limit=100", b"", key)
+        found: list[dict[str, Any]] = json.loads(body)
+        return [event["event_message"] for event in found]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder: Path = tmp_path_factory.mktemp("grpc")
+    (folder / "streams.toml").write_text(STREAMS)
+    settings = Settings(
+        serve=Serve(data_dir=str(folder / "data"), streams=str(folder / "streams.toml")),
+        web=Web(log_level="error"),
+        limits=Limits(memory=500 * 10**6),
+        duckdb=DuckDB(threads=1),
+        ingest=Ingest(inflated_size=8 * 2**20),
+    )
+    with open_service(settings) as inside:
+
+        async def started() -> tuple[OtlpGrpcServer, int]:
+            server = OtlpGrpcServer(inside.app, 16 * 2**20, 20)
+            port = server.listen("127.0.0.1:0")
+            await server.start()
+            return server, port
+
+        server, port = inside.runner.run(started())
+        yield Site(inside, port)
+        inside.runner.run(server.stop(1))
+
+
+def logs(*messages: str, project: str = "") -> bytes:
+    request = ExportLogsServiceRequest()
+    of_resource = request.resource_logs.add()
+    if project:
+        of_resource.resource.attributes.add(key="project").value.string_value = project
+    records = of_resource.scope_logs.add().log_records
+    for message in messages:
+        records.add().body.string_value = message
+    return bytes(request.SerializeToString())
+
+
+def test_records_are_stored_and_the_answer_is_empty(site: Site) -> None:
+    assert site.call(LOGS, logs("plain")) == b""
+    assert site.call(LOGS, logs("in gzip", "x" * 5000), compressed=True) == b""
+    assert {"plain", "in gzip"} <= set(site.messages())
+
+
+def test_spans_are_stored_and_metrics_are_taken(site: Site) -> None:
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.add(name="a span")
+    assert site.call(TRACES, request.SerializeToString()) == b""
+    assert "a span" in site.messages()
+    assert site.call(METRICS, b"") == b""
+
+
+def test_the_key_may_be_a_bearer_token(site: Site) -> None:
+    assert site.call(LOGS, logs("bearer"), x_api_key="", authorization=f"Bearer {site.inside.key}") == b""
+
+
+def test_what_is_quarantined_is_a_partial_success(site: Site) -> None:
+    answer = site.call(LOGS, logs("x" * (2**20 + 1), "beside a large one"), compressed=True)
+    partial = ExportLogsServiceResponse.FromString(answer).partial_success
+    assert partial.rejected_log_records == 1
+    assert "larger than" in partial.error_message
+    assert "beside a large one" in site.messages()
+
+
+def refused(
+    site: Site, method: str, message: bytes, *, compressed: bool = False, **metadata: str
+) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        site.call(method, message, compressed=compressed, **metadata)
+    return caught.value
+
+
+def details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
+    """The details of the status by type, which has the code and message of the call."""
+    trailing = dict(error.trailing_metadata())
+    told = Status.FromString(trailing["grpc-status-details-bin"])
+    assert (told.code, told.message) == (error.code().value[0], error.details())
+    found = {}
+    for detail in told.details:
+        kind = {"BadRequest": BadRequest, "RetryInfo": RetryInfo}[detail.type_url.rpartition(".")[2]]()
+        assert detail.Unpack(kind)
+        found[type(kind).__name__] = kind
+    if "RetryInfo" in found:
+        assert RetryInfo.FromString(trailing["google.rpc.retryinfo-bin"]) == found["RetryInfo"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code", "said"),
+    [
+        ({"x_api_key": ""}, grpc.StatusCode.UNAUTHENTICATED, "key"),
+        ({"x_api_key": "wrong"}, grpc.StatusCode.UNAUTHENTICATED, "not in force"),
+        ({"x_source": ""}, grpc.StatusCode.INVALID_ARGUMENT, "which stream"),
+        ({"x_source": "nowhere"}, grpc.StatusCode.NOT_FOUND, "no stream 'nowhere'"),
+        ({"authorization": "Bearer another"}, grpc.StatusCode.INVALID_ARGUMENT, "Two different keys"),
+    ],
+)
+def test_a_refusal_that_is_final_has_no_delay(
+    site: Site, metadata: dict[str, Any], code: grpc.StatusCode, said: str
+) -> None:
+    error = refused(site, LOGS, logs("x"), **metadata)
+    assert error.code() is code
+    assert said in (error.details() or "")
+    assert "RetryInfo" not in details(error)
+
+
+def test_what_cannot_be_decoded_is_a_bad_request(site: Site) -> None:
+    error = refused(site, LOGS, b"\xff" * 9)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    (violation,) = details(error)["BadRequest"].field_violations
+    assert "ExportLogsServiceRequest" in violation.description
+    assert refused(site, LOGS, gzip.compress(b"x")[:-3]).code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_full_stream_is_told_with_the_delay_after_which_to_try_again(site: Site) -> None:
+    assert site.call(LOGS, logs("a", "b"), x_source="slow") == b""
+    error = refused(site, LOGS, logs("c"), x_source="slow")
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details(error)["RetryInfo"].retry_delay.seconds > 60
+
+
+def test_an_unknown_method_and_another_compression_are_unimplemented(site: Site) -> None:
+    assert refused_plainly(site, "/opentelemetry.proto.collector.logs.v1.LogsService/Import") == "UNIMPLEMENTED"
+    assert refused_plainly(site, LOGS, grpc.Compression.Deflate) == "UNIMPLEMENTED"
+
+
+def refused_plainly(site: Site, method: str, compression: Any = None) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        site.run(lambda channel: channel.unary_unary(method)(b"x" * 100, compression=compression))
+    return str(caught.value.code().name)
+
+
+def test_a_message_beyond_the_limit_is_refused_for_good(site: Site) -> None:
+    error = refused(site, LOGS, logs("x" * MESSAGE_BYTES))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert not any("retry" in name for name, _ in error.trailing_metadata() or ())
+
+
+def test_a_bomb_is_inflated_within_the_limit_of_bodies(site: Site) -> None:
+    error = refused(site, LOGS, b"\0" * (9 * 2**20), compressed=True)
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "inflates to more than" in (error.details() or "")
+    assert "RetryInfo" not in details(error)
+
+
+def test_a_caller_without_a_key_is_refused_before_its_message(site: Site) -> None:
+    async def without_message(channel: Any) -> grpc.StatusCode:
+        call = channel.stream_unary(LOGS)()
+        return await asyncio.wait_for(call.code(), CALL_SECONDS)
+
+    assert site.run(without_message) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_call_without_a_message_ends(site: Site) -> None:
+    async def empty(channel: Any) -> grpc.StatusCode:
+        call = channel.stream_unary(LOGS)(metadata=[("x-api-key", site.inside.key), ("x-source", "otel")])
+        await call.done_writing()
+        return await asyncio.wait_for(call.code(), CALL_SECONDS)
+
+    assert site.run(empty) is grpc.StatusCode.CANCELLED
+
+
+def test_messages_that_do_not_arrive_take_no_memory_from_others(site: Site) -> None:
+    """The budget of the fixture is that of four messages."""
+    metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
+
+    async def crowd(channel: Any) -> tuple[int, list[grpc.StatusCode]]:
+        waiting = [channel.stream_unary(LOGS)(metadata=metadata) for _ in range(6)]
+        refused = [call for call in waiting if call.done()]
+        while len(refused) < 2:
+            await asyncio.sleep(0.01)
+            refused = [call for call in waiting if call.done()]
+        codes = [await call.code() for call in refused]
+        for call in waiting:
+            call.cancel()
+        return len(refused), codes
+
+    count, codes = site.run(crowd)
+    assert (count, set(codes)) == (2, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    assert site.call(LOGS, logs("after the crowd")) == b""
+
+
+def test_an_address_that_is_taken_is_told(site: Site) -> None:
+    async def start_another() -> None:
+        server = OtlpGrpcServer(site.inside.app, 0, 20)
+        try:
+            server.listen(f"127.0.0.1:{site.port}")
+        finally:
+            await server.stop(0)
+
+    with pytest.raises(BadSetting, match="cannot listen"):
+        site.inside.runner.run(start_another())
+
+
+def test_a_tls_address_has_the_certificate_and_may_ask_senders_for_one(site: Site, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pem, ca = authority.signs(), authority.file
+    listen = Listen(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
+
+    async def exported() -> tuple[bytes, grpc.StatusCode]:
+        server = await started(Settings(listen=listen, limits=Limits(memory=500 * 10**6)), site.inside.app)
+        address = server.names[0].removeprefix("OTLP over gRPC at tls://")
+        metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
+        unknown = grpc.ssl_channel_credentials(ca.read_bytes())
+        known = grpc.ssl_channel_credentials(ca.read_bytes(), pem.read_bytes(), pem.read_bytes())
+        async with grpc.aio.secure_channel(address, known) as channel:
+            answer = await channel.unary_unary(LOGS)(logs("over TLS"), metadata=metadata, timeout=CALL_SECONDS)
+        async with grpc.aio.secure_channel(address, unknown) as channel:
+            refused = channel.unary_unary(LOGS)(logs("unknown"), metadata=metadata, timeout=CALL_SECONDS)
+            code = await refused.code()
+        await server.stop(1)
+        return answer, code
+
+    assert site.inside.runner.run(exported()) == (b"", grpc.StatusCode.UNAVAILABLE)
+    assert "over TLS" in site.messages()
+
+
+@pytest.mark.parametrize(
+    ("listen", "said"),
+    [
+        (Listen(otlp_grpc="127.0.0.1:4317"), "is not an address"),
+        (Listen(otlp_grpc="tcp://127.0.0.1"), "is not an address"),
+        (Listen(otlp_grpc="tcp://127.0.0.1:99999"), "is not an address"),
+        (Listen(otlp_grpc="tls://127.0.0.1:0"), "needs a certificate"),
+        (Listen(otlp_grpc="tls://127.0.0.1:0", tls_certificate="/nowhere"), "cannot be read"),
+        (Listen(otlp_grpc="tls://127.0.0.1:0", tls_certificate=__file__), "cannot listen"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told(site: Site, listen: Listen, said: str) -> None:
+    with pytest.raises(BadSetting, match=said):
+        site.inside.runner.run(started(Settings(listen=listen), site.inside.app))
+
+
+def test_a_missing_package_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    for module in ("cordwood.app.otlp_grpc", "cordwood.web.otlp_grpc"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    settings = Settings(listen=Listen(otlp_grpc="tcp://127.0.0.1:0"))
+    with pytest.raises(BadSetting, match="grpcio") as caught:
+        asyncio.run(otlp_grpc(settings, None))  # type: ignore[arg-type] # it is not used
+    assert "cordwood[grpc]" in (caught.value.hint or "")
