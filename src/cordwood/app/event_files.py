@@ -192,6 +192,10 @@ def _detected(file: Path, source: OpenFile) -> str:
         raise BadBody(f"{source.name} is UTF-16.", hint="Convert it: iconv -f utf-16 -t utf-8.")
     if ending in _BY_ENDING or not source.sample.strip():
         return _BY_ENDING.get(ending, "ndjson")
+    return _recognised(source, ending)
+
+
+def _recognised(source: OpenFile, ending: str) -> str:
     found = next(iter(findings(_sample(source))), None)
     if found is not None and _is_taken(found):
         return found.name

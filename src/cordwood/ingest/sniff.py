@@ -168,25 +168,30 @@ def _json(sample: Sample) -> Finding | None:
     if start not in {"[", "{"}:
         return None
     title = "a JSON array" if start == "[" else "a JSON object"
+    count, broken = _json_beginning(sample)
+    if broken is not None:
+        return Finding("json", title, Confidence.LIKELY, broken) if count else None
+    if not sample.is_whole and not count:
+        return Finding("json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read.")
+    if start == "{" and count > 1 and None not in sample.objects:
+        # Objects on lines of their own are NDJSON.
+        return None
+    reason = "It is JSON." if count == 1 else f"The first {count} items are JSON."
+    return Finding("json", title, Confidence.CERTAIN, reason)
+
+
+def _json_beginning(sample: Sample) -> tuple[int, str | None]:
+    """Return how many items the sample has, and None; or the number of objects before an error, and the reason."""
     count = objects = 0
     try:
         for item in _json_items(sample):
             count += 1
             objects += item.startswith("{")
     except BadBody as broken:
-        if not objects:
-            return None
-        return Finding("json", title, Confidence.LIKELY, f"Its first items are JSON, but then: {broken.message}")
+        return objects, f"Its first items are JSON, but then: {broken.message}"
     except _EndOfSampleError:
         pass
-    if not sample.is_whole and not count:
-        return Finding("json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read.")
-    if start == "{" and count > 1 and all(one is not None for one in sample.objects):
-        # Objects on lines of their own are NDJSON.
-        return None
-    return Finding(
-        "json", title, Confidence.CERTAIN, "It is JSON." if count == 1 else f"The first {count} items are JSON."
-    )
+    return count, None
 
 
 def _json_items(sample: Sample) -> Iterator[str]:
