@@ -13,11 +13,15 @@ from cordwood.app.compressed_files import AGAIN, STANDARD_INPUT, OpenFile, opene
 from cordwood.engines.duckdb.parquet_import import count_parquet, is_export, read_parquet, read_stored
 from cordwood.errors import BadBody
 from cordwood.ingest.csv_rows import DETECTED, CsvColumns, CsvOptions, detected_delimiter, read_records, row_text
+from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
 from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, event_json
 from cordwood.ingest.json_documents import JsonDocuments
+from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, Finding, Sample, findings
 
-FORMATS: Final = ("ndjson", "json", "csv", "parquet", *LINE_DECODERS)
+FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
+# What the places in a file count, if not its lines.
+_UNITS: Final = {"parquet": "row", "journald": "entry"}
 # The largest item that is read: no larger body is accepted by default.
 MOST_BYTES: Final = 16 * 2**20
 # A body has room for the line end, too.
@@ -27,6 +31,7 @@ _MOST_CHARACTERS: Final = MOST_BYTES // 4
 # What is sent of an item that cannot be an event, and of one that is too long.
 _MOST_REFUSED: Final = 2**20
 _BEGINNING: Final = 4096
+_PIECE: Final = 64 * 1024
 _PARQUET: Final = b"PAR1"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
@@ -34,9 +39,8 @@ _CODINGS: Final = {".gz", ".zst", ".zstd"}
 _BY_ENDING: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".tsv": "csv"}
 _ROUTES: Final = {
     "otlp": "Send it to /v1/logs, /v1/traces or /v1/metrics.",
-    "loki": "Send it with a client of Loki.",
-    "elasticsearch": "Send it with a client of Elasticsearch.",
-    "journald": "Send it with systemd-journal-upload.",
+    "loki": "Send it to /loki/api/v1/push.",
+    "elasticsearch": "Send it to /INDEX/_bulk.",
 }
 
 
@@ -66,7 +70,7 @@ class EventFile:
         self._source = source
         self._reading = reading
         self.format = reading.format or _detected(file, source)
-        self.unit = "row" if self.format == "parquet" else "line"
+        self.unit = _UNITS.get(self.format, "line")
         self._rows, self._rows_read = 0, 0
         if self.format == "parquet" and (file == STANDARD_INPUT or source.share is None):
             raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
@@ -103,6 +107,8 @@ class EventFile:
             return self._counted(read_parquet(self._file))
         if self.format == "json":
             return self._documents()
+        if self.format == "journald":
+            return self._journal_entries()
         return self._decoded_lines(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._lines()
 
     def _counted(self, rows: Iterator[bytes]) -> Iterator[Record]:
@@ -139,6 +145,17 @@ class EventFile:
             for item in JsonDocuments(self._source.content.read1, MOST_BYTES).items():
                 # Line ends occur between the tokens only; an event is sent as one line.
                 yield Record(item.line, item.text.translate(_LINE_ENDS).encode())
+
+    def _journal_entries(self) -> Iterator[Record]:
+        decoder, count = JournalDecoder(MOST_BYTES), 0
+        with self._source.reading():
+            while True:
+                piece = self._source.content.read1(_PIECE)
+                for entry in decoder.feed(piece) if piece else decoder.finish():
+                    count += 1
+                    yield _entry_record(entry, count)
+                if not piece:
+                    return
 
     def _rows_of_csv(self) -> Iterator[Record]:
         delimiter = self._reading.csv.delimiter or self._delimiter()
@@ -202,7 +219,7 @@ def _recognised(source: OpenFile, ending: str) -> str:
     if ending == ".json" and (found is None or found.name not in _ROUTES):
         # Reading it tells the line of the error.
         return "json"
-    raise BadBody(f"{source.name} is not NDJSON, JSON, CSV or Parquet.", hint=_hint(found))
+    raise BadBody(f"{source.name} has no format that is imported as it is.", hint=_hint(found))
 
 
 def _is_taken(found: Finding) -> bool:
@@ -232,6 +249,14 @@ def _ending(file: Path) -> str:
 def _without_mark(lines: Iterator[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
         yield line if number else line.removeprefix("\ufeff")
+
+
+def _entry_record(entry: JournalEntry, place: int) -> Record:
+    parsed = ParsedBody(indexes=[])
+    entry.add_to(parsed, place)
+    for item in parsed.refused:
+        return _refused(place, item.text, item.reason)
+    return Record(place, event_json(parsed.events[0]))
 
 
 def _refused(place: int, text: str, fault: str) -> Record:

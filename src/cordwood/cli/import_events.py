@@ -1,4 +1,4 @@
-"""Send a file of events to a stream: NDJSON, JSON, CSV or Parquet, also compressed with gzip or zstd; - reads standard input.
+"""Send a file of events to a stream: NDJSON, JSON, CSV, Parquet or a journal's export, also in gzip or zstd; - is standard input.
 
 The format is recognised by the file's name and beginning; --as names it. Logs as text are read with --as: lines (each line
 is a message), logfmt, combined (access logs of Apache and nginx) and syslog. `cordwood sniff FILE` shows what the first
@@ -18,6 +18,7 @@ examples:
   cordwood import old.ndjson.gz --stream my.stream --url https://logs.example.com --key "$KEY"
   cordwood import orders.csv --types total=number --stream my.stream
   cordwood import access.log.1.gz --as combined --stream my.stream
+  journalctl -o export --since today | cordwood import - --stream my.stream
   zcat *.json.gz | cordwood import - --stream my.stream
 """
 
@@ -141,7 +142,7 @@ def _sent(service: Counterpart, path: str, batch: Sequence[Record], progress: Pr
     if answer.status != 400:
         return answer
     first = batch[0]
-    if progress.events and progress.unit == "line":
+    if progress.events and progress.unit != "row":
         return sent_events(service, path, b"[" + b",".join(map(_valid, batch)) + b"]", _RETRIES, "application/json")
     if first.fault is not None:
         raise Refused(f"No {progress.unit} can be read. {progress.unit.capitalize()} {first.place}: {first.fault}")

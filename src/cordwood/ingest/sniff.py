@@ -14,6 +14,8 @@ from cordwood.ingest.csv_rows import DELIMITERS, DETECTED, CsvOptions, delimiter
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.csv import read_csv_as
 from cordwood.ingest.formats.elastic import read_bulk
+from cordwood.ingest.formats.journald import read_journal
+from cordwood.ingest.formats.loki import read_json as read_push
 from cordwood.ingest.formats.text_lines import LINE_DECODERS
 from cordwood.ingest.json_documents import JsonDocuments
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
@@ -283,10 +285,14 @@ def first_events(name: str, sample: Sample, options: CsvOptions = DETECTED) -> P
         return read_body(Form.EVENTS, Body(sample.text.encode(), "application/x-ndjson"))
     if name == "syslog":
         return read_body(Form.SYSLOG, Body(sample.text.encode(), "application/syslog"))
-    if name in {"json", "otlp"}:
+    if name in {"json", "otlp", "loki"}:
         return _decoded_document(name, sample)
     if name == "elasticsearch":
         return _decoded_bulk(sample)
+    if name == "journald":
+        # A sample ends within an entry.
+        data = sample.data if sample.is_whole else sample.data[: sample.data.rfind(b"\n\n") + 2]
+        return read_journal(Body(data))
     return _decoded_lines(name, sample) if name in LINE_DECODERS else None
 
 
@@ -337,6 +343,8 @@ def _decoded_document(name: str, sample: Sample) -> ParsedBody | None:
         return read_body(Form.EVENTS, Body(f"[{','.join(items)}]".encode(), "application/json")) if items else None
     if not items:
         return None
+    if name == "loki":
+        return _merged(read_push(Body(items[0].encode())))
     kind = next(iter(json.loads(items[0])))
     form = {"S": Form.OTLP_TRACES, "M": Form.OTLP_METRICS}.get(kind[8:].lstrip("_")[:1].upper(), Form.OTLP)
     return read_body(form, Body(items[0].encode(), "application/json"))

@@ -124,6 +124,16 @@ def test_logs_as_text_are_read_if_named_and_otherwise_the_name_is_told(tmp_path:
     assert len({event["id"] for event in as_lines}) == 3
 
 
+def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
+    file = tmp_path / "journal"
+    binary = b"MESSAGE\n" + (3).to_bytes(8, "little") + b"a\nb\n"
+    file.write_bytes(b"__CURSOR=c1\n__REALTIME_TIMESTAMP=5\n" + binary + b"\n__CURSOR=c2\nno field\n\n__CURSOR=c3\n")
+    first, refused, last = records_in(file)
+    assert json.loads(first.data) == {"id": "c1", "timestamp": 5, "event_message": "a\nb", "metadata": {}}
+    assert (refused.place, "neither NAME=value" in (refused.fault or "")) == (2, True)
+    assert json.loads(last.data)["id"] == "c3"
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

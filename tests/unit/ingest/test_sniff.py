@@ -26,16 +26,16 @@ FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("logfmt", 'ts=1 level=info msg=a\nts=2 level=info msg="b"\n', ["a", "b"]),
     ("otlp", OTLP, ["hi"]),
     ("otlp", SPANS, ["s"]),
-    ("loki", '{"streams": [{"stream": {"app": "x"}, "values": [["1", "a"]]}]}', None),
+    ("loki", '{"streams": [{"stream": {"app": "x"}, "values": [["1", "a"]]}]}', ["a"]),
     ("elasticsearch", '{"index": {"_index": "x"}}\n{"message": "a"}\n{"create": {}}\n{"message": "b"}\n', ["a", "b"]),
-    ("journald", "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1\nMESSAGE=a\n\n", None),
+    ("journald", "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1\nMESSAGE=a\n\n", ["a"]),
     ("lines", "first line\nsecond line\n", ["first line", "second line"]),
     ("parquet", "PAR1\0\0", None),
     ("binary", "\0\1\2", None),
 ]
 
 
-CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch"}
+CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch", "journald"}
 
 
 def sample(text: str, *, is_whole: bool = True) -> Sample:

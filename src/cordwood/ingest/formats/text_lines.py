@@ -126,6 +126,7 @@ LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
 def event_json(event: PostedEvent) -> bytes:
     """Return the JSON of an event as it could be sent."""
     fields: dict[str, object] = {
+        "id": event.id,
         "timestamp": event.timestamp,
         "event_message": event.event_message,
         "metadata": event.metadata if bytes(event.metadata) else None,
