@@ -8,6 +8,8 @@ its own. A protocol is an entry of `SENDERS`.
 
 import argparse
 import base64
+import csv
+import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +85,19 @@ def _splunk(events: Sequence[Event]) -> bytes:
     )
 
 
+_CSV_COLUMNS = ("id", "timestamp", "event_message", "project", "metadata")
+
+
+def _csv(events: Sequence[Event]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(_CSV_COLUMNS)
+    for event in events:
+        cells = {**event, "metadata": _encode(event["metadata"]).decode()}
+        writer.writerow([cells.get(name) for name in _CSV_COLUMNS])
+    return out.getvalue().encode()
+
+
 def _loki_json(events: Sequence[Event]) -> bytes:
     """Entries of one stream, as an agent pushes a file: the event's metadata is its line."""
     values = [[_nanoseconds(event), _encode(event["metadata"]).decode()] for event in events]
@@ -131,6 +146,7 @@ def _pushed(media: str) -> Target:
 
 SENDERS: Mapping[str, Sender] = {
     "/api/logs, JSON": Sender(Target(f"/api/logs?source_name={STREAM}", _JSON), _encode),
+    "/api/logs, CSV": Sender(Target(f"/api/logs?source_name={STREAM}", {**_JSON, "Content-Type": "text/csv"}), _csv),
     "Elasticsearch _bulk": Sender(Target(f"/{STREAM}/_bulk", {"Authorization": f"Basic {_BASIC}"}), _elastic),
     "Datadog": Sender(Target("/api/v2/logs", {"DD-API-KEY": KEY}, frozenset({202})), _datadog),
     "Splunk HEC": Sender(Target("/services/collector", {"Authorization": f"Splunk {KEY}"}), _splunk),
