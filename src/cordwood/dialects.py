@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from cordwood.clickhouse_sql.compile import compile_clickhouse
 from cordwood.clickhouse_sql.endpoint import read_clickhouse_endpoint
-from cordwood.clickhouse_sql.offered import offered_table
+from cordwood.clickhouse_sql.table_schema import describe_logs_table
 from cordwood.errors import QueryUnsupported
 from cordwood.lql.compile import compile_lql, explain_lql
 from cordwood.lql.sub_query_schema import describe_sub_queries
@@ -60,7 +60,7 @@ def explain_lql_query(program: Program, text: str, target: Target, shapes: Shape
 def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
     """Return what callers' own queries may read."""
     if program.dialect_text is not None:
-        return (offered_table(program, shapes),)
+        return (describe_logs_table(program, shapes),)
     return describe_sub_queries(program, target, shapes)
 
 

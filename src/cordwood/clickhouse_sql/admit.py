@@ -14,50 +14,50 @@ from cordwood.sql.positions import span_of
 from cordwood.sql.stages import Parsed
 
 # Arguments of sqlglot's nodes that do not affect the query.
-_SILENT: Final = frozenset(
+_NEUTRAL_ARGUMENTS: Final = frozenset(
     {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
 )
 
 _HINT: Final = "Write SELECT … FROM logs WHERE … GROUP BY … ORDER BY … LIMIT …."
-_ONE_TABLE: Final = "There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source."
-_NO_QUERY: Final = "Write the query in FROM, as in SELECT … FROM (SELECT …), or send two queries."
-_NO_LAMBDA: Final = "Write arrayJoin(…) to have each element in a row of its own."
-_LEAVE_OUT: Final = "Leave it out."
+_ONE_TABLE_HINT: Final = "There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source."
+_NO_SUB_QUERY_HINT: Final = "Write the query in FROM, as in SELECT … FROM (SELECT …), or send two queries."
+_NO_LAMBDA_HINT: Final = "Write arrayJoin(…) to have each element in a row of its own."
+_LEAVE_OUT_HINT: Final = "Leave it out."
 
 # Clauses that authors are likely to use, with their names and with what to write instead.
-_PARTS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
+_REFUSED_CLAUSES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
-    ("Select", "joins"): ("JOIN", _ONE_TABLE),
-    ("Select", "laterals"): ("ARRAY JOIN", _NO_LAMBDA),
+    ("Select", "joins"): ("JOIN", _ONE_TABLE_HINT),
+    ("Select", "laterals"): ("ARRAY JOIN", _NO_LAMBDA_HINT),
     ("Select", "qualify"): ("QUALIFY", "Write WHERE around a query in brackets."),
-    ("Select", "settings"): ("SETTINGS", _LEAVE_OUT),
-    ("Select", "format"): ("FORMAT", _LEAVE_OUT),
-    ("Select", "into"): ("INTO", _LEAVE_OUT),
+    ("Select", "settings"): ("SETTINGS", _LEAVE_OUT_HINT),
+    ("Select", "format"): ("FORMAT", _LEAVE_OUT_HINT),
+    ("Select", "into"): ("INTO", _LEAVE_OUT_HINT),
     ("Distinct", "on"): ("DISTINCT ON", "Write GROUP BY, and any(…) or argMax(…, timestamp) around the other columns."),
     ("Limit", "expressions"): (
         "LIMIT … BY",
         "Write GROUP BY, and any(…) or argMax(…, timestamp) around the other columns.",
     ),
-    ("Limit", "limit_options"): ("WITH TIES", _LEAVE_OUT),
+    ("Limit", "limit_options"): ("WITH TIES", _LEAVE_OUT_HINT),
     ("Group", "rollup"): ("WITH ROLLUP", "Write UNION ALL of two queries."),
     ("Group", "cube"): ("WITH CUBE", "Write UNION ALL of two queries."),
     ("Group", "totals"): ("WITH TOTALS", "Write UNION ALL of two queries."),
     ("Group", "grouping_sets"): ("GROUPING SETS", "Write UNION ALL of two queries."),
-    ("Ordered", "with_fill"): ("WITH FILL", _LEAVE_OUT),
-    ("In", "query"): ("A query in IN", _NO_QUERY),
+    ("Ordered", "with_fill"): ("WITH FILL", _LEAVE_OUT_HINT),
+    ("In", "query"): ("A query in IN", _NO_SUB_QUERY_HINT),
     ("In", "field"): ("IN without brackets", "Write IN ('a', 'b')."),
     ("In", "is_global"): ("GLOBAL IN", "Write IN."),
-    ("With", "recursive"): ("WITH RECURSIVE", _NO_QUERY),
+    ("With", "recursive"): ("WITH RECURSIVE", _NO_SUB_QUERY_HINT),
 }
-_NODES: Final[Mapping[str, tuple[str, str]]] = {
+_REFUSED_NODES: Final[Mapping[str, tuple[str, str]]] = {
     "Window": ("A window function", "Aggregate with GROUP BY, in a query in brackets where rows of it are wanted."),
     "Fetch": ("FETCH", "Write LIMIT 10 OFFSET 20."),
-    "Final": ("FINAL", _LEAVE_OUT),
-    "TableSample": ("SAMPLE", _LEAVE_OUT),
-    "Exists": ("EXISTS", _NO_QUERY),
-    "Lambda": ("A lambda", _NO_LAMBDA),
-    "Transform": ("arrayMap", _NO_LAMBDA),
-    "ArrayFilter": ("arrayFilter", _NO_LAMBDA),
+    "Final": ("FINAL", _LEAVE_OUT_HINT),
+    "TableSample": ("SAMPLE", _LEAVE_OUT_HINT),
+    "Exists": ("EXISTS", _NO_SUB_QUERY_HINT),
+    "Lambda": ("A lambda", _NO_LAMBDA_HINT),
+    "Transform": ("arrayMap", _NO_LAMBDA_HINT),
+    "ArrayFilter": ("arrayFilter", _NO_LAMBDA_HINT),
     "Columns": ("COLUMNS", "Name the columns, as in SELECT id, timestamp, event_message."),
     "Struct": ("tuple", "Select the values as columns of their own."),
     "Intersect": ("INTERSECT", "Write WHERE conditions that both hold."),
@@ -87,46 +87,48 @@ def _check(node: exp.Expr, text: str) -> None:
         _check_call(node, text)
         return
     if isinstance(node, exp.Binary) and None in (node.args.get("this"), node.args.get("expression")):
-        raise _refused(node, text, f"{_in_words(type(node).__name__)} has two operands.", _HINT)
+        raise _refused(node, text, f"{_split_name(type(node).__name__)} has two operands.", _HINT)
     for key, value in node.args.items():
-        if value not in (None, False, []) and key not in parts and key not in _SILENT:
+        if value not in (None, False, []) and key not in parts and key not in _NEUTRAL_ARGUMENTS:
             _refuse_part(node, key, text)
 
 
 def _refuse_part(node: exp.Expr, key: str, text: str) -> None:
     value = node.args[key]
     part = value[0] if isinstance(value, list) else value
-    place = part if isinstance(part, exp.Expr) and span_of(part, text) is not None else node
+    position = part if isinstance(part, exp.Expr) and span_of(part, text) is not None else node
     kind = type(node).__name__
-    known = _PARTS.get((kind, key.strip("_")))
-    if known is not None:
-        raise _refused(place, text, f"{known[0]} is refused.", known[1])
-    what = _in_words(key.strip("_")).replace("_", " ")
-    raise _refused(place, text, f"{what} in {_in_words(kind)} is refused.", _HINT)
+    refusal = _REFUSED_CLAUSES.get((kind, key.strip("_")))
+    if refusal is not None:
+        raise _refused(position, text, f"{refusal[0]} is refused.", refusal[1])
+    subject = _split_name(key.strip("_")).replace("_", " ")
+    raise _refused(position, text, f"{subject} in {_split_name(kind)} is refused.", _HINT)
 
 
 def _check_call(node: exp.Expr, text: str) -> None:
-    known = _NODES.get(type(node).__name__)
-    if known is not None:
-        raise _refused(node, text, f"{known[0]} is refused.", known[1])
+    refusal = _REFUSED_NODES.get(type(node).__name__)
+    if refusal is not None:
+        raise _refused(node, text, f"{refusal[0]} is refused.", refusal[1])
     call = call_of(node)
     if call is None:
-        raise _refused(node, text, f"{_in_words(type(node).__name__)} is refused here.", _HINT)
+        raise _refused(node, text, f"{_split_name(type(node).__name__)} is refused here.", _HINT)
     if is_known(call):
         return
-    close = closest(call.name, FUNCTIONS.values(), cutoff=0.75)
-    hint = f"Did you mean {close}?" if close else "The functions that can be called are listed in the guide."
-    raise _refused(node, text, f"The function {_written(node, call.name)} cannot be called here.", hint)
+    closest_name = closest(call.name, FUNCTIONS.values(), cutoff=0.75)
+    hint = (
+        f"Did you mean {closest_name}?" if closest_name else "The functions that can be called are listed in the guide."
+    )
+    raise _refused(node, text, f"The function {_written_name(node, call.name)} cannot be called here.", hint)
 
 
-def _written(node: exp.Expr, name: str) -> str:
-    written = node.this if isinstance(node.this, str) else name
-    return written[:60]
+def _written_name(node: exp.Expr, name: str) -> str:
+    written_name = node.this if isinstance(node.this, str) else name
+    return written_name[:60]
 
 
 def _refused(node: exp.Expr, text: str, message: str, hint: str) -> QueryRefused:
     return QueryRefused(message, hint=hint, span=span_of(node, text))
 
 
-def _in_words(name: str) -> str:
+def _split_name(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()

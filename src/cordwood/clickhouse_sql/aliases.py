@@ -26,7 +26,7 @@ class Ordering(msgspec.Struct, frozen=True):
     nulls_first: bool
 
 
-class Spelled(msgspec.Struct, frozen=True):
+class ExpandedSelect(msgspec.Struct, frozen=True):
     """A SELECT whose aliases are expanded, so that its clauses only name columns."""
 
     items: tuple[Item, ...]
@@ -40,29 +40,31 @@ class Spelled(msgspec.Struct, frozen=True):
     is_grouped: bool
 
 
-def spell_out(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) -> Spelled:
+def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) -> ExpandedSelect:
     """Expand all aliases of a SELECT, which is mutated.
 
     `values` are named in WITH; the SELECT's own aliases shadow them.
     """
     names = [_name_of(item) for item in select.expressions]
-    expander = _Expander({**values, **_taken_aliases(select, text)}, text)
+    expander = _Expander({**values, **_collect_aliases(select, text)}, text)
     items = tuple(
-        Item(name, expander.expanded(_bare(item), item.alias or None))
+        Item(name, expander.expand(_unaliased(item), item.alias or None))
         for name, item in zip(names, select.expressions, strict=True)
     )
     where = select.args.get("where")
     having = select.args.get("having")
     group = select.args.get("group")
     order = select.args.get("order")
-    return Spelled(
+    return ExpandedSelect(
         items=items,
-        where=tuple(_conjuncts(expander.expanded(where.this))) if where is not None else (),
+        where=tuple(_split_conjuncts(expander.expand(where.this))) if where is not None else (),
         keys=_keys(group, items, expander, text) if group is not None else (),
-        having=expander.expanded(having.this) if having is not None else None,
-        orders=tuple(_ordering(one, items, expander, text) for one in (order.expressions if order else ())),
-        limit=_count(select.args.get("limit"), text),
-        offset=_count(select.args.get("offset"), text) or 0,
+        having=expander.expand(having.this) if having is not None else None,
+        orders=tuple(
+            _read_ordering(ordered, items, expander, text) for ordered in (order.expressions if order else ())
+        ),
+        limit=_read_count(select.args.get("limit"), text),
+        offset=_read_count(select.args.get("offset"), text) or 0,
         is_distinct=select.args.get("distinct") is not None,
         is_grouped=group is not None,
     )
@@ -73,10 +75,10 @@ def _keys(group: exp.Expr, items: tuple[Item, ...], expander: "_Expander", text:
     if group.args.get("all"):
         nodes = (item.node for item in items if not has_aggregate(item.node))
         return tuple(node for node in nodes if not isinstance(node, exp.Literal))
-    return tuple(_by_place(key, items, text) or expander.expanded(key) for key in group.expressions)
+    return tuple(_by_ordinal(key, items, text) or expander.expand(key) for key in group.expressions)
 
 
-def _bare(item: exp.Expr) -> exp.Expr:
+def _unaliased(item: exp.Expr) -> exp.Expr:
     node: exp.Expr = item.this if isinstance(item, exp.Alias) else item
     return node
 
@@ -90,33 +92,33 @@ def _name_of(item: exp.Expr) -> str:
     return item.sql("clickhouse")[:200]
 
 
-def _taken_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
+def _collect_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
     """Return every alias of the SELECT, including those inside its expressions."""
-    found: dict[str, exp.Expr] = {}
+    aliases: dict[str, exp.Expr] = {}
     clauses = [select.args.get(key) for key in ("where", "group", "having", "order")]
     for part in [*select.expressions, *(clause for clause in clauses if clause is not None)]:
         for node in part.walk(prune=lambda node: isinstance(node, exp.Query)):
             if not isinstance(node, exp.Alias):
                 continue
             name = str(node.alias)
-            known = found.get(name)
-            if known is not None and known != node.this:
+            earlier = aliases.get(name)
+            if earlier is not None and earlier != node.this:
                 span = span_of(node, text)
                 raise QueryRefused(f'Two expressions have the alias "{name}".', hint="Rename one of them.", span=span)
-            found[name] = node.this
-    return found
+            aliases[name] = node.this
+    return aliases
 
 
 class _Expander(msgspec.Struct):
     aliases: Mapping[str, exp.Expr]
     text: str
-    known: dict[str, exp.Expr] = {}
+    expanded_aliases: dict[str, exp.Expr] = {}
 
-    def expanded(self, node: exp.Expr, own: str | None = None) -> exp.Expr:
-        """Return a copy with aliases expanded; in the alias `own`, its name refers to the column."""
-        return self._expand(copied(node), (own,) if own else ())
+    def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
+        """Return a copy with aliases expanded; in the alias `alias`, its name refers to the column."""
+        return self._expand(copied(node), (alias,) if alias else ())
 
-    def _expand(self, root: exp.Expr, within: tuple[str, ...]) -> exp.Expr:
+    def _expand(self, root: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         holder = exp.Paren(this=root)
         for node in list(holder.find_all(exp.Alias)):
             inner = node.this
@@ -124,64 +126,64 @@ class _Expander(msgspec.Struct):
         columns = [node for node in holder.find_all(exp.Column) if not node.table]
         for column in columns:
             spend()
-            swap(column, self._meaning(column, within))
-        made: exp.Expr = holder.this
-        made.pop()
-        return made
+            swap(column, self._replacement(column, enclosing_aliases))
+        expanded: exp.Expr = holder.this
+        expanded.pop()
+        return expanded
 
-    def _meaning(self, column: exp.Expr, within: tuple[str, ...]) -> exp.Expr:
+    def _replacement(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         name = column.name
-        if name not in self.aliases or name == (within[-1] if within else None):
+        if name not in self.aliases or name == (enclosing_aliases[-1] if enclosing_aliases else None):
             column.set("table", exp.to_identifier(LOGS))
             return column
-        if name in within:
+        if name in enclosing_aliases:
             raise QueryRefused(
                 f'The alias "{name}" is defined by itself.',
                 hint=f"Write logs.{name} where the column is meant.",
                 span=span_of(column, self.text),
             )
-        if name not in self.known:
-            made = self._expand(copied(self.aliases[name]), (*within, name))
-            if within:
-                return _in_brackets(made)
-            self.known[name] = made
-        return _in_brackets(copied(self.known[name]))
+        if name not in self.expanded_aliases:
+            expanded = self._expand(copied(self.aliases[name]), (*enclosing_aliases, name))
+            if enclosing_aliases:
+                return _as_operand(expanded)
+            self.expanded_aliases[name] = expanded
+        return _as_operand(copied(self.expanded_aliases[name]))
 
 
-def _in_brackets(node: exp.Expr) -> exp.Expr:
+def _as_operand(node: exp.Expr) -> exp.Expr:
     is_operation = isinstance(node, (exp.Binary, exp.Unary, exp.Between, exp.In)) and not isinstance(node, exp.Paren)
     return exp.Paren(this=node) if is_operation else node
 
 
-def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
-    waiting, found = [node], []
-    while waiting:
-        one = waiting.pop()
-        while isinstance(one, exp.Paren):
-            one = one.this
-        if isinstance(one, exp.And):
-            waiting += [one.expression, one.this]
+def _split_conjuncts(node: exp.Expr) -> list[exp.Expr]:
+    pending, conjuncts = [node], []
+    while pending:
+        current = pending.pop()
+        while isinstance(current, exp.Paren):
+            current = current.this
+        if isinstance(current, exp.And):
+            pending += [current.expression, current.this]
         else:
-            found.append(one)
-    return found
+            conjuncts.append(current)
+    return conjuncts
 
 
-def _by_place(node: exp.Expr, items: tuple[Item, ...], text: str) -> exp.Expr | None:
+def _by_ordinal(node: exp.Expr, items: tuple[Item, ...], text: str) -> exp.Expr | None:
     """Return the column for an ordinal; None for any other key."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
-    place = int(node.this) if str(node.this).isdigit() else 0
-    if not 1 <= place <= len(items):
+    ordinal = int(node.this) if str(node.this).isdigit() else 0
+    if not 1 <= ordinal <= len(items):
         raise QueryRefused(f"There is no column {str(node.this)[:20]}.", span=span_of(node, text))
-    return copied(items[place - 1].node)
+    return copied(items[ordinal - 1].node)
 
 
-def _ordering(ordered: exp.Expr, items: tuple[Item, ...], expander: _Expander, text: str) -> Ordering:
-    node = _by_place(ordered.this, items, text) or expander.expanded(ordered.this)
+def _read_ordering(ordered: exp.Expr, items: tuple[Item, ...], expander: _Expander, text: str) -> Ordering:
+    node = _by_ordinal(ordered.this, items, text) or expander.expand(ordered.this)
     return Ordering(node, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first")))
 
 
-def _count(clause: exp.Expr | None, text: str) -> int | None:
+def _read_count(clause: exp.Expr | None, text: str) -> int | None:
     if clause is None:
         return None
     number = clause.expression
@@ -192,7 +194,7 @@ def _count(clause: exp.Expr | None, text: str) -> int | None:
     return int(number.this)
 
 
-def canonical(node: exp.Expr) -> str:
+def canonical_text(node: exp.Expr) -> str:
     """Return a canonical text of the expression."""
     inner = node.unnest()
     spend(sum(1 for _ in inner.walk()))

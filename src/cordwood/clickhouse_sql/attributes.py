@@ -17,7 +17,7 @@ METADATA: Final = "metadata"
 EXTRAS: Final = "extras"
 
 # The limit on paths for one key; keys with dots in them give several.
-_MOST_PATHS: Final = 8
+_MAX_PATHS: Final = 8
 # Keys that are columns of the table, and therefore not attributes.
 _COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
 
@@ -28,7 +28,7 @@ _SEVERITIES: Final = (
     (EXTRAS, "level"),
     (METADATA, "parsed.error_severity"),
 )
-_NO_SEVERITY: Final = "INFO"
+_DEFAULT_SEVERITY: Final = "INFO"
 
 
 class Attributes(msgspec.Struct):
@@ -44,19 +44,19 @@ class Attributes(msgspec.Struct):
 
         Top-level keys of the event take precedence over those of metadata.
         """
-        parts = [self._text(EXTRAS, steps) for steps in self._paths(EXTRAS, key)]
-        own = next(iter(_first_keys(key)), key)
+        parts = [self._attribute_text(EXTRAS, steps) for steps in self._paths(EXTRAS, key)]
+        first_key = next(iter(_first_keys(key)), key)
         if key == "project" and self.has_own_project:
-            parts.append(self._column("project"))
-        hidden = self._may_lie_at_top(key)
+            parts.append(self._column_node("project"))
+        may_be_shadowed = self._may_be_top_level(key)
         for steps in self._paths(METADATA, key):
-            text = self._text(METADATA, steps)
-            if hidden and own != "project":
-                top = self._path(EXTRAS, (steps[0],))
+            text = self._attribute_text(METADATA, steps)
+            if may_be_shadowed and first_key != "project":
+                top = self._path_node(EXTRAS, (steps[0],))
                 text = fill("if(@top is null, @text, null)", top=top, text=text)
             parts.append(text)
         if key == METADATA:
-            parts.append(internal("attribute_scalar", self._column(METADATA)))
+            parts.append(internal("attribute_scalar", self._column_node(METADATA)))
         if not parts:
             return text_value("")
         node = parts[0] if len(parts) == 1 else exp.Coalesce(this=parts[0], expressions=parts[1:])
@@ -66,74 +66,80 @@ class Attributes(msgspec.Struct):
 
     def severity(self) -> Value:
         texts = [
-            fill("nullif(@text, '')", text=self._text(place, steps))
-            for place, key in _SEVERITIES
-            for steps in self._paths(place, key)
+            fill("nullif(@text, '')", text=self._attribute_text(column, steps))
+            for column, key in _SEVERITIES
+            for steps in self._paths(column, key)
         ]
         if not texts:
-            return text_value(_NO_SEVERITY)
-        node = exp.Coalesce(this=texts[0], expressions=[*texts[1:], exp.Literal.string(_NO_SEVERITY)])
+            return text_value(_DEFAULT_SEVERITY)
+        node = exp.Coalesce(this=texts[0], expressions=[*texts[1:], exp.Literal.string(_DEFAULT_SEVERITY)])
         node.meta["bigquery_name"] = "COALESCE"
         return Value(internal("upper", node), STRING)
 
     def document(self, name: str) -> exp.Expr:
         """Return the JSON of a part of the event; for the project its text, if it is an attribute."""
         if name != "project":
-            return internal("json_text", self._column(name))
-        return self._column("project") if self.has_own_project else fill("cast(null as string)")
+            return internal("json_text", self._column_node(name))
+        return self._column_node("project") if self.has_own_project else fill("cast(null as string)")
 
     def levels(self) -> int:
         """Return the maximum nesting of objects in the events, up to the limit to which they are flattened."""
-        found = [self.records.depth(self._lineage(place)) for place in (METADATA, EXTRAS)]
-        return max((MAX_STEPS if depth is None else depth for depth in found), default=1)
+        depths = [self.records.depth(self._lineage(column)) for column in (METADATA, EXTRAS)]
+        return max((MAX_STEPS if depth is None else depth for depth in depths), default=1)
 
-    def _lineage(self, place: str) -> Lineage:
-        path = () if place == EXTRAS else (place,)
+    def _lineage(self, column: str) -> Lineage:
+        path = () if column == EXTRAS else (column,)
         return Lineage(origins=frozenset({Origin(self.stream, path)}))
 
-    def _may_lie_at_top(self, key: str) -> bool:
+    def _may_be_top_level(self, key: str) -> bool:
         top = self._lineage(EXTRAS)
-        return any(self._may_be(lineage_below(top, (first,))) for first in _first_keys(key))
+        return any(self._may_exist(lineage_below(top, (first,))) for first in _first_keys(key))
 
-    def _may_be(self, lineage: Lineage) -> bool:
+    def _may_exist(self, lineage: Lineage) -> bool:
         return self.records.kinds(lineage) != frozenset()
 
-    def _paths(self, place: str, key: str) -> list[tuple[str, ...]]:
-        if place == EXTRAS and key in _COLUMNS:
+    def _paths(self, column: str, key: str) -> list[tuple[str, ...]]:
+        if column == EXTRAS and key in _COLUMNS:
             return []
-        lineage = self._lineage(place)
-        plain = tuple(key.split("."))
-        if len(plain) > MAX_STEPS:
+        lineage = self._lineage(column)
+        steps_of_key = tuple(key.split("."))
+        if len(steps_of_key) > MAX_STEPS:
             # The whole map is only flattened to this depth, too.
             return []
-        paths = [plain] if "" not in plain and self._may_be(lineage_below(lineage, plain)) else []
-        for steps in self._dotted(lineage, key, ()):
-            if len(paths) >= _MOST_PATHS:
+        paths = (
+            [steps_of_key] if "" not in steps_of_key and self._may_exist(lineage_below(lineage, steps_of_key)) else []
+        )
+        for steps in self._split_by_seen_keys(lineage, key, ()):
+            if len(paths) >= _MAX_PATHS:
                 break
-            if steps not in paths and self._may_be(lineage_below(lineage, steps)):
+            if steps not in paths and self._may_exist(lineage_below(lineage, steps)):
                 paths.append(steps)
         return paths
 
-    def _dotted(self, lineage: Lineage, rest: str, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def _split_by_seen_keys(
+        self, lineage: Lineage, remaining_key: str, prefix: tuple[str, ...]
+    ) -> Iterator[tuple[str, ...]]:
         """Yield the splits of the rest of a dotted key into keys that were seen."""
-        if len(before) >= MAX_STEPS:
+        if len(prefix) >= MAX_STEPS:
             return
-        for known in self.records.keys_within(lineage, rest):
-            if known == rest:
-                yield (*before, known)
+        for seen_key in self.records.keys_within(lineage, remaining_key):
+            if seen_key == remaining_key:
+                yield (*prefix, seen_key)
             else:
-                yield from self._dotted(lineage_below(lineage, (known,)), rest[len(known) + 1 :], (*before, known))
+                yield from self._split_by_seen_keys(
+                    lineage_below(lineage, (seen_key,)), remaining_key[len(seen_key) + 1 :], (*prefix, seen_key)
+                )
 
-    def _text(self, place: str, steps: tuple[str, ...]) -> exp.Expr:
-        return internal("attribute", self._path(place, steps))
+    def _attribute_text(self, column: str, steps: tuple[str, ...]) -> exp.Expr:
+        return internal("attribute", self._path_node(column, steps))
 
-    def _path(self, place: str, steps: tuple[str, ...]) -> exp.Expr:
-        node: exp.Expr = self._column(place)
+    def _path_node(self, column: str, steps: tuple[str, ...]) -> exp.Expr:
+        node: exp.Expr = self._column_node(column)
         for step in steps:
             node = exp.Dot(this=node, expression=exp.to_identifier(step, quoted=True))
         return node
 
-    def _column(self, name: str) -> exp.Expr:
+    def _column_node(self, name: str) -> exp.Expr:
         table = exp.to_identifier(self.table, quoted=True)
         return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
 

@@ -23,7 +23,7 @@ class Call(msgspec.Struct, frozen=True):
     is_distinct: bool = False
 
     @property
-    def spelled(self) -> str:
+    def display_name(self) -> str:
         """The name in ClickHouse's spelling."""
         return FUNCTIONS.get(self.name, self.name)
 
@@ -36,7 +36,7 @@ Parts = tuple[exp.Expr | None, ...]
 Reader = Callable[[exp.Expr], tuple[str, Parts]]
 
 
-def _of(name: str, *keys: str) -> Reader:
+def _reader_of(name: str, *keys: str) -> Reader:
     """Return a reader of nodes whose parts are the arguments in this order; a list is several arguments."""
 
     def read(node: exp.Expr) -> tuple[str, Parts]:
@@ -49,24 +49,24 @@ def _of(name: str, *keys: str) -> Reader:
     return read
 
 
-def _start_of(node: exp.Expr) -> tuple[str, Parts]:
+def _read_start_of(node: exp.Expr) -> tuple[str, Parts]:
     unit = node.text("unit").lower()
     return "tomonday" if unit.startswith("week") else f"tostartof{unit}", (node.this,)
 
 
-def _quantile(node: exp.Expr) -> tuple[str, Parts]:
+def _read_quantile(node: exp.Expr) -> tuple[str, Parts]:
     return "quantile", (node.this,)
 
 
-def _date_trunc(node: exp.Expr) -> tuple[str, Parts]:
+def _read_date_trunc(node: exp.Expr) -> tuple[str, Parts]:
     return "date_trunc", (exp.Literal.string(node.text("unit").lower()), node.this)
 
 
-def _date_diff(node: exp.Expr) -> tuple[str, Parts]:
+def _read_date_diff(node: exp.Expr) -> tuple[str, Parts]:
     return "datediff", (exp.Literal.string(node.text("unit").lower()), node.expression, node.this)
 
 
-def _moved(name: str) -> Reader:
+def _reader_of_shift(name: str) -> Reader:
     """Return a reader of `date_add(t, INTERVAL 1 HOUR)`, and of its other form `date_add(HOUR, 1, t)`."""
 
     def read(node: exp.Expr) -> tuple[str, Parts]:
@@ -81,11 +81,11 @@ def _moved(name: str) -> Reader:
 _TRIMS: Final = {"BOTH": "trimboth", "LEADING": "trimleft", "TRAILING": "trimright"}
 
 
-def _trim(node: exp.Expr) -> tuple[str, Parts]:
+def _read_trim(node: exp.Expr) -> tuple[str, Parts]:
     return _TRIMS.get(str(node.args.get("position") or "BOTH").upper(), "trim"), (node.this, node.expression)
 
 
-_PARTS_OF_TIME: Final = {
+_TIME_PART_FUNCTIONS: Final = {
     "YEAR": "toyear",
     "QUARTER": "toquarter",
     "MONTH": "tomonth",
@@ -96,17 +96,17 @@ _PARTS_OF_TIME: Final = {
 }
 
 
-def _part_of_time(node: exp.Expr) -> tuple[str, Parts]:
+def _read_part_of_time(node: exp.Expr) -> tuple[str, Parts]:
     """Read `EXTRACT(HOUR FROM t)`."""
-    return _PARTS_OF_TIME.get(node.name.upper(), "extract"), (node.expression,)
+    return _TIME_PART_FUNCTIONS.get(node.name.upper(), "extract"), (node.expression,)
 
 
-def _map(node: exp.Expr) -> tuple[str, Parts]:
+def _read_map(node: exp.Expr) -> tuple[str, Parts]:
     keys, values = node.args["keys"].expressions, node.args["values"].expressions
     return "map", tuple(part for pair in zip(keys, values, strict=True) for part in pair)
 
 
-def _json(name: str) -> Reader:
+def _reader_of_json(name: str) -> Reader:
     def read(node: exp.Expr) -> tuple[str, Parts]:
         path = node.expression
         if not isinstance(path, exp.JSONPath):
@@ -124,77 +124,77 @@ def _json_key(part: exp.Expr) -> exp.Expr:
     return exp.Literal.string(part.this)
 
 
-_NAMED: Final[Mapping[type[exp.Expr], Reader]] = {
-    exp.Abs: _of("abs", "this"),
-    exp.AnyValue: _of("any", "this"),
-    exp.ApproxDistinct: _of("uniq", "this", "accuracy"),
-    exp.ArgMax: _of("argmax", "this", "expression"),
-    exp.ArgMin: _of("argmin", "this", "expression"),
-    exp.ArrayConcat: _of("arrayconcat", "this", "expressions"),
-    exp.ArrayContains: _of("has", "this", "expression"),
-    exp.ArrayDistinct: _of("arraydistinct", "this"),
-    exp.ArrayReverse: _of("arrayreverse", "this"),
-    exp.ArrayToString: _of("arraystringconcat", "this", "expression"),
-    exp.Avg: _of("avg", "this"),
-    exp.Ceil: _of("ceil", "this", "decimals"),
-    exp.Coalesce: _of("coalesce", "this", "expressions"),
-    exp.Concat: _of("concat", "expressions"),
-    exp.Count: _of("count", "this"),
-    exp.CountIf: _of("countif", "this"),
-    exp.CurrentTimestamp: _of("now"),
-    exp.DPipe: _of("concat", "this", "expression"),
-    exp.DateDiff: _date_diff,
-    exp.DateAdd: _moved("date_add"),
-    exp.DateSub: _moved("date_sub"),
-    exp.Date: _of("todate", "this", "zone"),
-    exp.DateTrunc: _date_trunc,
-    exp.DayOfWeekIso: _of("todayofweek", "this"),
-    exp.EndsWith: _of("endswith", "this", "expression"),
-    exp.Exp: _of("exp", "this"),
-    exp.Extract: _part_of_time,
-    exp.Explode: _of("arrayjoin", "this"),
-    exp.Floor: _of("floor", "this", "decimals"),
-    exp.Greatest: _of("greatest", "this", "expressions"),
-    exp.If: _of("if", "this", "true", "false"),
-    exp.IsInf: _of("isinfinite", "this"),
-    exp.IsNan: _of("isnan", "this"),
-    exp.JSONExtract: _json("jsonextractraw"),
-    exp.JSONExtractScalar: _json("jsonextractstring"),
-    exp.Least: _of("least", "this", "expressions"),
-    exp.Left: _of("left", "this", "expression"),
-    exp.Length: _of("length", "this"),
-    exp.Ln: _of("ln", "this"),
-    exp.Lower: _of("lower", "this"),
-    exp.Max: _of("max", "this", "expressions"),
-    exp.Min: _of("min", "this", "expressions"),
-    exp.Nullif: _of("nullif", "this", "expression"),
-    exp.Pow: _of("pow", "this", "expression"),
-    exp.Quantile: _quantile,
-    exp.RegexpLike: _of("match", "this", "expression"),
-    exp.Replace: _of("replaceall", "this", "expression", "replacement"),
-    exp.Reverse: _of("reverse", "this"),
-    exp.Right: _of("right", "this", "expression"),
-    exp.Round: _of("round", "this", "decimals"),
-    exp.Split: _of("splitbychar", "expression", "this", "limit"),
-    exp.Sqrt: _of("sqrt", "this"),
-    exp.StartsWith: _of("startswith", "this", "expression"),
-    exp.StrPosition: _of("position", "this", "substr", "position"),
-    exp.Substring: _of("substring", "this", "start", "length"),
-    exp.Sum: _of("sum", "this"),
-    exp.TimeToStr: _of("formatdatetime", "this", "format", "zone"),
-    exp.TimestampTrunc: _start_of,
-    exp.TimestampAdd: _moved("date_add"),
-    exp.TimestampSub: _moved("date_sub"),
-    exp.Trim: _trim,
-    exp.Trunc: _of("trunc", "this", "decimals"),
-    exp.Upper: _of("upper", "this"),
-    exp.VarMap: _map,
-    exp.WeekOfYear: _of("toisoweek", "this"),
-    exp.Xor: _of("xor", "this", "expression"),
+_READERS: Final[Mapping[type[exp.Expr], Reader]] = {
+    exp.Abs: _reader_of("abs", "this"),
+    exp.AnyValue: _reader_of("any", "this"),
+    exp.ApproxDistinct: _reader_of("uniq", "this", "accuracy"),
+    exp.ArgMax: _reader_of("argmax", "this", "expression"),
+    exp.ArgMin: _reader_of("argmin", "this", "expression"),
+    exp.ArrayConcat: _reader_of("arrayconcat", "this", "expressions"),
+    exp.ArrayContains: _reader_of("has", "this", "expression"),
+    exp.ArrayDistinct: _reader_of("arraydistinct", "this"),
+    exp.ArrayReverse: _reader_of("arrayreverse", "this"),
+    exp.ArrayToString: _reader_of("arraystringconcat", "this", "expression"),
+    exp.Avg: _reader_of("avg", "this"),
+    exp.Ceil: _reader_of("ceil", "this", "decimals"),
+    exp.Coalesce: _reader_of("coalesce", "this", "expressions"),
+    exp.Concat: _reader_of("concat", "expressions"),
+    exp.Count: _reader_of("count", "this"),
+    exp.CountIf: _reader_of("countif", "this"),
+    exp.CurrentTimestamp: _reader_of("now"),
+    exp.DPipe: _reader_of("concat", "this", "expression"),
+    exp.DateDiff: _read_date_diff,
+    exp.DateAdd: _reader_of_shift("date_add"),
+    exp.DateSub: _reader_of_shift("date_sub"),
+    exp.Date: _reader_of("todate", "this", "zone"),
+    exp.DateTrunc: _read_date_trunc,
+    exp.DayOfWeekIso: _reader_of("todayofweek", "this"),
+    exp.EndsWith: _reader_of("endswith", "this", "expression"),
+    exp.Exp: _reader_of("exp", "this"),
+    exp.Extract: _read_part_of_time,
+    exp.Explode: _reader_of("arrayjoin", "this"),
+    exp.Floor: _reader_of("floor", "this", "decimals"),
+    exp.Greatest: _reader_of("greatest", "this", "expressions"),
+    exp.If: _reader_of("if", "this", "true", "false"),
+    exp.IsInf: _reader_of("isinfinite", "this"),
+    exp.IsNan: _reader_of("isnan", "this"),
+    exp.JSONExtract: _reader_of_json("jsonextractraw"),
+    exp.JSONExtractScalar: _reader_of_json("jsonextractstring"),
+    exp.Least: _reader_of("least", "this", "expressions"),
+    exp.Left: _reader_of("left", "this", "expression"),
+    exp.Length: _reader_of("length", "this"),
+    exp.Ln: _reader_of("ln", "this"),
+    exp.Lower: _reader_of("lower", "this"),
+    exp.Max: _reader_of("max", "this", "expressions"),
+    exp.Min: _reader_of("min", "this", "expressions"),
+    exp.Nullif: _reader_of("nullif", "this", "expression"),
+    exp.Pow: _reader_of("pow", "this", "expression"),
+    exp.Quantile: _read_quantile,
+    exp.RegexpLike: _reader_of("match", "this", "expression"),
+    exp.Replace: _reader_of("replaceall", "this", "expression", "replacement"),
+    exp.Reverse: _reader_of("reverse", "this"),
+    exp.Right: _reader_of("right", "this", "expression"),
+    exp.Round: _reader_of("round", "this", "decimals"),
+    exp.Split: _reader_of("splitbychar", "expression", "this", "limit"),
+    exp.Sqrt: _reader_of("sqrt", "this"),
+    exp.StartsWith: _reader_of("startswith", "this", "expression"),
+    exp.StrPosition: _reader_of("position", "this", "substr", "position"),
+    exp.Substring: _reader_of("substring", "this", "start", "length"),
+    exp.Sum: _reader_of("sum", "this"),
+    exp.TimeToStr: _reader_of("formatdatetime", "this", "format", "zone"),
+    exp.TimestampTrunc: _read_start_of,
+    exp.TimestampAdd: _reader_of_shift("date_add"),
+    exp.TimestampSub: _reader_of_shift("date_sub"),
+    exp.Trim: _read_trim,
+    exp.Trunc: _reader_of("trunc", "this", "decimals"),
+    exp.Upper: _reader_of("upper", "this"),
+    exp.VarMap: _read_map,
+    exp.WeekOfYear: _reader_of("toisoweek", "this"),
+    exp.Xor: _reader_of("xor", "this", "expression"),
 }
 
 # Arguments of sqlglot's nodes that are not arguments of the call.
-_SILENT: Final = frozenset(
+_NEUTRAL_ARGUMENTS: Final = frozenset(
     """
     big_int binary coalesce ensure_variant ignore_nulls json_type null_propagation only_json_types quantile safe
     scalar_only typed unit value_constructor zone
@@ -205,23 +205,23 @@ _SILENT: Final = frozenset(
 def call_of(node: exp.Expr) -> Call | None:
     """Return the call of a node; None for other nodes, and for calls with parts that are not arguments."""
     if isinstance(node, (exp.ParameterizedAgg, exp.CombinedParameterizedAgg)):
-        return _aggregate(str(node.this), tuple(node.args.get("params") or ()), node, tuple(node.expressions))
+        return _make_call(str(node.this), tuple(node.args.get("params") or ()), node, tuple(node.expressions))
     if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc, exp.CombinedAggFunc)):
         name = node.this if isinstance(node.this, str) else node.name
-        return _aggregate(str(name), tuple(part for part in node.expressions if part is not None), node, ())
-    read = _NAMED.get(type(node))
+        return _make_call(str(name), tuple(part for part in node.expressions if part is not None), node, ())
+    read = _READERS.get(type(node))
     if read is None:
         return None
     name, parts = read(node)
     arguments = tuple(part for part in parts if part is not None and not isinstance(part, exp.Star))
-    if not _is_whole(node, parts):
+    if not _is_fully_read(node, parts):
         return None
     parameters = (node.args["quantile"],) if isinstance(node, exp.Quantile) else ()
-    return _aggregate(name, arguments, node, parameters)
+    return _make_call(name, arguments, node, parameters)
 
 
 # Nodes whose reader handles each part.
-_TAKEN_APART: Final = (
+_FULLY_READ: Final = (
     exp.VarMap,
     exp.JSONExtract,
     exp.JSONExtractScalar,
@@ -234,19 +234,19 @@ _TAKEN_APART: Final = (
 )
 
 
-def _is_whole(node: exp.Expr, parts: Parts) -> bool:
+def _is_fully_read(node: exp.Expr, parts: Parts) -> bool:
     """Return whether all parts of the node are arguments; sqlglot also parses other dialects' clauses into it."""
-    known = {id(part) for part in parts}
+    part_ids = {id(part) for part in parts}
     for key, value in node.args.items():
         values = value if isinstance(value, list) else [value]
-        if key in _SILENT or isinstance(node, _TAKEN_APART):
+        if key in _NEUTRAL_ARGUMENTS or isinstance(node, _FULLY_READ):
             continue
-        if any(one not in (None, False) and id(one) not in known for one in values):
+        if any(item not in (None, False) and id(item) not in part_ids for item in values):
             return False
     return True
 
 
-def _aggregate(name: str, arguments: tuple[exp.Expr, ...], node: exp.Expr, parameters: tuple[exp.Expr, ...]) -> Call:
+def _make_call(name: str, arguments: tuple[exp.Expr, ...], node: exp.Expr, parameters: tuple[exp.Expr, ...]) -> Call:
     name = name.lower()
     condition = None
     if name.endswith("if") and name[:-2] in AGGREGATES:

@@ -14,7 +14,7 @@ from cordwood.clickhouse_sql.admit import admit
 from cordwood.clickhouse_sql.attributes import Attributes
 from cordwood.clickhouse_sql.parse import parse
 from cordwood.clickhouse_sql.scope import LOGS, Branch, SubQueryBranch
-from cordwood.clickhouse_sql.select import Builder
+from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_sandbox_tree
@@ -45,11 +45,15 @@ def compile_clickhouse(
 def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
     """Return the equivalent tree over the endpoint's sub-queries."""
 
-    def logs() -> list[Branch]:
+    def make_branches() -> list[Branch]:
         return [
             SubQueryBranch(name, source.sub_query, Attributes(source.stream, records, LOGS, source.has_own_project))
             for name, source in program.sources.items()
         ]
 
     parsed = admit(parse(text))
-    return Builder(text, logs, program.parameters, program.endpoint.max_rows).query(parsed.tree, is_outermost=True).tree
+    return (
+        QueryTranslator(text, make_branches, program.parameters, program.endpoint.max_rows)
+        .translate(parsed.tree, is_outermost=True)
+        .tree
+    )

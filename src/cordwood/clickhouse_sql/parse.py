@@ -22,7 +22,7 @@ from cordwood.sql.stages import Parsed
 
 _CLICKHOUSE: Final = Dialect.get_or_raise("clickhouse")
 # sqlglot parses parentheses after a type's name twice, and after FROM as a join and as a query.
-_REREAD: Final = frozenset(
+_PARSED_TWICE: Final = frozenset(
     [
         *(
             word.lower()
@@ -37,32 +37,32 @@ _REREAD: Final = frozenset(
 def parse(text: str) -> Parsed:
     """Parse the text's single statement; raise QuerySyntax or QueryRefused with the position."""
     check_characters(text)
-    found = _tokens(text)
-    while found and found[-1].token_type == TokenType.SEMICOLON:
-        found.pop()
-    if not found:
+    tokens = _tokenize(text)
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
-    check_beginning(found[0], text)
-    check_work(found, text, _REREAD)
-    second = next((token for token in found if token.token_type == TokenType.SEMICOLON), None)
+    check_beginning(tokens[0], text)
+    check_work(tokens, text, _PARSED_TWICE)
+    second = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
-    tree = _tree(found, text)
+    tree = _parse_tokens(tokens, text)
     check_depth(tree)
     return Parsed(tree, text)
 
 
-def _tokens(text: str) -> list[Token]:
+def _tokenize(text: str) -> list[Token]:
     try:
-        found: list[Token] = _CLICKHOUSE.tokenize(text)
+        tokens: list[Token] = _CLICKHOUSE.tokenize(text)
     except TokenError as error:
         raise tokenizer_fault(error, text) from error
-    return found
+    return tokens
 
 
-def _tree(found: list[Token], text: str) -> exp.Expr:
+def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     try:
-        trees = [tree for tree in _CLICKHOUSE.parser().parse(found, text) if tree is not None]
+        trees = [tree for tree in _CLICKHOUSE.parser().parse(tokens, text) if tree is not None]
     except ParseError as error:
         raise syntax_fault(error) from error
     except RecursionError as error:

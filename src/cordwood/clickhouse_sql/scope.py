@@ -16,7 +16,7 @@ from cordwood.sql.nodes import internal_function
 LOGS: Final = "logs"
 
 
-class Whole(StrEnum):
+class AttributeForm(StrEnum):
     """Forms in which all attributes of an event are read at once."""
 
     MAP = internal_function("attributes")
@@ -24,44 +24,44 @@ class Whole(StrEnum):
     VALUES = internal_function("attribute_values")
 
 
-class Need(msgspec.Struct, frozen=True):
+class RowItem(msgspec.Struct, frozen=True):
     """What an expression reads of a row: a column, an attribute by key, all attributes, or an expression's value."""
 
     kind: str
     name: str
 
 
-def column_need(name: str) -> Need:
-    return Need("column", name)
+def column_item(name: str) -> RowItem:
+    return RowItem("column", name)
 
 
-def attribute_need(key: str) -> Need:
-    return Need("attribute", key)
+def attribute_item(key: str) -> RowItem:
+    return RowItem("attribute", key)
 
 
-_DOCUMENTS: Final = ("metadata", "extras", "project")
-_LEVELS: Final = Need("levels", "")
+_DOCUMENT_COLUMNS: Final = ("metadata", "extras", "project")
+_LEVELS: Final = RowItem("levels", "")
 
 
-def whole_of(row: "Row", whole: Whole) -> exp.Expr | None:
+def whole_attributes(row: "Row", form: AttributeForm) -> exp.Expr | None:
     """Return all attributes of an event, computed from the JSON of its parts; None if the rows are not events.
 
     A union passes on the JSON, so that the computation is written only once.
     """
-    found = [row.value(Need("document", name)) for name in _DOCUMENTS]
-    documents = [value.node for value in found if value is not None]
+    values = [row.value(RowItem("document", name)) for name in _DOCUMENT_COLUMNS]
+    documents = [value.node for value in values if value is not None]
     levels = row.value(_LEVELS)
-    if levels is None or len(documents) < len(found):
+    if levels is None or len(documents) < len(values):
         return None
-    return exp.Anonymous(this=str(whole), expressions=[*documents, levels.node])
+    return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
 
 
 ELEMENT: Final = "element"
 
 
-def element_need(node: exp.Expr) -> Need:
+def element_item(node: exp.Expr) -> RowItem:
     """Return the element of the array of an arrayJoin, by the number that `select` stored on the node."""
-    return Need(ELEMENT, str(node.meta_get(ELEMENT)))
+    return RowItem(ELEMENT, str(node.meta_get(ELEMENT)))
 
 
 class Row(Protocol):
@@ -72,7 +72,7 @@ class Row(Protocol):
         """Whether the rows are events, with attributes."""
         ...
 
-    def value(self, need: Need) -> Value | None:
+    def value(self, item: RowItem) -> Value | None:
         """Return the value; None if the rows have no such column."""
         ...
 
@@ -94,12 +94,12 @@ def named_table(name: str) -> exp.Expr:
     return exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias)
 
 
-def derived(query: exp.Expr) -> exp.Expr:
+def derived_table(query: exp.Expr) -> exp.Expr:
     alias = exp.TableAlias(this=exp.to_identifier(LOGS, quoted=True))
     return exp.Subquery(this=query, alias=alias)
 
 
-_TEXTS: Final = ("event_message", "project")
+_TEXT_COLUMNS: Final = ("event_message", "project")
 
 
 class SubQueryBranch(msgspec.Struct):
@@ -113,23 +113,23 @@ class SubQueryBranch(msgspec.Struct):
     def has_attributes(self) -> bool:
         return True
 
-    def value(self, need: Need) -> Value | None:
-        if need.kind == "attribute":
-            return self.attributes.value(need.name)
-        if need.kind == "document":
-            return Value(self.attributes.document(need.name), STRING.or_null())
-        if need == _LEVELS:
+    def value(self, item: RowItem) -> Value | None:
+        if item.kind == "attribute":
+            return self.attributes.value(item.name)
+        if item.kind == "document":
+            return Value(self.attributes.document(item.name), STRING.or_null())
+        if item == _LEVELS:
             levels = self.attributes.levels()
             return Value(exp.Literal.number(levels), INT, constant=levels)
-        if need.name == "source":
+        if item.name == "source":
             return text_value(self.name)
-        if need.name == "timestamp":
+        if item.name == "timestamp":
             return Value(column("timestamp"), DATETIME64)
-        if need.name == "id":
+        if item.name == "id":
             return Value(column("id"), STRING)
-        if need.name == "severity_text":
+        if item.name == "severity_text":
             return self.attributes.severity()
-        return Value(column(need.name), STRING, default="") if need.name in _TEXTS else None
+        return Value(column(item.name), STRING, default="") if item.name in _TEXT_COLUMNS else None
 
     def relation(self) -> exp.Expr:
         return named_table(self.sub_query)
@@ -145,19 +145,19 @@ class QueryBranch(msgspec.Struct):
     def has_attributes(self) -> bool:
         return False
 
-    def value(self, need: Need) -> Value | None:
-        known = self.columns.get(need.name) if need.kind == "column" else None
-        return None if known is None else copied_value(known)
+    def value(self, item: RowItem) -> Value | None:
+        value_ = self.columns.get(item.name) if item.kind == "column" else None
+        return None if value_ is None else copy_value(value_)
 
     def relation(self) -> exp.Expr:
-        return derived(self.query)
+        return derived_table(self.query)
 
 
-def copied_value(value: Value) -> Value:
+def copy_value(value: Value) -> Value:
     return msgspec.structs.replace(value, node=copied(value.node))
 
 
-class Filtered(msgspec.Struct):
+class FilteredBranch(msgspec.Struct):
     """A branch with the condition on its rows, and the ORDER BY of its SELECT."""
 
     branch: Branch
@@ -165,34 +165,34 @@ class Filtered(msgspec.Struct):
     order: exp.Expr | None = None
 
 
-class Union(msgspec.Struct):
+class UnionRows(msgspec.Struct):
     """The rows of several branches. Every requested value is selected in each branch, where event paths are visible."""
 
-    branches: Sequence[Filtered]
+    branches: Sequence[FilteredBranch]
     evaluate: Callable[[Row, str], Value]
     limit: int | None = None
-    needs: dict[Need, Value] = msgspec.field(default_factory=dict)
+    values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
     nodes: list[list[exp.Expr]] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
-        return all(one.branch.has_attributes for one in self.branches)
+        return all(filtered.branch.has_attributes for filtered in self.branches)
 
-    def value(self, need: Need) -> Value | None:
-        known = self.needs.get(need)
-        if known is None:
-            known = self._read(need)
-            if known is None:
+    def value(self, item: RowItem) -> Value | None:
+        value_ = self.values.get(item)
+        if value_ is None:
+            value_ = self._read(item)
+            if value_ is None:
                 return None
-            self.needs[need] = known
-        return copied_value(known)
+            self.values[item] = value_
+        return copy_value(value_)
 
-    def _read(self, need: Need) -> Value | None:
-        found = [self._value_of(one.branch, need) for one in self.branches]
-        values = [value for value in found if value is not None]
-        if len(values) < len(found):
+    def _read(self, item: RowItem) -> Value | None:
+        branch_values = [self._branch_value(filtered.branch, item) for filtered in self.branches]
+        values = [value for value in branch_values if value is not None]
+        if len(values) < len(branch_values):
             return None
-        if need == _LEVELS:
+        if item == _LEVELS:
             return max(values, key=lambda value: int(str(value.constant)))
         first = values[0]
         self.nodes.append([value.node for value in values])
@@ -204,20 +204,20 @@ class Union(msgspec.Struct):
             return Value(node, first.type, constant=first.constant, default=default)
         return Value(node, first.type, default=default)
 
-    def _value_of(self, branch: Branch, need: Need) -> Value | None:
-        return self.evaluate(branch, need.name) if need.kind == "expression" else branch.value(need)
+    def _branch_value(self, branch: Branch, item: RowItem) -> Value | None:
+        return self.evaluate(branch, item.name) if item.kind == "expression" else branch.value(item)
 
     def relation(self) -> exp.Expr:
         """Return the union of one SELECT for each branch."""
-        selects = [self._select(at, one) for at, one in enumerate(self.branches)]
+        selects = [self._select(index, filtered) for index, filtered in enumerate(self.branches)]
         tree = selects[0]
         for select in selects[1:]:
             tree = exp.Union(this=tree, expression=select, distinct=False)
-        return derived(tree)
+        return derived_table(tree)
 
-    def _select(self, at: int, filtered: Filtered) -> exp.Expr:
+    def _select(self, index: int, filtered: FilteredBranch) -> exp.Expr:
         items: list[exp.Expr] = [
-            exp.Alias(this=nodes[at], alias=exp.to_identifier(f"c{number}", quoted=True))
+            exp.Alias(this=nodes[index], alias=exp.to_identifier(f"c{number}", quoted=True))
             for number, nodes in enumerate(self.nodes, 1)
         ]
         if not items:
@@ -233,33 +233,33 @@ class Union(msgspec.Struct):
         return exp.Subquery(this=select) if len(self.branches) > 1 else select
 
 
-def _is_same(one: Value, other: Value) -> bool:
-    return one.is_constant and other.is_constant and one.constant == other.constant
+def _is_same(first: Value, second: Value) -> bool:
+    return first.is_constant and second.is_constant and first.constant == second.constant
 
 
-class Joined(msgspec.Struct):
+class JoinedRows(msgspec.Struct):
     """The rows of a union, repeated for each element of the arrays of arrayJoin."""
 
-    union: Union
+    union: UnionRows
     arrays: Sequence[Value]
-    needs: dict[Need, Value] = msgspec.field(default_factory=dict)
+    values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
     items: list[exp.Expr] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
         return self.union.has_attributes
 
-    def value(self, need: Need) -> Value | None:
-        if need == _LEVELS:
-            return self.union.value(need)
-        if need not in self.needs:
-            made = self._element(need.name) if need.kind == ELEMENT else self.union.value(need)
-            if made is None:
+    def value(self, item: RowItem) -> Value | None:
+        if item == _LEVELS:
+            return self.union.value(item)
+        if item not in self.values:
+            value_ = self._element(item.name) if item.kind == ELEMENT else self.union.value(item)
+            if value_ is None:
                 return None
             name = f"j{len(self.items) + 1}"
-            self.items.append(exp.Alias(this=made.node, alias=exp.to_identifier(name, quoted=True)))
-            self.needs[need] = msgspec.structs.replace(made, node=column(name))
-        return copied_value(self.needs[need])
+            self.items.append(exp.Alias(this=value_.node, alias=exp.to_identifier(name, quoted=True)))
+            self.values[item] = msgspec.structs.replace(value_, node=column(name))
+        return copy_value(self.values[item])
 
     def _element(self, name: str) -> Value:
         element: Type = self.arrays[int(name)].type.element or STRING
@@ -269,11 +269,13 @@ class Joined(msgspec.Struct):
     def relation(self) -> exp.Expr:
         items = self.items or [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
         select = exp.Select(expressions=items, from_=exp.From(this=self.union.relation()))
-        joins = [exp.Join(this=_unnested(array.node, f"e{at}"), kind="CROSS") for at, array in enumerate(self.arrays)]
+        joins = [
+            exp.Join(this=_unnest(array.node, f"e{index}"), kind="CROSS") for index, array in enumerate(self.arrays)
+        ]
         select.set("joins", joins)
-        return derived(select)
+        return derived_table(select)
 
 
-def _unnested(array: exp.Expr, name: str) -> exp.Expr:
+def _unnest(array: exp.Expr, name: str) -> exp.Expr:
     alias = exp.TableAlias(columns=[exp.to_identifier(name, quoted=True)])
     return exp.Unnest(expressions=[array], alias=alias, offset=False)

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.aliases import Spelled, canonical, has_aggregate, spell_out
+from cordwood.clickhouse_sql.aliases import ExpandedSelect, canonical_text, expand_aliases, has_aggregate
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.comparisons import as_number
 from cordwood.clickhouse_sql.expressions import Expressions
@@ -16,17 +16,17 @@ from cordwood.clickhouse_sql.scope import (
     ELEMENT,
     LOGS,
     Branch,
-    Filtered,
-    Joined,
-    Need,
+    FilteredBranch,
+    JoinedRows,
     QueryBranch,
     Row,
-    Union,
+    RowItem,
+    UnionRows,
     column,
 )
 from cordwood.clickhouse_sql.template import fill
-from cordwood.clickhouse_sql.translate import Condition, Translator, whole_map
-from cordwood.clickhouse_sql.values import STRING, Value, common
+from cordwood.clickhouse_sql.translate import Condition, Translator, map_as_json
+from cordwood.clickhouse_sql.values import STRING, Value, common_type
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
 from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import copied, spend
@@ -34,31 +34,31 @@ from cordwood.sql.nodes import internal
 from cordwood.sql.positions import span_of
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _NamedQuery(msgspec.Struct, frozen=True):
     """A query of WITH, and the names that it can reference: those before it.
 
     `is_value` for a named value, as in `WITH 5 AS five`.
     """
 
     query: exp.Expr
-    names: "_Names"
+    names: "_NamedQueries"
     is_value: bool = False
 
 
 _IN_FROM: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
 # BigQuery has OFFSET only after LIMIT.
-_NO_LIMIT: Final = 2**62
-_Names = Mapping[str, _Named]
+_MAX_LIMIT: Final = 2**62
+_NamedQueries = Mapping[str, _NamedQuery]
 
 
-class Built(msgspec.Struct, frozen=True):
+class TranslatedQuery(msgspec.Struct, frozen=True):
     """A translated query: its tree, and its columns with their types."""
 
     tree: exp.Expr
     columns: tuple[tuple[str, Value], ...]
 
 
-class Builder(msgspec.Struct):
+class QueryTranslator(msgspec.Struct):
     """The translator of a whole query.
 
     `logs` returns new branches of the table for each query that reads it; the answer has at most `max_rows` rows.
@@ -69,28 +69,28 @@ class Builder(msgspec.Struct):
     parameters: Mapping[str, Parameter]
     max_rows: int
 
-    def query(self, node: exp.Expr, names: _Names | None = None, *, is_outermost: bool) -> Built:
+    def translate(self, node: exp.Expr, names: _NamedQueries | None = None, *, is_outermost: bool) -> TranslatedQuery:
         spend()
-        names = self._with(node, names or {})
+        names = self._read_with(node, names or {})
         if isinstance(node, exp.Subquery):
-            return self.query(node.this, names, is_outermost=is_outermost)
+            return self.translate(node.this, names, is_outermost=is_outermost)
         if isinstance(node, exp.Union):
-            return self._union(node, names, is_outermost=is_outermost)
+            return self._translate_union(node, names, is_outermost=is_outermost)
         if not isinstance(node, exp.Select):
             raise self._refused(node, "Only a SELECT can be sent.")
-        return _SelectBuilder(self, names, is_outermost).build(node)
+        return _SelectTranslator(self, names, is_outermost).build(node)
 
-    def _with(self, node: exp.Expr, names: _Names) -> _Names:
+    def _read_with(self, node: exp.Expr, outer_queries: _NamedQueries) -> _NamedQueries:
         with_ = node.args.get("with_")
-        known = dict(names)
+        named_queries = dict(outer_queries)
         for cte in with_.expressions if with_ is not None else ():
             is_value = bool(cte.args.get("scalar"))
             if is_value is isinstance(cte.this, exp.Query):
                 raise self._refused(cte, "A query cannot stand in an expression.", _IN_FROM)
-            known = {**known, cte.alias: _Named(cte.this, known, is_value)}
-        return known
+            named_queries = {**named_queries, cte.alias: _NamedQuery(cte.this, named_queries, is_value)}
+        return named_queries
 
-    def _union(self, node: exp.Union, names: _Names, *, is_outermost: bool) -> Built:
+    def _translate_union(self, node: exp.Union, names: _NamedQueries, *, is_outermost: bool) -> TranslatedQuery:
         """Translate a UNION ALL; long chains nest on the left, so these are walked without recursion."""
         parts: list[exp.Expr] = []
         left: exp.Expr = node
@@ -100,73 +100,73 @@ class Builder(msgspec.Struct):
             parts.append(left.expression)
             left = left.this
         parts.append(left)
-        built = [self.query(part, names, is_outermost=is_outermost) for part in reversed(parts)]
-        self._check_columns(node, built)
-        tree = _bracketed(built[0].tree)
-        for one in built[1:]:
-            tree = exp.Union(this=tree, expression=_bracketed(one.tree), distinct=False)
-        return Built(tree, built[0].columns)
+        translated = [self.translate(part, names, is_outermost=is_outermost) for part in reversed(parts)]
+        self._check_columns(node, translated)
+        tree = _parenthesise(translated[0].tree)
+        for branch in translated[1:]:
+            tree = exp.Union(this=tree, expression=_parenthesise(branch.tree), distinct=False)
+        return TranslatedQuery(tree, translated[0].columns)
 
-    def _check_columns(self, node: exp.Expr, built: Sequence[Built]) -> None:
-        first = built[0].columns
-        for one in built[1:]:
-            if len(one.columns) != len(first):
-                message = f"The branches of UNION ALL have {len(first)} and {len(one.columns)} columns."
+    def _check_columns(self, node: exp.Expr, translated: Sequence[TranslatedQuery]) -> None:
+        first = translated[0].columns
+        for branch in translated[1:]:
+            if len(branch.columns) != len(first):
+                message = f"The branches of UNION ALL have {len(first)} and {len(branch.columns)} columns."
                 raise self._refused(node, message, "Select as many in each.")
-            for (name, left), (_, right) in zip(first, one.columns, strict=True):
-                if common(left.type, right.type) is None:
+            for (name, left), (_, right) in zip(first, branch.columns, strict=True):
+                if common_type(left.type, right.type) is None:
                     message = f'The column "{name[:40]}" is a {left.type} in one branch and a {right.type} in another.'
                     raise self._refused(node, message, "Convert one of them, as in toString(…).")
 
-    def branches(self, select: exp.Expr, names: _Names) -> tuple[Sequence[Branch], frozenset[str]]:
+    def branches(self, select: exp.Expr, names: _NamedQueries) -> tuple[Sequence[Branch], frozenset[str]]:
         """Return the branches of FROM, and the names that may qualify its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
-            return [QueryBranch(_one_row(), {})], frozenset()
+            return [QueryBranch(_single_row(), {})], frozenset()
         source = from_.this
         if isinstance(source, exp.Subquery):
             return [self._query_branch(source.this, names)], frozenset({source.alias})
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise self._refused(source, "Table functions are refused.", "Read FROM logs.")
-        spelled = frozenset({source.name, source.alias or source.name})
+        qualifiers = frozenset({source.name, source.alias or source.name})
         if source.name in names and not names[source.name].is_value:
             named = names[source.name]
-            return [self._query_branch(copied(named.query), named.names)], spelled
+            return [self._query_branch(copied(named.query), named.names)], qualifiers
         if source.name != LOGS:
             raise QueryRefused(
                 f'"{source.name[:60]}" cannot be read here.',
                 hint="There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source.",
                 span=span_of(source, self.text),
             )
-        return self.logs(), spelled
+        return self.logs(), qualifiers
 
-    def _query_branch(self, node: exp.Expr, names: _Names) -> Branch:
-        built = self.query(node, names, is_outermost=False)
+    def _query_branch(self, node: exp.Expr, names: _NamedQueries) -> Branch:
+        translated = self.translate(node, names, is_outermost=False)
         columns: dict[str, Value] = {}
-        for name, value in built.columns:
+        for name, value in translated.columns:
             if name in columns:
                 raise self._refused(node, f'Two columns are called "{name[:60]}".', "Give one of them an alias.")
             columns[name] = msgspec.structs.replace(value, node=column(name), default=None)
-        return QueryBranch(built.tree, columns)
+        return QueryBranch(translated.tree, columns)
 
     def _refused(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=span_of(node, self.text))
 
 
-def _bracketed(tree: exp.Expr) -> exp.Expr:
-    has_rest = any(tree.args.get(key) for key in ("order", "limit", "offset"))
-    return exp.Subquery(this=tree) if has_rest else tree
+def _parenthesise(tree: exp.Expr) -> exp.Expr:
+    has_modifiers = any(tree.args.get(key) for key in ("order", "limit", "offset"))
+    return exp.Subquery(this=tree) if has_modifiers else tree
 
 
-def _one_row() -> exp.Expr:
+def _single_row() -> exp.Expr:
     return exp.Select(expressions=[exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))])
 
 
-class _Groups(Translator, kw_only=True):
+class _GroupTranslator(Translator, kw_only=True):
     """The translator of expressions over groups: their keys, and aggregates of the columns of `rows`."""
 
     rows: Translator
-    keys: Mapping[str, Need]
+    keys: Mapping[str, RowItem]
 
     def value(self, node: exp.Expr) -> Value:
         key = self._key(node)
@@ -183,19 +183,19 @@ class _Groups(Translator, kw_only=True):
         key = self._key(node)
         if key is None:
             return super().condition(node)
-        return Condition(Translator.truth(self, node).plain())
+        return Condition(Translator.condition_value(self, node).expression())
 
     def _key(self, node: exp.Expr) -> Value | None:
         if not self.keys or isinstance(node.unnest(), exp.Literal):
             return None
-        need = self.keys.get(canonical(node))
-        return None if need is None else self.rows.row.value(need)
+        item = self.keys.get(canonical_text(node))
+        return None if item is None else self.rows.row.value(item)
 
     def call(self, call: Call) -> Value:
         return aggregate(self.rows, call) if call.is_aggregate else super().call(call)
 
 
-class _NoRow:
+class _GroupedRow:
     """The row of a grouped query, in which only keys and aggregates are visible."""
 
     has_attributes = True
@@ -203,185 +203,194 @@ class _NoRow:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def value(self, need: Need) -> Value | None:
-        what = f"log_attributes['{need.name}']" if need.kind == "attribute" else need.name
+    def value(self, item: RowItem) -> Value | None:
+        subject = f"log_attributes['{item.name}']" if item.kind == "attribute" else item.name
         raise QueryUnsupported(
-            f"{what[:80]} is neither aggregated nor in GROUP BY.", hint="Add it to GROUP BY, or write any(…) around it."
+            f"{subject[:80]} is neither aggregated nor in GROUP BY.",
+            hint="Add it to GROUP BY, or write any(…) around it.",
         )
 
 
-class _SelectBuilder(msgspec.Struct):
+class _SelectTranslator(msgspec.Struct):
     """The translator of one SELECT."""
 
-    builder: Builder
-    names: _Names
+    query_translator: QueryTranslator
+    names: _NamedQueries
     is_outermost: bool
     expressions: dict[str, exp.Expr] = {}
 
-    def build(self, select: exp.Expr) -> Built:
-        branches, tables = self.builder.branches(select, self.names)
+    def build(self, select: exp.Expr) -> TranslatedQuery:
+        branches, tables = self.query_translator.branches(select, self.names)
         self._check_qualifiers(select, tables)
-        values = {name: named.query for name, named in self.names.items() if named.is_value}
-        spelled = spell_out(select, self.builder.text, values)
-        filtered, rest = self._pruned(branches, spelled)
-        arrays = self._arrays(spelled)
+        values = {name: named_query.query for name, named_query in self.names.items() if named_query.is_value}
+        expanded = expand_aliases(select, self.query_translator.text, values)
+        branches_, array_conditions = self._prune_branches(branches, expanded)
+        arrays = self._join_arrays(expanded)
         if arrays:
-            joined = self._joined(filtered, arrays)
-            condition = self._all(joined, rest)
-            filtered = [Filtered(joined, None if condition.constant is True else condition.node)]
-        if self._is_aggregate(spelled):
-            return self._aggregated(spelled, filtered)
-        return self._page(spelled, filtered)
+            joined_rows = self._join_rows(branches_, arrays)
+            condition = self._conjunction(joined_rows, array_conditions)
+            branches_ = [FilteredBranch(joined_rows, None if condition.constant is True else condition.node)]
+        if self._is_aggregate(expanded):
+            return self._translate_aggregated(expanded, branches_)
+        return self._translate_rows(expanded, branches_)
 
     def _check_qualifiers(self, select: exp.Expr, tables: frozenset[str]) -> None:
         for node in select.walk(prune=lambda node: isinstance(node, exp.Query) and node is not select):
             if isinstance(node, exp.Column) and node.table and node.table not in tables:
                 hint = "Write log_attributes['a.b'] for a field of the event."
-                span = span_of(node, self.builder.text)
+                span = span_of(node, self.query_translator.text)
                 raise UnknownName(f'There is no table "{node.table[:60]}" here.', hint=hint, span=span)
 
     def _translator(self, row: Row) -> Translator:
-        return Translator(self.builder.text, row, FUNCTIONS, self.builder.parameters)
+        return Translator(self.query_translator.text, row, FUNCTIONS, self.query_translator.parameters)
 
     def _evaluate(self, row: Row, name: str) -> Value:
-        return self._translator(row).plain(self.expressions[name])
+        return self._translator(row).value_with_default(self.expressions[name])
 
-    def _all(self, row: Row, conjuncts: Sequence[exp.Expr]) -> Condition:
+    def _conjunction(self, row: Row, conjuncts: Sequence[exp.Expr]) -> Condition:
         tree = conjuncts[0] if conjuncts else exp.Boolean(this=True)
         for part in conjuncts[1:]:
             tree = exp.And(this=tree, expression=part)
         return self._translator(row).condition(tree)
 
-    def _pruned(self, branches: Sequence[Branch], spelled: Spelled) -> tuple[list[Filtered], list[exp.Expr]]:
+    def _prune_branches(
+        self, branches: Sequence[Branch], expanded: ExpandedSelect
+    ) -> tuple[list[FilteredBranch], list[exp.Expr]]:
         """Return the branches that the conditions do not exclude, and the conditions on elements of arrays."""
-        rest = [part for part in spelled.where if _has_array_join(part)]
-        own = [part for part in spelled.where if not _has_array_join(part)]
-        found = [(branch, self._all(branch, own)) for branch in branches]
-        left = [one for one in found if one[1].constant is not False] or found[:1]
-        filtered = [Filtered(branch, None if where.constant is True else where.node) for branch, where in left]
-        return filtered, rest
+        array_conditions = [part for part in expanded.where if _has_array_join(part)]
+        row_conditions = [part for part in expanded.where if not _has_array_join(part)]
+        conditions = [(branch, self._conjunction(branch, row_conditions)) for branch in branches]
+        remaining = [pair for pair in conditions if pair[1].constant is not False] or conditions[:1]
+        filtered = [
+            FilteredBranch(branch, None if where.constant is True else where.node) for branch, where in remaining
+        ]
+        return filtered, array_conditions
 
-    def _arrays(self, spelled: Spelled) -> list[exp.Expr]:
+    def _join_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
         """Return the distinct arrays of arrayJoin, and store the number of its array on each call."""
-        found: dict[str, exp.Expr] = {}
-        for part in _parts(spelled):
+        arrays: dict[str, exp.Expr] = {}
+        for part in _all_expressions(expanded):
             for node in part.walk():
                 if not _is_array_join(node):
                     continue
                 if _has_array_join(node.this):
                     raise QueryUnsupported(
-                        "arrayJoin within arrayJoin is not supported.", span=span_of(node, self.builder.text)
+                        "arrayJoin within arrayJoin is not supported.", span=span_of(node, self.query_translator.text)
                     )
-                name = canonical(node.this)
-                found.setdefault(name, node.this)
-                node.meta[ELEMENT] = list(found).index(name)
-        return list(found.values())
+                name = canonical_text(node.this)
+                arrays.setdefault(name, node.this)
+                node.meta[ELEMENT] = list(arrays).index(name)
+        return list(arrays.values())
 
-    def _joined(self, filtered: Sequence[Filtered], arrays: Sequence[exp.Expr]) -> Joined:
-        union = Union(filtered, self._evaluate)
+    def _join_rows(self, filtered: Sequence[FilteredBranch], arrays: Sequence[exp.Expr]) -> JoinedRows:
+        union = UnionRows(filtered, self._evaluate)
         inner = self._translator(union)
-        return Joined(union, [inner.array(array) for array in arrays])
+        return JoinedRows(union, [inner.array(array) for array in arrays])
 
-    def _is_aggregate(self, spelled: Spelled) -> bool:
-        if spelled.is_grouped or spelled.is_distinct or spelled.having is not None:
+    def _is_aggregate(self, expanded: ExpandedSelect) -> bool:
+        if expanded.is_grouped or expanded.is_distinct or expanded.having is not None:
             return True
-        return any(map(has_aggregate, _parts(spelled)))
+        return any(map(has_aggregate, _all_expressions(expanded)))
 
-    def _page(self, spelled: Spelled, filtered: list[Filtered]) -> Built:
+    def _translate_rows(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
         """Translate a query without aggregation. Several branches are limited individually before their union."""
         if len(filtered) == 1:
-            return self._selected(spelled, self._translator(filtered[0].branch), filtered[0])
-        bound = self._bound(spelled)
-        union = Union(filtered, self._evaluate, limit=bound)
-        if bound is not None:
-            for one in filtered:
-                one.order = self._order(spelled, self._translator(one.branch))
-        return self._selected(spelled, self._translator(union), Filtered(union))
+            return self._translate_selected(expanded, self._translator(filtered[0].branch), filtered[0])
+        branch_limit = self._branch_limit(expanded)
+        union = UnionRows(filtered, self._evaluate, limit=branch_limit)
+        if branch_limit is not None:
+            for branch in filtered:
+                branch.order = self._order_by(expanded, self._translator(branch.branch))
+        return self._translate_selected(expanded, self._translator(union), FilteredBranch(union))
 
-    def _bound(self, spelled: Spelled) -> int | None:
+    def _branch_limit(self, expanded: ExpandedSelect) -> int | None:
         """Return the number of rows of each branch that suffice for the answer; None for all."""
-        if spelled.limit is None and not self.is_outermost:
+        if expanded.limit is None and not self.is_outermost:
             return None
-        most = self.builder.max_rows + 1
-        limit = most if spelled.limit is None else spelled.limit
-        return (min(limit, most) if self.is_outermost else limit) + spelled.offset
+        max_rows = self.query_translator.max_rows + 1
+        limit = max_rows if expanded.limit is None else expanded.limit
+        return (min(limit, max_rows) if self.is_outermost else limit) + expanded.offset
 
-    def _selected(self, spelled: Spelled, translator: Translator, filtered: Filtered) -> Built:
-        columns = [(item.name, self._shown(translator, item.node)) for item in spelled.items]
-        order = self._order(spelled, translator)
-        return self._finished(spelled, columns, filtered, order)
+    def _translate_selected(
+        self, expanded: ExpandedSelect, translator: Translator, filtered: FilteredBranch
+    ) -> TranslatedQuery:
+        columns = [(item.name, self._output_value(translator, item.node)) for item in expanded.items]
+        order = self._order_by(expanded, translator)
+        return self._make_select(expanded, columns, filtered, order)
 
-    def _aggregated(self, spelled: Spelled, filtered: list[Filtered]) -> Built:
-        union = Union(filtered, self._evaluate)
+    def _translate_aggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
+        union = UnionRows(filtered, self._evaluate)
         rows = self._translator(union)
-        written = [item.node for item in spelled.items] if self._groups_items(spelled) else list(spelled.keys)
-        keys: dict[str, Need] = {}
-        for key in written:
+        key_nodes = [item.node for item in expanded.items] if self._groups_items(expanded) else list(expanded.keys)
+        keys: dict[str, RowItem] = {}
+        for key in key_nodes:
             if has_aggregate(key):
-                raise QueryRefused("An aggregate cannot be a key.", span=span_of(key, self.builder.text))
-            name = canonical(key)
+                raise QueryRefused("An aggregate cannot be a key.", span=span_of(key, self.query_translator.text))
+            name = canonical_text(key)
             self.expressions[name] = key
-            keys[name] = Need("expression", name)
-        grouping = [self._key_node(union, need) for need in keys.values()]
-        text = self.builder.text
-        groups = _Groups(text, _NoRow(text), FUNCTIONS, self.builder.parameters, rows=rows, keys=keys)
-        columns = [(item.name, self._shown(groups, item.node)) for item in spelled.items]
-        order = self._order(spelled, groups)
-        having = groups.condition(spelled.having) if spelled.having is not None else None
+            keys[name] = RowItem("expression", name)
+        grouping = [self._group_key(union, row_item) for row_item in keys.values()]
+        text = self.query_translator.text
+        groups = _GroupTranslator(
+            text, _GroupedRow(text), FUNCTIONS, self.query_translator.parameters, rows=rows, keys=keys
+        )
+        columns = [(item.name, self._output_value(groups, item.node)) for item in expanded.items]
+        order = self._order_by(expanded, groups)
+        having_condition = groups.condition(expanded.having) if expanded.having is not None else None
         group = exp.Group(expressions=grouping) if grouping else None
-        return self._finished(spelled, columns, Filtered(union), order, group=group, having=having)
+        return self._make_select(expanded, columns, FilteredBranch(union), order, group=group, having=having_condition)
 
-    def _groups_items(self, spelled: Spelled) -> bool:
+    def _groups_items(self, expanded: ExpandedSelect) -> bool:
         """Return whether DISTINCT is translated to a grouping by all columns; refuse it with aggregates."""
-        if not spelled.is_distinct:
+        if not expanded.is_distinct:
             return False
-        if spelled.is_grouped or any(has_aggregate(item.node) for item in spelled.items):
+        if expanded.is_grouped or any(has_aggregate(item.node) for item in expanded.items):
             raise QueryUnsupported("DISTINCT beside aggregates is not supported.")
         return True
 
-    def _key_node(self, union: Union, need: Need) -> exp.Expr:
-        value = union.value(need)
+    def _group_key(self, union: UnionRows, item: RowItem) -> exp.Expr:
+        value = union.value(item)
         if value is None or value.type.name in ("Map", "Interval"):
-            raise QueryUnsupported(f"Rows cannot be grouped by {need.name[:60]}.")
+            raise QueryUnsupported(f"Rows cannot be grouped by {item.name[:60]}.")
         return value.node
 
-    def _order(self, spelled: Spelled, translator: Translator) -> exp.Expr | None:
+    def _order_by(self, expanded: ExpandedSelect, translator: Translator) -> exp.Expr | None:
         orders: list[exp.Expr] = []
-        for one in spelled.orders:
-            value = translator.plain(one.node)
+        for ordering in expanded.orders:
+            value = translator.value_with_default(ordering.node)
             if value.is_constant:
                 continue
             if value.type.name in ("Map", "Interval"):
-                raise translator.refused(one.node, f"Rows cannot be ordered by a {value.type}.")
-            is_first = one.nulls_first if value.type.nullable else not one.is_descending
+                raise translator.refused(ordering.node, f"Rows cannot be ordered by a {value.type}.")
+            nulls_first = ordering.nulls_first if value.type.nullable else not ordering.is_descending
             node = value.node
             if value.type.name == "Float64":
-                node, is_first = internal("not_nan", node), False if not value.type.nullable else is_first
-            orders.append(exp.Ordered(this=node, desc=one.is_descending, nulls_first=is_first))
+                node, nulls_first = internal("not_nan", node), False if not value.type.nullable else nulls_first
+            orders.append(exp.Ordered(this=node, desc=ordering.is_descending, nulls_first=nulls_first))
         return exp.Order(expressions=orders) if orders else None
 
-    def _shown(self, translator: Translator, node: exp.Expr) -> Value:
+    def _output_value(self, translator: Translator, node: exp.Expr) -> Value:
         value = translator.value(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
             # Without its default, so that it is redacted after the rows are chosen.
             return msgspec.structs.replace(value, default=None)
-        value = value.as_plain()
+        value = value.with_default()
         if value.type.name == "Map":
-            return whole_map(translator, node, value)
+            return map_as_json(translator, node, value)
         if value.type.name == "Interval":
             raise translator.refused(node, "An interval cannot be selected.")
-        return _answered(translator, node, value) if self.is_outermost else value
+        return _to_answer_form(translator, node, value) if self.is_outermost else value
 
-    def _finished(
+    def _make_select(
         self,
-        spelled: Spelled,
+        expanded: ExpandedSelect,
         columns: list[tuple[str, Value]],
-        filtered: Filtered,
+        filtered: FilteredBranch,
         order: exp.Expr | None,
         *,
         group: exp.Expr | None = None,
         having: Condition | None = None,
-    ) -> Built:
+    ) -> TranslatedQuery:
         items = [exp.Alias(this=value.node, alias=exp.to_identifier(name, quoted=True)) for name, value in columns]
         select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.relation()))
         if filtered.where is not None:
@@ -392,20 +401,20 @@ class _SelectBuilder(msgspec.Struct):
             select.set("having", exp.Having(this=having.node))
         if order is not None:
             select.set("order", order)
-        limit = _NO_LIMIT if spelled.limit is None and spelled.offset else spelled.limit
+        limit = _MAX_LIMIT if expanded.limit is None and expanded.offset else expanded.limit
         if limit is not None:
             select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-        if spelled.offset:
-            select.set("offset", exp.Offset(expression=exp.Literal.number(spelled.offset)))
-        return Built(select, tuple(columns))
+        if expanded.offset:
+            select.set("offset", exp.Offset(expression=exp.Literal.number(expanded.offset)))
+        return TranslatedQuery(select, tuple(columns))
 
 
-def _answered(t: Expressions, node: exp.Expr, value: Value) -> Value:
+def _to_answer_form(translator: Expressions, node: exp.Expr, value: Value) -> Value:
     """Return the value in its JSON form: times as text with microseconds, conditions as 0 and 1, NaN as NULL."""
     match value.type.name:
         case "DateTime":
-            made = t.fill(node, "format_timestamp('%Y-%m-%dT%H:%M:%E6S', @moment, 'UTC')", moment=value.node)
-            return msgspec.structs.replace(value, node=made)
+            text = translator.fill(node, "format_timestamp('%Y-%m-%dT%H:%M:%E6S', @moment, 'UTC')", moment=value.node)
+            return msgspec.structs.replace(value, node=text)
         case "UInt8":
             return msgspec.structs.replace(value, node=as_number(value).node)
         case "Float64" if not value.is_constant:
@@ -415,13 +424,13 @@ def _answered(t: Expressions, node: exp.Expr, value: Value) -> Value:
     return value
 
 
-def _parts(spelled: Spelled) -> Iterator[exp.Expr]:
-    yield from (item.node for item in spelled.items)
-    yield from spelled.where
-    yield from spelled.keys
-    if spelled.having is not None:
-        yield spelled.having
-    yield from (one.node for one in spelled.orders)
+def _all_expressions(expanded: ExpandedSelect) -> Iterator[exp.Expr]:
+    yield from (item.node for item in expanded.items)
+    yield from expanded.where
+    yield from expanded.keys
+    if expanded.having is not None:
+        yield expanded.having
+    yield from (ordering.node for ordering in expanded.orders)
 
 
 def _is_array_join(node: exp.Expr) -> bool:

@@ -11,35 +11,35 @@ from cordwood.clickhouse_sql.casts import cast_to, type_named, type_of
 from cordwood.clickhouse_sql.comparisons import (
     COMPARISONS,
     as_number,
+    at_position,
     between,
     compare,
-    compared,
+    compare_constants,
+    compare_tuples,
     is_null,
     like,
     membership,
-    placed,
-    tuples_compared,
 )
+from cordwood.clickhouse_sql.datetimes import add_interval, add_number, interval_of, subtract_times, to_datetime
 from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.moments import as_moment, between_moments, interval_of, moved, shifted
-from cordwood.clickhouse_sql.scope import Row, Whole, attribute_need, column_need, whole_of
-from cordwood.clickhouse_sql.template import fill, in_brackets
+from cordwood.clickhouse_sql.scope import AttributeForm, Row, attribute_item, column_item, whole_attributes
+from cordwood.clickhouse_sql.template import as_operand, fill
 from cordwood.clickhouse_sql.values import (
     BOOL,
-    CONDITIONS,
+    CONDITION_TYPES,
     FLAG,
     FLOAT,
     INT,
     INTERVAL,
     MAP,
-    MOMENTS,
     NOTHING,
-    NUMBERS,
+    NUMBER_TYPES,
     STRING,
+    TIME_TYPES,
     Type,
     Value,
     array_of,
-    common,
+    common_type,
     flag_value,
     literal_node,
     text_value,
@@ -91,72 +91,72 @@ class Translator(msgspec.Struct):
         function = self.functions.get(call.name)
         if function is None and call.is_aggregate:
             hint = "Write HAVING for groups, or aggregate in a query in brackets."
-            raise self.refused(call.node, f"The aggregate {call.spelled} cannot stand here.", hint)
+            raise self.refused(call.node, f"The aggregate {call.display_name} cannot stand here.", hint)
         if function is None:
-            raise self.refused(call.node, f"The function {call.spelled} cannot be called here.")
+            raise self.refused(call.node, f"The function {call.display_name} cannot be called here.")
         return function(self, call)
 
-    def plain(self, node: exp.Expr) -> Value:
+    def value_with_default(self, node: exp.Expr) -> Value:
         """Return the value, with its default instead of NULL."""
-        return self.value(node).as_plain()
+        return self.value(node).with_default()
 
     def condition(self, node: exp.Expr) -> Condition:
         spend()
         node = node.unnest()
         if isinstance(node, (exp.And, exp.Or)):
-            return self._connected(node)
+            return self._connect(node)
         if isinstance(node, COMPARISONS):
-            return self._compared(node)
+            return self._compare(node)
         if isinstance(node, (exp.In, exp.Like, exp.ILike)) and not node.args.get("negate"):
-            found = (
+            value_ = (
                 membership(self, node, may_be_null=True)
                 if isinstance(node, exp.In)
                 else like(self, node, may_be_null=True)
             )
-            return _as_condition(found)
+            return _as_condition(value_)
         if isinstance(node, exp.Not):
             inner = self.condition(node.this)
             if inner.constant is not None:
-                return _constant(not inner.constant)
-        return _as_condition(self.truth(node))
+                return _constant_condition(not inner.constant)
+        return _as_condition(self.condition_value(node))
 
-    def truth(self, node: exp.Expr) -> Value:
+    def condition_value(self, node: exp.Expr) -> Value:
         """Return a value as a condition in which NULL is distinct from false; a number is true unless it is 0."""
-        value = self.plain(node)
-        if value.type.name in CONDITIONS:
+        value = self.value_with_default(node)
+        if value.type.name in CONDITION_TYPES:
             return value
         if value.type.name == "Nothing":
             return Value(exp.Null(), FLAG.or_null())
-        if value.type.name not in NUMBERS:
+        if value.type.name not in NUMBER_TYPES:
             raise self.refused(node, f"A {value.type} is no condition.", "Compare it, as in method = 'GET'.")
-        made = exp.NEQ(this=in_brackets(value.node), expression=exp.Literal.number(0))
+        is_nonzero = exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0))
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
-        return Value(made, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
+        return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
 
-    def _connected(self, node: exp.Expr) -> Condition:
+    def _connect(self, node: exp.Expr) -> Condition:
         """Return AND or OR without its constant parts."""
-        ends = not isinstance(node, exp.And)
-        kept: list[exp.Expr] = []
-        for part in _chain(node):
-            found = self.condition(part)
-            if found.constant is ends:
-                return _constant(ends)
-            if found.constant is None:
-                kept.append(found.node)
-        if not kept:
-            return _constant(not ends)
-        return Condition(_joined(type(node), kept))
+        deciding = not isinstance(node, exp.And)
+        conditions: list[exp.Expr] = []
+        for part in _flatten_chain(node):
+            condition_ = self.condition(part)
+            if condition_.constant is deciding:
+                return _constant_condition(deciding)
+            if condition_.constant is None:
+                conditions.append(condition_.node)
+        if not conditions:
+            return _constant_condition(not deciding)
+        return Condition(_join_operands(type(node), conditions))
 
-    def _compared(self, node: exp.Expr) -> Condition:
+    def _compare(self, node: exp.Expr) -> Condition:
         if isinstance(node.this, exp.Tuple):
-            return self.condition(tuples_compared(self, node))
+            return self.condition(compare_tuples(self, node))
         left, right = self.value(node.this), self.value(node.expression)
-        for one, other in ((left, right), (right, left)):
+        for operand, other in ((left, right), (right, left)):
             # A missing key is NULL and stands for its default. If the default does not match, NULL has the same effect.
-            if one.default is not None and other.is_constant and other.type.name == one.type.name:
-                as_default = compared(type(node), one.default, other.constant, is_swapped=one is right)
+            if operand.default is not None and other.is_constant and other.type.name == operand.type.name:
+                as_default = compare_constants(type(node), operand.default, other.constant, is_swapped=operand is right)
                 if as_default is False:
-                    one.default = None
+                    operand.default = None
                     break
         return _as_condition(compare(self, node, left, right))
 
@@ -175,7 +175,7 @@ class Translator(msgspec.Struct):
 
     def string(self, node: exp.Expr) -> Value:
         """Return an argument that must be text."""
-        value = self.plain(node)
+        value = self.value_with_default(node)
         if value.type.name == "Nothing":
             return Value(exp.Null(), STRING.or_null())
         if value.type.name != "String":
@@ -186,19 +186,19 @@ class Translator(msgspec.Struct):
 
     def number(self, node: exp.Expr) -> Value:
         """Return an argument that must be a number; a condition counts as 0 or 1."""
-        return self.number_of(node, self.plain(node))
+        return self.number_of(node, self.value_with_default(node))
 
     def number_of(self, node: exp.Expr, value: Value) -> Value:
         """Return the value as a number; refuse others at the node's position."""
         if value.type.name == "Nothing":
             return Value(exp.Null(), INT.or_null())
-        if value.type.name not in NUMBERS:
+        if value.type.name not in NUMBER_TYPES:
             hint = "Convert it with toInt64OrZero(…) or toFloat64OrZero(…)."
             raise self.refused(node, f"A number is wanted here, and this is a {value.type}.", hint)
         return as_number(value)
 
     def array(self, node: exp.Expr) -> Value:
-        value = self.plain(node)
+        value = self.value_with_default(node)
         if value.type.name != "Array":
             raise self.refused(node, f"An array is wanted here, and this is a {value.type}.")
         return value
@@ -218,65 +218,65 @@ class Translator(msgspec.Struct):
 
 def _as_condition(value: Value) -> Condition:
     if value.is_constant:
-        return _constant(bool(value.constant))
-    return Condition(value.plain())
+        return _constant_condition(bool(value.constant))
+    return Condition(value.expression())
 
 
-def _constant(is_true: bool) -> Condition:  # noqa: FBT001 - one or the other
+def _constant_condition(is_true: bool) -> Condition:  # noqa: FBT001 - one or the other
     return Condition(exp.Boolean(this=is_true), is_true)
 
 
-def _chain(node: exp.Expr) -> list[exp.Expr]:
+def _flatten_chain(node: exp.Expr) -> list[exp.Expr]:
     """Return the parts of a chain of one connector, without recursion."""
     kind = type(node)
-    waiting, found = [node], []
-    while waiting:
-        one = waiting.pop().unnest()
-        if isinstance(one, kind):
-            waiting += [one.expression, one.this]
+    pending, operands = [node], []
+    while pending:
+        current = pending.pop().unnest()
+        if isinstance(current, kind):
+            pending += [current.expression, current.this]
         else:
-            found.append(one)
-    return found
+            operands.append(current)
+    return operands
 
 
-def _joined(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
-    made = _operand(parts[0])
+def _join_operands(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
+    joined = _operand(parts[0])
     for part in parts[1:]:
-        made = kind(this=made, expression=_operand(part))
-    return made
+        joined = kind(this=joined, expression=_operand(part))
+    return joined
 
 
 def _operand(node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=node) if isinstance(node, exp.Connector) else node
 
 
-def _column(t: Expressions, node: exp.Expr) -> Value:
+def _column(translator: Expressions, node: exp.Expr) -> Value:
     name = node.name
-    value = t.row.value(column_need(name))
-    if value is None and name == "log_attributes" and t.row.has_attributes:
+    value = translator.row.value(column_item(name))
+    if value is None and name == "log_attributes" and translator.row.has_attributes:
         # Its keys are read one by one; the map is only built for output.
         return Value(exp.Null(), MAP)
     if value is None:
         raise UnknownName(
             f'There is no column "{name[:60]}".',
             hint=f"The table logs has {_COLUMNS}; other fields are log_attributes['{name[:60]}'].",
-            span=t.span(node),
+            span=translator.span(node),
         )
     return value
 
 
-def _literal(t: Expressions, node: exp.Expr) -> Value:
+def _literal(translator: Expressions, node: exp.Expr) -> Value:
     if node.is_string:
         return text_value(node.this)
     text = str(node.this)
     if text.isdigit():
         if int(text) >= 2**63:
-            raise t.refused(node, "The number is too large: whole numbers have 64 bits.")
+            raise translator.refused(node, "The number is too large: whole numbers have 64 bits.")
         return Value(exp.Literal.number(text), INT, constant=int(text))
     try:
         number = float(text)
     except ValueError:
-        raise t.refused(node, f"{text[:40]} is not a number that can be read here.") from None
+        raise translator.refused(node, f"{text[:40]} is not a number that can be read here.") from None
     return Value(exp.Literal.number(repr(number)), FLOAT, constant=number)
 
 
@@ -288,77 +288,79 @@ def _null(_t: Expressions, _node: exp.Expr) -> Value:
     return Value(exp.Null(), NOTHING)
 
 
-def _negative(t: Expressions, node: exp.Expr) -> Value:
-    value = t.number(node.this)
+def _negative(translator: Expressions, node: exp.Expr) -> Value:
+    value = translator.number(node.this)
     constant = -value.constant if isinstance(value.constant, (int, float)) else value.constant
     if isinstance(constant, (int, float)):
         return Value(literal_node(constant), value.type, constant=constant)
-    return Value(exp.Neg(this=in_brackets(value.node)), value.type)
+    return Value(exp.Neg(this=as_operand(value.node)), value.type)
 
 
-def _connector(t: Expressions, node: exp.Expr) -> Value:
-    parts = [t.truth(part) for part in _chain(node)]
+def _connector(translator: Expressions, node: exp.Expr) -> Value:
+    parts = [translator.condition_value(part) for part in _flatten_chain(node)]
     type_ = msgspec.structs.replace(FLAG, nullable=any(part.type.nullable for part in parts))
     if all(part.is_constant for part in parts):
-        found = (
+        is_true = (
             all(part.constant for part in parts) if isinstance(node, exp.And) else any(part.constant for part in parts)
         )
-        return flag_value(is_true=found)
-    return Value(_joined(type(node), [part.node for part in parts]), type_)
+        return flag_value(is_true=is_true)
+    return Value(_join_operands(type(node), [part.node for part in parts]), type_)
 
 
-def _not(t: Expressions, node: exp.Expr) -> Value:
-    value = t.truth(node.this)
+def _not(translator: Expressions, node: exp.Expr) -> Value:
+    value = translator.condition_value(node.this)
     if value.is_constant:
         return flag_value(is_true=not value.constant)
     return Value(exp.Not(this=exp.Paren(this=value.node)), msgspec.structs.replace(FLAG, nullable=value.type.nullable))
 
 
-def _is(t: Expressions, node: exp.Expr) -> Value:
+def _is(translator: Expressions, node: exp.Expr) -> Value:
     if not isinstance(node.expression, exp.Null):
-        raise t.refused(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
-    return is_null(t.plain(node.this))
+        raise translator.refused(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
+    return is_null(translator.value_with_default(node.this))
 
 
-def _comparison(t: Expressions, node: exp.Expr) -> Value:
+def _comparison(translator: Expressions, node: exp.Expr) -> Value:
     if isinstance(node.this, exp.Tuple):
-        return t.truth(tuples_compared(t, node))
-    return compare(t, node, t.value(node.this), t.value(node.expression))
+        return translator.condition_value(compare_tuples(translator, node))
+    return compare(translator, node, translator.value(node.this), translator.value(node.expression))
 
 
-_SIGNS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 
-def arithmetic(t: Expressions, node: exp.Expr, kind: type[exp.Expr], left: Value, right: Value) -> Value:
+def arithmetic(translator: Expressions, node: exp.Expr, kind: type[exp.Expr], left: Value, right: Value) -> Value:
     """Return the translation of `+`, `-` or `*`, including arithmetic of times and intervals."""
-    left, right = left.as_plain(), right.as_plain()
+    left, right = left.with_default(), right.with_default()
     if INTERVAL in (left.type, right.type):
-        return moved(t, node, left, right, is_minus=kind is exp.Sub)
-    times = [value for value in (left, right) if value.type.name in MOMENTS]
+        return add_interval(translator, node, left, right, is_minus=kind is exp.Sub)
+    times = [value for value in (left, right) if value.type.name in TIME_TYPES]
     if len(times) == 2 and kind is exp.Sub:
-        return between_moments(t, node, left, right)
+        return subtract_times(translator, node, left, right)
     if times and kind is not exp.Mul:
-        return shifted(t, node, left, right, is_minus=kind is exp.Sub)
+        return add_number(translator, node, left, right, is_minus=kind is exp.Sub)
     for value in (left, right):
-        if value.type.name not in (*NUMBERS, "Nothing"):
-            sign = _SIGNS[kind]
+        if value.type.name not in (*NUMBER_TYPES, "Nothing"):
+            sign = _OPERATOR_SYMBOLS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
-            raise t.refused(node, f'"{sign}" wants numbers, and this is a {value.type}.', hint)
-    type_ = common(common(left.type, INT) or INT, right.type) or INT
+            raise translator.refused(node, f'"{sign}" wants numbers, and this is a {value.type}.', hint)
+    type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
     left, right = as_number(left), as_number(right)
-    return Value(placed(node, kind(this=in_brackets(left.node), expression=in_brackets(right.node))), type_)
+    return Value(at_position(node, kind(this=as_operand(left.node), expression=as_operand(right.node))), type_)
 
 
-def _arithmetic(t: Expressions, node: exp.Expr) -> Value:
-    return arithmetic(t, node, type(node), t.value(node.this), t.value(node.expression))
+def _arithmetic(translator: Expressions, node: exp.Expr) -> Value:
+    return arithmetic(translator, node, type(node), translator.value(node.this), translator.value(node.expression))
 
 
-def divided(t: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
+def divide(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
     """Return a Float64 for operands of any numeric type; a division by 0 is infinite or NaN."""
-    one, other = t.number(left), t.number(right)
-    parts = {"one": as_float(one).node, "other": as_float(other).node}
-    nullable = one.type.nullable or other.type.nullable
-    return Value(t.fill(node, "ieee_divide(@one, @other)", **parts), msgspec.structs.replace(FLOAT, nullable=nullable))
+    dividend, divisor = translator.number(left), translator.number(right)
+    parts = {"one": as_float(dividend).node, "other": as_float(divisor).node}
+    nullable = dividend.type.nullable or divisor.type.nullable
+    return Value(
+        translator.fill(node, "ieee_divide(@one, @other)", **parts), msgspec.structs.replace(FLOAT, nullable=nullable)
+    )
 
 
 def as_float(value: Value) -> Value:
@@ -371,37 +373,37 @@ def as_float(value: Value) -> Value:
     )
 
 
-def remainder(t: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
-    one, other = t.number(left), t.number(right)
-    if "Float64" in (one.type.name, other.type.name):
-        raise t.refused(node, "A remainder wants whole numbers.", "Convert them with toInt64(…).")
-    type_ = common(one.type, other.type) or INT
-    return Value(t.fill(node, "mod(@one, @other)", one=one.node, other=other.node), type_)
+def remainder(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
+    dividend, divisor = translator.number(left), translator.number(right)
+    if "Float64" in (dividend.type.name, divisor.type.name):
+        raise translator.refused(node, "A remainder wants whole numbers.", "Convert them with toInt64(…).")
+    type_ = common_type(dividend.type, divisor.type) or INT
+    return Value(translator.fill(node, "mod(@one, @other)", one=dividend.node, other=divisor.node), type_)
 
 
-def unified(t: Expressions, node: exp.Expr, values: Sequence[Value]) -> tuple[list[exp.Expr], Type]:
+def unify_values(translator: Expressions, node: exp.Expr, values: Sequence[Value]) -> tuple[list[exp.Expr], Type]:
     """Return the expressions of several values with their common type, as for branches, lists and arrays."""
     type_: Type = NOTHING
     for value in values:
-        found = common(type_, value.type)
-        if found is None:
+        common_ = common_type(type_, value.type)
+        if common_ is None:
             hint = "Convert one of them, as in toString(…)."
-            raise t.refused(node, f"A {type_} and a {value.type} have no type together.", hint)
-        type_ = found
+            raise translator.refused(node, f"A {type_} and a {value.type} have no type together.", hint)
+        type_ = common_
     if all(value.type.name == "Nothing" for value in values):
         return [exp.Null() for _ in values], NOTHING
     if not any(value.type.nullable for value in values):
         type_ = type_.never_null()
-    return [converted(t, node, value, type_) for value in values], type_
+    return [convert(translator, node, value, type_) for value in values], type_
 
 
-def converted(t: Expressions, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
+def convert(translator: Expressions, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
     """Return the expression of a value, converted to a wider type."""
-    value = value.as_plain()
+    value = value.with_default()
     if value.type.name == "Nothing":
         return exp.Null()
     if type_.name == "DateTime":
-        return as_moment(t, node, value).node
+        return to_datetime(translator, node, value).node
     if type_.name == "Float64":
         return as_float(value).node
     if type_.name == "Int64":
@@ -409,85 +411,94 @@ def converted(t: Expressions, node: exp.Expr, value: Value, type_: Type) -> exp.
     return value.node
 
 
-def _case(t: Expressions, node: exp.Expr) -> Value:
+def _case(translator: Expressions, node: exp.Expr) -> Value:
     subject = node.args.get("this")
     conditions = []
-    for one in node.args["ifs"]:
-        test = exp.EQ(this=copied(subject), expression=copied(one.this)) if subject is not None else one.this
-        conditions.append(t.filter(test))
+    for branch in node.args["ifs"]:
+        test = exp.EQ(this=copied(subject), expression=copied(branch.this)) if subject is not None else branch.this
+        conditions.append(translator.filter(test))
     spend(sum(1 for _ in node.walk()))
     default = node.args.get("default")
-    values = [t.value(one.args["true"]) for one in node.args["ifs"]]
-    values.append(t.value(default) if default is not None else Value(exp.Null(), NOTHING))
-    return chosen(t, node, conditions, values)
+    values = [translator.value(branch.args["true"]) for branch in node.args["ifs"]]
+    values.append(translator.value(default) if default is not None else Value(exp.Null(), NOTHING))
+    return choose(translator, node, conditions, values)
 
 
-def chosen(t: Expressions, node: exp.Expr, conditions: Sequence[exp.Expr], values: Sequence[Value]) -> Value:
+def choose(translator: Expressions, node: exp.Expr, conditions: Sequence[exp.Expr], values: Sequence[Value]) -> Value:
     """Return the value for the first condition that holds, or else the last value."""
-    nodes, type_ = unified(t, node, values)
-    ifs = [exp.If(this=condition, true=made) for condition, made in zip(conditions, nodes[:-1], strict=True)]
-    return Value(placed(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
+    nodes, type_ = unify_values(translator, node, values)
+    ifs = [exp.If(this=condition, true=value) for condition, value in zip(conditions, nodes[:-1], strict=True)]
+    return Value(at_position(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
 
 
-def _cast(t: Expressions, node: exp.Expr) -> Value:
-    named = node.args["to"]
-    if isinstance(named, exp.DataType):
-        return cast_to(t, node, t.plain(node.this), type_of(t, named))
-    return cast_to(t, node, t.plain(node.this), type_named(t, node, t.constant_text(named, "The name of a type")))
+def _cast(translator: Expressions, node: exp.Expr) -> Value:
+    type_node = node.args["to"]
+    if isinstance(type_node, exp.DataType):
+        return cast_to(translator, node, translator.value_with_default(node.this), type_of(translator, type_node))
+    return cast_to(
+        translator,
+        node,
+        translator.value_with_default(node.this),
+        type_named(translator, node, translator.constant_text(type_node, "The name of a type")),
+    )
 
 
-def _bracket(t: Expressions, node: exp.Expr) -> Value:
+def _bracket(translator: Expressions, node: exp.Expr) -> Value:
     """Return the value of a map's key or an array's element. sqlglot counts elements from 0, ClickHouse from 1."""
     if len(node.expressions) != 1:
-        raise t.refused(node, "One key or one place is wanted in the brackets.")
-    value = t.value(node.this)
-    place = node.expressions[0]
+        raise translator.refused(node, "One key or one place is wanted in the brackets.")
+    value = translator.value(node.this)
+    key = node.expressions[0]
     if value.type.name == "Map":
-        return map_item(t, node, value, place)
-    number = place.this if isinstance(place, exp.Neg) else place
+        return map_item(translator, node, value, key)
+    number = key.this if isinstance(key, exp.Neg) else key
     if isinstance(number, exp.Literal) and str(number.this).isdigit():
-        counted = int(number.this) * (-1 if number is not place else 1) + 1
-        place = exp.Literal.number(counted) if counted >= 0 else exp.Neg(this=exp.Literal.number(-counted))
-    return element(t, node, value, place)
+        index_from_1 = int(number.this) * (-1 if number is not key else 1) + 1
+        key = exp.Literal.number(index_from_1) if index_from_1 >= 0 else exp.Neg(this=exp.Literal.number(-index_from_1))
+    return element(translator, node, value, key)
 
 
-def map_item(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr) -> Value:
+def map_item(translator: Expressions, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
     """Return the value of a map's key; for a missing key, the default of the values' type."""
-    key = t.value(place)
+    key = translator.value(key_node)
     if value.parts is None:
         if isinstance(key.constant, str) and is_json(value):
             return Value(internal("json_string", value.node, key.node), STRING, default="")
         if isinstance(key.constant, str):
-            found = t.row.value(attribute_need(key.constant))
-            if found is not None:
-                return found
-        return _item_of_whole(t, node, value, place)
+            item = translator.row.value(attribute_item(key.constant))
+            if item is not None:
+                return item
+        return _dynamic_map_item(translator, node, value, key_node)
     if not isinstance(key.constant, str):
-        raise t.refused(node, "The key of a map must be a text in quotes.")
-    found = next((part for name, part in value.parts if name == key.constant), None)
-    return found if found is not None else _missing(value.parts[0][1].type if value.parts else STRING)
+        raise translator.refused(node, "The key of a map must be a text in quotes.")
+    item = next((part for name, part in value.parts if name == key.constant), None)
+    return item if item is not None else _missing_value(value.parts[0][1].type if value.parts else STRING)
 
 
-_MOST_KEYS: Final = 50
+_MAX_KEYS: Final = 50
 
 
-def _item_of_whole(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr) -> Value:
+def _dynamic_map_item(translator: Expressions, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
     """Return the value of a variable key of the attributes.
 
     If the key is one of a few constants, by arrayJoin, each is read at its own path.
     """
-    place = place.unnest()
-    if isinstance(place, exp.Explode) and isinstance(place.this.unnest(), exp.Array) and not is_json(value):
-        keys = [key.this for key in place.this.unnest().expressions if isinstance(key, exp.Literal) and key.is_string]
-        found = [t.row.value(attribute_need(key)) for key in keys]
-        if 0 < len(keys) <= _MOST_KEYS and len(keys) == len(place.this.unnest().expressions) and None not in found:
-            tests = [exp.EQ(this=copied(place), expression=exp.Literal.string(key)) for key in keys]
-            return chosen(t, node, [t.filter(test) for test in tests], [*filter(None, found), text_value("")])
-    key = t.string(place)
-    return Value(internal("json_member", whole_map(t, node, value).node, key.node), STRING, default="")
+    key_node = key_node.unnest()
+    if isinstance(key_node, exp.Explode) and isinstance(key_node.this.unnest(), exp.Array) and not is_json(value):
+        keys = [
+            key.this for key in key_node.this.unnest().expressions if isinstance(key, exp.Literal) and key.is_string
+        ]
+        items = [translator.row.value(attribute_item(key)) for key in keys]
+        if 0 < len(keys) <= _MAX_KEYS and len(keys) == len(key_node.this.unnest().expressions) and None not in items:
+            tests = [exp.EQ(this=copied(key_node), expression=exp.Literal.string(key)) for key in keys]
+            return choose(
+                translator, node, [translator.filter(test) for test in tests], [*filter(None, items), text_value("")]
+            )
+    key = translator.string(key_node)
+    return Value(internal("json_member", map_as_json(translator, node, value).node, key.node), STRING, default="")
 
 
-def _missing(type_: Type) -> Value:
+def _missing_value(type_: Type) -> Value:
     """Return the value for a key that the map does not have."""
     if type_.nullable:
         return Value(exp.Null(), type_)
@@ -495,17 +506,20 @@ def _missing(type_: Type) -> Value:
     return text_value("") if default is None else Value(literal_node(default), type_, constant=default)
 
 
-def element(t: Expressions, node: exp.Expr, value: Value, place: exp.Expr) -> Value:
+def element(translator: Expressions, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
     """Return an array's element by its index from 1, or from the end if negative; the default if it is out of range."""
     if value.type.name != "Array" or value.type.element is None:
-        raise t.refused(node, f"A {value.type} has no elements.")
-    at = t.number(place)
-    inner = value.type.element
-    array = value.plain()
-    if isinstance(at.constant, (int, float)) and at.constant < 0:
-        array, at.node = t.fill(node, "array_reverse(@array)", array=array), literal_node(-int(at.constant))
-    made = placed(node, exp.Bracket(this=array, expressions=[at.node], offset=1, safe=True))
-    return Value(made, inner, default=default_of(inner))
+        raise translator.refused(node, f"A {value.type} has no elements.")
+    index = translator.number(index_node)
+    element_type = value.type.element
+    array = value.expression()
+    if isinstance(index.constant, (int, float)) and index.constant < 0:
+        array, index.node = (
+            translator.fill(node, "array_reverse(@array)", array=array),
+            literal_node(-int(index.constant)),
+        )
+    bracket = at_position(node, exp.Bracket(this=array, expressions=[index.node], offset=1, safe=True))
+    return Value(bracket, element_type, default=default_of(element_type))
 
 
 def default_of(type_: Type) -> str | int | float | None:
@@ -518,32 +532,38 @@ def default_of(type_: Type) -> str | int | float | None:
 _DEFAULTS: Final[Mapping[str, str | int]] = {"String": "", "Int64": 0, "Float64": 0}
 
 
-def _array(t: Expressions, node: exp.Expr) -> Value:
-    return array_of_values(t, node, [t.plain(one) for one in node.expressions])
+def _array(translator: Expressions, node: exp.Expr) -> Value:
+    return array_of_values(translator, node, [translator.value_with_default(item) for item in node.expressions])
 
 
-def array_of_values(t: Expressions, node: exp.Expr, values: Sequence[Value]) -> Value:
-    nodes, type_ = unified(t, node, values)
-    if type_.name in CONDITIONS:
+def array_of_values(translator: Expressions, node: exp.Expr, values: Sequence[Value]) -> Value:
+    nodes, type_ = unify_values(translator, node, values)
+    if type_.name in CONDITION_TYPES:
         nodes, type_ = [as_number(value).node for value in values], INT
     if type_.nullable and values:
-        raise t.refused(node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…).")
-    return Value(placed(node, exp.Array(expressions=nodes)), array_of(STRING if type_.name == "Nothing" else type_))
+        raise translator.refused(node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…).")
+    return Value(
+        at_position(node, exp.Array(expressions=nodes)), array_of(STRING if type_.name == "Nothing" else type_)
+    )
 
 
-def _interval(t: Expressions, node: exp.Expr) -> Value:
-    return interval_of(t, node, node.this, node.text("unit"))
+def _interval(translator: Expressions, node: exp.Expr) -> Value:
+    return interval_of(translator, node, node.this, node.text("unit"))
 
 
-def _placeholder(t: Expressions, node: exp.Expr) -> Value:
+def _placeholder(translator: Expressions, node: exp.Expr) -> Value:
     """Return the endpoint's parameter for `{name:Type}`."""
     name = node.name
-    if name not in t.parameters:
-        known = ", ".join(t.parameters)
-        raise UnknownName(f'There is no parameter "{name[:60]}".', hint=f"There are: {known}.", span=t.span(node))
+    if name not in translator.parameters:
+        declared_names = ", ".join(translator.parameters)
+        raise UnknownName(
+            f'There is no parameter "{name[:60]}".', hint=f"There are: {declared_names}.", span=translator.span(node)
+        )
     slot = exp.Parameter(this=exp.Var(this=name))
-    declared = _PARAMETERS.get(str(t.parameters[name].type), STRING)
-    return cast_to(t, node, Value(slot, declared.or_null()), type_of(t, node.args["kind"]).or_null())
+    declared_type = _PARAMETERS.get(str(translator.parameters[name].type), STRING)
+    return cast_to(
+        translator, node, Value(slot, declared_type.or_null()), type_of(translator, node.args["kind"]).or_null()
+    )
 
 
 _PARAMETERS: Final = {
@@ -560,23 +580,23 @@ def is_json(value: Value) -> bool:
     return value.parts is None and not isinstance(value.node, exp.Null)
 
 
-def whole_map(t: Expressions, node: exp.Expr, value: Value) -> Value:
+def map_as_json(translator: Expressions, node: exp.Expr, value: Value) -> Value:
     """Return a map as a JSON object, as in the answer."""
     if value.parts is None:
         if is_json(value):
             return value
-        found = whole_of(t.row, Whole.MAP)
-        if found is None:
-            raise t.refused(node, "The map is not known here.")
-        return Value(found, MAP)
+        attributes = whole_attributes(translator.row, AttributeForm.MAP)
+        if attributes is None:
+            raise translator.refused(node, "The map is not known here.")
+        return Value(attributes, MAP)
     arguments: list[exp.Expr] = []
     for key, part in value.parts:
-        arguments += [exp.Literal.string(key), part.plain()]
+        arguments += [exp.Literal.string(key), part.expression()]
     return Value(internal("json_object", *arguments), MAP, parts=value.parts)
 
 
-def _tuple(t: Expressions, node: exp.Expr) -> Value:
-    raise t.refused(node, "A tuple can be compared only.", "Select the values as columns of their own.")
+def _tuple(translator: Expressions, node: exp.Expr) -> Value:
+    raise translator.refused(node, "A tuple can be compared only.", "Select the values as columns of their own.")
 
 
 _Rule = Callable[[Expressions, exp.Expr], Value]
@@ -596,9 +616,9 @@ _RULES: Final[Mapping[type[exp.Expr], _Rule]] = {
     exp.In: membership,
     exp.Like: like,
     exp.ILike: like,
-    **dict.fromkeys(_SIGNS, _arithmetic),
-    exp.Div: lambda t, node: divided(t, node, node.this, node.expression),
-    exp.Mod: lambda t, node: remainder(t, node, node.this, node.expression),
+    **dict.fromkeys(_OPERATOR_SYMBOLS, _arithmetic),
+    exp.Div: lambda translator, node: divide(translator, node, node.this, node.expression),
+    exp.Mod: lambda translator, node: remainder(translator, node, node.this, node.expression),
     exp.Case: _case,
     exp.Cast: _cast,
     exp.CastToStrType: _cast,

@@ -40,9 +40,9 @@ NOTHING: Final = Type("Nothing", nullable=True)
 MAP: Final = Type("Map")
 INTERVAL: Final = Type("Interval")
 
-CONDITIONS: Final = ("UInt8", "Bool")
-NUMBERS: Final = ("Int64", "Float64", "UInt8", "Bool")
-MOMENTS: Final = ("DateTime", "Date")
+CONDITION_TYPES: Final = ("UInt8", "Bool")
+NUMBER_TYPES: Final = ("Int64", "Float64", "UInt8", "Bool")
+TIME_TYPES: Final = ("DateTime", "Date")
 
 # The value of a constant expression; Unknown for others.
 Constant = str | int | float | bool | None
@@ -73,15 +73,15 @@ class Value(msgspec.Struct):
     def is_constant(self) -> bool:
         return not isinstance(self.constant, Unknown)
 
-    def plain(self) -> exp.Expr:
+    def expression(self) -> exp.Expr:
         """Return the expression, with its default instead of NULL."""
         if self.default is None:
             return self.node
         return fill("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
-    def as_plain(self) -> "Value":
+    def with_default(self) -> "Value":
         """Return the same value with an expression that is NULL only if its type is nullable."""
-        return self if self.default is None else msgspec.structs.replace(self, node=self.plain(), default=None)
+        return self if self.default is None else msgspec.structs.replace(self, node=self.expression(), default=None)
 
 
 def array_of(element: Type) -> Type:
@@ -92,8 +92,8 @@ def literal_node(value: str | float) -> exp.Expr:
     """Return the literal of a text or a number."""
     if isinstance(value, str):
         return exp.Literal.string(value)
-    made: exp.Expr = exp.Literal.number(repr(abs(value)))
-    return exp.Neg(this=made) if value < 0 else made
+    literal: exp.Expr = exp.Literal.number(repr(abs(value)))
+    return exp.Neg(this=literal) if value < 0 else literal
 
 
 def text_value(text: str) -> Value:
@@ -104,26 +104,26 @@ def flag_value(*, is_true: bool) -> Value:
     return Value(exp.Boolean(this=is_true), FLAG, constant=int(is_true))
 
 
-def common(one: Type, other: Type) -> Type | None:
+def common_type(first: Type, second: Type) -> Type | None:
     """Return the common type of both; None if ClickHouse has none."""
-    nullable = one.nullable or other.nullable
-    for left, right in ((one, other), (other, one)):
-        if left.name == "Nothing":
-            return right.or_null()
-    if one.name == other.name == "Array":
-        return _common_array(one, other)
-    if one.name == other.name:
-        return msgspec.structs.replace(one, nullable=nullable, scale=max(one.scale, other.scale))
-    if one.name in NUMBERS and other.name in NUMBERS:
-        name = "Float64" if "Float64" in (one.name, other.name) else "Int64"
+    nullable = first.nullable or second.nullable
+    for candidate, counterpart in ((first, second), (second, first)):
+        if candidate.name == "Nothing":
+            return counterpart.or_null()
+    if first.name == second.name == "Array":
+        return _common_array(first, second)
+    if first.name == second.name:
+        return msgspec.structs.replace(first, nullable=nullable, scale=max(first.scale, second.scale))
+    if first.name in NUMBER_TYPES and second.name in NUMBER_TYPES:
+        name = "Float64" if "Float64" in (first.name, second.name) else "Int64"
         return Type(name, nullable=nullable)
-    if one.name in MOMENTS and other.name in MOMENTS:
-        return Type("DateTime", nullable=nullable, scale=max(one.scale, other.scale))
+    if first.name in TIME_TYPES and second.name in TIME_TYPES:
+        return Type("DateTime", nullable=nullable, scale=max(first.scale, second.scale))
     return None
 
 
-def _common_array(one: Type, other: Type) -> Type | None:
-    if one.element is None or other.element is None:
-        return one if other.element is None else other
-    element = common(one.element, other.element)
+def _common_array(first: Type, second: Type) -> Type | None:
+    if first.element is None or second.element is None:
+        return first if second.element is None else second
+    element = common_type(first.element, second.element)
     return array_of(element) if element is not None else None

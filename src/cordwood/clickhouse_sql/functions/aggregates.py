@@ -15,104 +15,116 @@ from cordwood.sql.nodes import internal
 _Aggregate = Callable[[Expressions, Call], Value]
 
 _NAN: Final = "cast('nan' as float64)"
-_MOST_GATHERED: Final = 10_000
+_MAX_GATHERED: Final = 10_000
 
 
-def aggregate(t: Expressions, call: Call) -> Value:
-    """Return the aggregate of rows with the columns of `t`."""
-    return _AGGREGATES[call.name](t, call)
+def aggregate(translator: Expressions, call: Call) -> Value:
+    """Return the aggregate of rows with the columns of `translator`."""
+    return _AGGREGATES[call.name](translator, call)
 
 
-def _arguments(t: Expressions, call: Call, count: int, parameters: int = 0) -> tuple[exp.Expr, ...]:
+def _arguments(translator: Expressions, call: Call, count: int, parameters: int = 0) -> tuple[exp.Expr, ...]:
     if call.is_distinct and call.name not in ("count", "uniq", "uniqexact", "sum", "grouparray"):
-        raise t.refused(call.node, f"{call.spelled} of DISTINCT values is not supported.")
+        raise translator.refused(call.node, f"{call.display_name} of DISTINCT values is not supported.")
     if len(call.arguments) != count:
-        raise t.refused(call.node, f"{call.spelled} takes {count} arguments, and {len(call.arguments)} were given.")
+        raise translator.refused(
+            call.node, f"{call.display_name} takes {count} arguments, and {len(call.arguments)} were given."
+        )
     if len(call.parameters) > parameters:
-        raise t.refused(call.node, f"{call.spelled} takes no parameters in brackets of their own.")
+        raise translator.refused(call.node, f"{call.display_name} takes no parameters in brackets of their own.")
     return call.arguments
 
 
-def _chosen(t: Expressions, call: Call, node: exp.Expr) -> exp.Expr:
+def _filtered_argument(translator: Expressions, call: Call, node: exp.Expr) -> exp.Expr:
     """Return the argument, or NULL where the condition of -If does not hold."""
     if call.condition is None:
         return node
-    return t.fill(call.node, "if(@condition, @value, null)", condition=t.filter(call.condition), value=node)
+    return translator.fill(
+        call.node, "if(@condition, @value, null)", condition=translator.filter(call.condition), value=node
+    )
 
 
-def _with_default(t: Expressions, call: Call, made: exp.Expr, type_: Type) -> Value:
+def _with_default(translator: Expressions, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
     if type_.nullable:
-        return Value(made, type_)
+        return Value(aggregated, type_)
     if type_.name in ("DateTime", "Date"):
         zero = "timestamp_micros(0)" if type_.name == "DateTime" else "date_from_unix_date(0)"
-        return Value(t.fill(call.node, f"coalesce(@value, {zero})", value=made), type_)
-    return Value(made, type_, default=default_of(type_))
+        return Value(translator.fill(call.node, f"coalesce(@value, {zero})", value=aggregated), type_)
+    return Value(aggregated, type_, default=default_of(type_))
 
 
-def _count(t: Expressions, call: Call) -> Value:
+def _count(translator: Expressions, call: Call) -> Value:
     if call.is_distinct:
-        return _uniq(t, call)
+        return _uniq(translator, call)
     if len(call.arguments) > 1:
-        raise t.refused(call.node, "count takes at most 1 argument.")
-    value = t.plain(call.arguments[0]) if call.arguments else None
+        raise translator.refused(call.node, "count takes at most 1 argument.")
+    value = translator.value_with_default(call.arguments[0]) if call.arguments else None
     if call.condition is not None:
-        condition = t.filter(call.condition)
+        condition = translator.filter(call.condition)
         if value is not None and value.type.nullable:
-            condition = t.fill(call.node, "@condition and @value is not null", condition=condition, value=value.node)
-        return Value(t.fill(call.node, "countif(@condition)", condition=condition), INT)
+            condition = translator.fill(
+                call.node, "@condition and @value is not null", condition=condition, value=value.node
+            )
+        return Value(translator.fill(call.node, "countif(@condition)", condition=condition), INT)
     if value is None or not value.type.nullable:
-        return Value(t.fill(call.node, "count(*)"), INT)
-    return Value(t.fill(call.node, "count(@value)", value=value.node), INT)
+        return Value(translator.fill(call.node, "count(*)"), INT)
+    return Value(translator.fill(call.node, "count(@value)", value=value.node), INT)
 
 
-def _uniq(t: Expressions, call: Call) -> Value:
+def _uniq(translator: Expressions, call: Call) -> Value:
     """Return uniq and related functions, which ClickHouse approximates, as an exact count."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
-        raise t.refused(call.node, f"{call.spelled} of several values is not supported.", hint)
-    (node,) = _arguments(t, call, 1)
-    value = _chosen(t, call, t.plain(node).node)
-    return Value(t.fill(call.node, "count(distinct @value)", value=value), INT)
+        raise translator.refused(call.node, f"{call.display_name} of several values is not supported.", hint)
+    (node,) = _arguments(translator, call, 1)
+    value = _filtered_argument(translator, call, translator.value_with_default(node).node)
+    return Value(translator.fill(call.node, "count(distinct @value)", value=value), INT)
 
 
-def _sum(t: Expressions, call: Call) -> Value:
-    (node,) = _arguments(t, call, 1)
-    value = t.number(node)
+def _sum(translator: Expressions, call: Call) -> Value:
+    (node,) = _arguments(translator, call, 1)
+    value = translator.number(node)
     distinct = "distinct " if call.is_distinct else ""
-    made = t.fill(call.node, f"sum({distinct}@value)", value=_chosen(t, call, value.node))
-    return _with_default(t, call, made, value.type)
+    aggregated = translator.fill(
+        call.node, f"sum({distinct}@value)", value=_filtered_argument(translator, call, value.node)
+    )
+    return _with_default(translator, call, aggregated, value.type)
 
 
-def _avg(t: Expressions, call: Call) -> Value:
-    (node,) = _arguments(t, call, 1)
-    value = as_float(t.number(node))
-    made = t.fill(call.node, "avg(@value)", value=_chosen(t, call, value.node))
-    return _or_nan(t, call, made, value)
+def _avg(translator: Expressions, call: Call) -> Value:
+    (node,) = _arguments(translator, call, 1)
+    value = as_float(translator.number(node))
+    aggregated = translator.fill(call.node, "avg(@value)", value=_filtered_argument(translator, call, value.node))
+    return _or_nan(translator, call, aggregated, value)
 
 
-def _or_nan(t: Expressions, call: Call, made: exp.Expr, value: Value) -> Value:
+def _or_nan(translator: Expressions, call: Call, aggregated: exp.Expr, value: Value) -> Value:
     """Return the aggregate, with NaN instead of NULL for no rows, unless its type has NULL."""
     if value.type.nullable:
-        return Value(made, FLOAT.or_null())
-    return Value(t.fill(call.node, f"coalesce(@value, {_NAN})", value=made), FLOAT)
+        return Value(aggregated, FLOAT.or_null())
+    return Value(translator.fill(call.node, f"coalesce(@value, {_NAN})", value=aggregated), FLOAT)
 
 
-def _spread(name: str) -> _Aggregate:
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = _arguments(t, call, 1)
-        value = as_float(t.number(node))
-        made = t.fill(call.node, f"{name}(@value)", value=_chosen(t, call, value.node))
-        return _or_nan(t, call, made, value)
+def _dispersion(name: str) -> _Aggregate:
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = _arguments(translator, call, 1)
+        value = as_float(translator.number(node))
+        aggregated = translator.fill(
+            call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
+        )
+        return _or_nan(translator, call, aggregated, value)
 
     return function
 
 
 def _extreme(name: str) -> _Aggregate:
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = _arguments(t, call, 1)
-        value = _without_nan(_comparable(t, node), name)
-        made = t.fill(call.node, f"{name}(@value)", value=_chosen(t, call, value.node))
-        return _with_default(t, call, made, value.type)
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = _arguments(translator, call, 1)
+        value = _without_nan(_comparable_value(translator, node), name)
+        aggregated = translator.fill(
+            call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
+        )
+        return _with_default(translator, call, aggregated, value.type)
 
     return function
 
@@ -124,56 +136,64 @@ def _without_nan(value: Value, name: str = "") -> Value:
     return msgspec.structs.replace(value, node=internal("not_nan", value.node))
 
 
-def _comparable(t: Expressions, node: exp.Expr) -> Value:
-    value = t.plain(node)
+def _comparable_value(translator: Expressions, node: exp.Expr) -> Value:
+    value = translator.value_with_default(node)
     if value.type.name in ("UInt8", "Bool"):
-        return t.number(node)
+        return translator.number(node)
     if value.type.name in ("Map", "Array", "Interval"):
-        raise t.refused(node, f"A {value.type} cannot be aggregated so.")
+        raise translator.refused(node, f"A {value.type} cannot be aggregated so.")
     return value
 
 
-def _by(name: str) -> _Aggregate:
+def _arg_extreme(name: str) -> _Aggregate:
     """Return a function for the first argument of the row with the least or greatest second one."""
 
-    def function(t: Expressions, call: Call) -> Value:
-        node, by = _arguments(t, call, 2)
-        value, order = _comparable(t, node), _comparable(t, by)
-        parts = {"value": value.node, "order": _chosen(t, call, order.node)}
-        return _with_default(t, call, t.fill(call.node, f"{name}(@value, @order)", **parts), value.type)
+    def function(translator: Expressions, call: Call) -> Value:
+        node, order_node = _arguments(translator, call, 2)
+        value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
+        parts = {"value": value.node, "order": _filtered_argument(translator, call, order.node)}
+        return _with_default(
+            translator, call, translator.fill(call.node, f"{name}(@value, @order)", **parts), value.type
+        )
 
     return function
 
 
-def _gathered(*, is_distinct: bool) -> _Aggregate:
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = _arguments(t, call, 1, parameters=1)
-        value = _comparable(t, node)
+def _gather(*, is_distinct: bool) -> _Aggregate:
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = _arguments(translator, call, 1, parameters=1)
+        value = _comparable_value(translator, node)
         distinct = "distinct " if is_distinct or call.is_distinct else ""
-        limit = f" limit {_most(t, call)}" if call.parameters else ""
+        limit = f" limit {_max_elements(translator, call)}" if call.parameters else ""
         template = f"array_agg({distinct}@value ignore nulls{limit})"
-        made = t.fill(call.node, template, value=_chosen(t, call, value.node))
-        return Value(t.fill(call.node, "coalesce(@value, [])", value=made), array_of(value.type.never_null()))
+        aggregated = translator.fill(call.node, template, value=_filtered_argument(translator, call, value.node))
+        return Value(
+            translator.fill(call.node, "coalesce(@value, [])", value=aggregated), array_of(value.type.never_null())
+        )
 
     return function
 
 
-def _most(t: Expressions, call: Call) -> int:
-    most = int(t.constant_number(call.parameters[0], "The number of values"))
-    if not 1 <= most <= _MOST_GATHERED:
-        raise t.refused(call.node, f"From 1 to {_MOST_GATHERED} values can be gathered.")
-    return most
+def _max_elements(translator: Expressions, call: Call) -> int:
+    maximum = int(translator.constant_number(call.parameters[0], "The number of values"))
+    if not 1 <= maximum <= _MAX_GATHERED:
+        raise translator.refused(call.node, f"From 1 to {_MAX_GATHERED} values can be gathered.")
+    return maximum
 
 
 def _quantile(name: str, level: float | None = None) -> _Aggregate:
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = _arguments(t, call, 1, parameters=1)
-        share = t.constant_number(call.parameters[0], "The level of a quantile") if call.parameters else level or 0.5
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = _arguments(translator, call, 1, parameters=1)
+        share = (
+            translator.constant_number(call.parameters[0], "The level of a quantile")
+            if call.parameters
+            else level or 0.5
+        )
         if not 0 <= share <= 1:
-            raise t.refused(call.node, "The level of a quantile lies between 0 and 1.")
-        value = _without_nan(as_float(t.number(node)))
-        made = internal(name, _chosen(t, call, value.node), literal_node(float(share)))
-        return _or_nan(t, call, made, value)
+            raise translator.refused(call.node, "The level of a quantile lies between 0 and 1.")
+        value = _without_nan(as_float(translator.number(node)))
+        aggregated = internal(name, _filtered_argument(translator, call, value.node), literal_node(float(share)))
+        return _or_nan(translator, call, aggregated, value)
 
     return function
 
@@ -181,25 +201,25 @@ def _quantile(name: str, level: float | None = None) -> _Aggregate:
 _AGGREGATES: Final[Mapping[str, _Aggregate]] = {
     "any": _extreme("any_value"),
     "anylast": _extreme("any_value"),
-    "argmax": _by("max_by"),
-    "argmin": _by("min_by"),
+    "argmax": _arg_extreme("max_by"),
+    "argmin": _arg_extreme("min_by"),
     "avg": _avg,
     "count": _count,
     "countdistinct": _uniq,
-    "grouparray": _gathered(is_distinct=False),
-    "groupuniqarray": _gathered(is_distinct=True),
+    "grouparray": _gather(is_distinct=False),
+    "groupuniqarray": _gather(is_distinct=True),
     "max": _extreme("max"),
     "median": _quantile("quantile"),
     "min": _extreme("min"),
     "quantile": _quantile("quantile"),
     "quantileexactinclusive": _quantile("quantile"),
     "quantiletdigest": _quantile("quantile_tdigest"),
-    "stddevpop": _spread("stddev_pop"),
-    "stddevsamp": _spread("stddev_samp"),
+    "stddevpop": _dispersion("stddev_pop"),
+    "stddevsamp": _dispersion("stddev_samp"),
     "sum": _sum,
     **dict.fromkeys(("uniq", "uniqcombined", "uniqexact", "uniqhll12"), _uniq),
-    "varpop": _spread("var_pop"),
-    "varsamp": _spread("var_samp"),
+    "varpop": _dispersion("var_pop"),
+    "varsamp": _dispersion("var_samp"),
 }
 
 NAMES: Final = frozenset(_AGGREGATES)

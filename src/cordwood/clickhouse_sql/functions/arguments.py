@@ -6,30 +6,34 @@ from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.expressions import Expressions
 
 
-def arguments(t: Expressions, call: Call, least: int, most: int | None = None) -> tuple[exp.Expr, ...]:
+def arguments(translator: Expressions, call: Call, minimum: int, maximum: int | None = None) -> tuple[exp.Expr, ...]:
     """Return the arguments; refuse any other number of them.
 
-    `most` is `least` by default, and -1 for no limit.
+    `maximum` is `minimum` by default, and -1 for no limit.
     """
-    most = least if most is None else most
+    maximum = minimum if maximum is None else maximum
     count = len(call.arguments)
     if call.parameters:
-        raise t.refused(call.node, f"{call.spelled} takes its arguments in one pair of brackets.")
-    if count < least or (most >= 0 and count > most):
-        wanted = str(least) if most == least else f"{least} or more" if most < 0 else f"{least} to {most}"
-        raise t.refused(call.node, f"{call.spelled} takes {wanted} arguments, and {count} were given.")
+        raise translator.refused(call.node, f"{call.display_name} takes its arguments in one pair of brackets.")
+    if count < minimum or (maximum >= 0 and count > maximum):
+        expected = (
+            str(minimum) if maximum == minimum else f"{minimum} or more" if maximum < 0 else f"{minimum} to {maximum}"
+        )
+        raise translator.refused(call.node, f"{call.display_name} takes {expected} arguments, and {count} were given.")
     return call.arguments
 
 
-def arguments_before_zone(t: Expressions, call: Call, count: int) -> tuple[exp.Expr, ...]:
+def arguments_before_zone(translator: Expressions, call: Call, count: int) -> tuple[exp.Expr, ...]:
     """Return so many arguments; a time zone may follow them, which must be UTC."""
-    found = arguments(t, call, count, count + 1)
-    if len(found) > count:
-        check_zone(t, found[count])
-    return found[:count]
+    parts = arguments(translator, call, count, count + 1)
+    if len(parts) > count:
+        check_zone(translator, parts[count])
+    return parts[:count]
 
 
-def check_zone(t: Expressions, node: exp.Expr) -> None:
+def check_zone(translator: Expressions, node: exp.Expr) -> None:
     """Refuse a time zone other than UTC."""
-    if t.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):
-        raise t.refused(node, "Time zones other than UTC are not supported.", "Leave the zone out, or write 'UTC'.")
+    if translator.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):
+        raise translator.refused(
+            node, "Time zones other than UTC are not supported.", "Leave the zone out, or write 'UTC'."
+        )

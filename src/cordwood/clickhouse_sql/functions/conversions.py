@@ -15,7 +15,7 @@ from cordwood.sql.nodes import internal
 
 _Function = Callable[[Expressions, Call], Value]
 
-_BITS: Final = {
+_INTEGER_BITS: Final = {
     "toint8": 8,
     "toint16": 16,
     "toint32": 32,
@@ -27,106 +27,110 @@ _BITS: Final = {
 }
 
 
-def _whole_or(bits: int, *, is_signed: bool, is_null: bool) -> _Function:
+def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _Function:
     """Return the conversion of decimal text to an integer; other texts and numbers out of range are 0 or NULL."""
-    least = -(2 ** (bits - 1)) if is_signed else 0
-    most = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
+    minimum = -(2 ** (bits - 1)) if is_signed else 0
+    maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
 
-    def function(t: Expressions, call: Call) -> Value:
-        text = _text(t, *arguments(t, call, 1))
-        bounds = [exp.Literal.string(str(least)), exp.Literal.string(str(most))]
-        made = internal("whole_number", text.node, *bounds)
-        return Value(made, INT.or_null()) if is_null else Value(made, INT, default=0)
-
-    return function
-
-
-def _float_or(*, is_null: bool) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        made = internal("float_number", _text(t, *arguments(t, call, 1)).node)
-        return Value(made, FLOAT.or_null()) if is_null else Value(made, FLOAT, default=0)
+    def function(translator: Expressions, call: Call) -> Value:
+        text = _text(translator, *arguments(translator, call, 1))
+        bounds = [exp.Literal.string(str(minimum)), exp.Literal.string(str(maximum))]
+        converted = internal("whole_number", text.node, *bounds)
+        return Value(converted, INT.or_null()) if is_null else Value(converted, INT, default=0)
 
     return function
 
 
-def _text(t: Expressions, node: exp.Expr) -> Value:
+def _float_or_default(*, is_null: bool) -> _Function:
+    def function(translator: Expressions, call: Call) -> Value:
+        converted = internal("float_number", _text(translator, *arguments(translator, call, 1)).node)
+        return Value(converted, FLOAT.or_null()) if is_null else Value(converted, FLOAT, default=0)
+
+    return function
+
+
+def _text(translator: Expressions, node: exp.Expr) -> Value:
     """Return the argument, which must be text.
 
     It may stay NULL for a missing key, since empty text is not a number either.
     """
-    value = t.value(node)
+    value = translator.value(node)
     if value.type.name != "String":
         hint = "Numbers need no conversion: write toInt64(…) for another type."
-        raise t.refused(node, f"A text is wanted here, and this is a {value.type}.", hint)
+        raise translator.refused(node, f"A text is wanted here, and this is a {value.type}.", hint)
     return value
 
 
 def _cast(type_: Type) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = arguments(t, call, 1)
-        value = t.plain(node)
-        found = cast_to(t, call.node, value, type_)
-        return msgspec.structs.replace(found, type=msgspec.structs.replace(found.type, nullable=value.type.nullable))
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = arguments(translator, call, 1)
+        value = translator.value_with_default(node)
+        converted = cast_to(translator, call.node, value, type_)
+        return msgspec.structs.replace(
+            converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable)
+        )
 
     return function
 
 
-def _whole(bits: int, *, is_signed: bool) -> _Function:
+def _to_int(bits: int, *, is_signed: bool) -> _Function:
     """Return the conversion to an integer, of which the lower bits are kept."""
     cast = _cast(INT)
     count = 2**bits
     low = count // 2 if is_signed else 0
 
-    def function(t: Expressions, call: Call) -> Value:
-        found = cast(t, call)
-        if bits == _MOST_BITS:
-            return found
-        if isinstance(found.constant, int):
-            number = (found.constant + low) % count - low
-            return msgspec.structs.replace(found, node=literal_node(number), constant=number)
+    def function(translator: Expressions, call: Call) -> Value:
+        converted = cast(translator, call)
+        if bits == _MAX_BITS:
+            return converted
+        if isinstance(converted.constant, int):
+            number = (converted.constant + low) % count - low
+            return msgspec.structs.replace(converted, node=literal_node(number), constant=number)
         parts = {
             name: literal_node(number) for name, number in (("count", count), ("above", count + low), ("low", low))
         }
-        made = t.fill(call.node, "mod(mod(@value, @count) + @above, @count) - @low", value=found.node, **parts)
-        return Value(made, found.type)
+        wrapped = translator.fill(
+            call.node, "mod(mod(@value, @count) + @above, @count) - @low", value=converted.node, **parts
+        )
+        return Value(wrapped, converted.type)
 
     return function
 
 
-_MOST_BITS: Final = 64
+_MAX_BITS: Final = 64
 
 
-def _to_string(t: Expressions, call: Call) -> Value:
-    (node,) = arguments(t, call, 1)
-    value = t.value(node)
-    return value if value.type.name == "String" else cast_to(t, call.node, value, STRING)
+def _to_string(translator: Expressions, call: Call) -> Value:
+    (node,) = arguments(translator, call, 1)
+    value = translator.value(node)
+    return value if value.type.name == "String" else cast_to(translator, call.node, value, STRING)
 
 
-def _uuid(t: Expressions, call: Call) -> Value:
+def _uuid(translator: Expressions, call: Call) -> Value:
     """Return a constant UUID in the form of event ids: text in lower case."""
-    (node,) = arguments(t, call, 1)
-    text = t.constant_text(node, "A UUID")
+    (node,) = arguments(translator, call, 1)
+    text = translator.constant_text(node, "A UUID")
     return text_value(text.lower())
 
 
-def _by_bits() -> dict[str, _Function]:
-    made: dict[str, _Function] = {}
-    for name, bits in _BITS.items():
+def _integer_functions() -> dict[str, _Function]:
+    functions: dict[str, _Function] = {}
+    for name, bits in _INTEGER_BITS.items():
         is_signed = not name.startswith("tou")
-        made[name] = _whole(bits, is_signed=is_signed)
-        made[f"{name}orzero"] = _whole_or(bits, is_signed=is_signed, is_null=False)
-        made[f"{name}ornull"] = _whole_or(bits, is_signed=is_signed, is_null=True)
-    return made
+        functions[name] = _to_int(bits, is_signed=is_signed)
+        functions[f"{name}orzero"] = _int_or_default(bits, is_signed=is_signed, is_null=False)
+        functions[f"{name}ornull"] = _int_or_default(bits, is_signed=is_signed, is_null=True)
+    return functions
 
 
 FUNCTIONS: Final[Mapping[str, _Function]] = {
-    **_by_bits(),
+    **_integer_functions(),
     "tofloat32": _cast(FLOAT),
     "tofloat64": _cast(FLOAT),
-    "tofloat32orzero": _float_or(is_null=False),
-    "tofloat64orzero": _float_or(is_null=False),
-    "tofloat32ornull": _float_or(is_null=True),
-    "tofloat64ornull": _float_or(is_null=True),
+    "tofloat32orzero": _float_or_default(is_null=False),
+    "tofloat64orzero": _float_or_default(is_null=False),
+    "tofloat32ornull": _float_or_default(is_null=True),
+    "tofloat64ornull": _float_or_default(is_null=True),
     "tobool": _cast(BOOL),
     "tostring": _to_string,
     "touuid": _uuid,

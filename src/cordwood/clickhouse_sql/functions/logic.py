@@ -10,94 +10,103 @@ from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.comparisons import compare, is_null
 from cordwood.clickhouse_sql.expressions import Expressions
 from cordwood.clickhouse_sql.functions.arguments import arguments
-from cordwood.clickhouse_sql.template import in_brackets
-from cordwood.clickhouse_sql.translate import chosen, unified
+from cordwood.clickhouse_sql.template import as_operand
+from cordwood.clickhouse_sql.translate import choose, unify_values
 from cordwood.clickhouse_sql.values import FLAG, Value, flag_value
 from cordwood.sql.budget import copied
 
 _Function = Callable[[Expressions, Call], Value]
 
 
-def _if(t: Expressions, call: Call) -> Value:
-    condition, then, otherwise = arguments(t, call, 3)
-    return chosen(t, call.node, [t.filter(condition)], [t.value(then), t.value(otherwise)])
+def _if(translator: Expressions, call: Call) -> Value:
+    condition, then, otherwise = arguments(translator, call, 3)
+    return choose(
+        translator, call.node, [translator.filter(condition)], [translator.value(then), translator.value(otherwise)]
+    )
 
 
-def _multi_if(t: Expressions, call: Call) -> Value:
-    parts = arguments(t, call, 3, -1)
+def _multi_if(translator: Expressions, call: Call) -> Value:
+    parts = arguments(translator, call, 3, -1)
     if len(parts) % 2 == 0:
-        raise t.refused(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
-    conditions = [t.filter(part) for part in parts[:-1:2]]
-    return chosen(t, call.node, conditions, [t.value(part) for part in (*parts[1::2], parts[-1])])
+        raise translator.refused(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
+    conditions = [translator.filter(part) for part in parts[:-1:2]]
+    return choose(translator, call.node, conditions, [translator.value(part) for part in (*parts[1::2], parts[-1])])
 
 
-def _coalesce(t: Expressions, call: Call) -> Value:
-    values = [t.plain(part) for part in arguments(t, call, 1, -1)]
-    nodes, type_ = unified(t, call.node, values)
+def _coalesce(translator: Expressions, call: Call) -> Value:
+    values = [translator.value_with_default(part) for part in arguments(translator, call, 1, -1)]
+    nodes, type_ = unify_values(translator, call.node, values)
     if len(nodes) == 1:
         return Value(nodes[0], type_)
-    made = exp.Coalesce(this=nodes[0], expressions=nodes[1:])
-    made.meta["bigquery_name"] = "COALESCE"
+    coalesced = exp.Coalesce(this=nodes[0], expressions=nodes[1:])
+    coalesced.meta["bigquery_name"] = "COALESCE"
     is_nullable = all(value.type.nullable for value in values)
-    return Value(made, msgspec.structs.replace(type_, nullable=is_nullable))
+    return Value(coalesced, msgspec.structs.replace(type_, nullable=is_nullable))
 
 
-def _null_if(t: Expressions, call: Call) -> Value:
-    left, right = arguments(t, call, 2)
-    value, other = t.value(left), t.plain(right)
+def _null_if(translator: Expressions, call: Call) -> Value:
+    left, right = arguments(translator, call, 2)
+    value, other = translator.value(left), translator.value_with_default(right)
     if value.default is not None and value.default == other.constant:
         # A missing value is NULL already, and a value equal to the default becomes NULL.
-        made = t.fill(call.node, "nullif(@value, @other)", value=value.node, other=other.node)
-        return Value(made, value.type.or_null())
-    value = value.as_plain()
+        nullif = translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=other.node)
+        return Value(nullif, value.type.or_null())
+    value = value.with_default()
     if value.type.name != other.type.name:
-        nodes, type_ = unified(t, call.node, [value, other])
+        nodes, type_ = unify_values(translator, call.node, [value, other])
         value, other = Value(nodes[0], type_), Value(nodes[1], type_)
-    return Value(t.fill(call.node, "nullif(@value, @other)", value=value.node, other=other.node), value.type.or_null())
+    return Value(
+        translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=other.node), value.type.or_null()
+    )
 
 
 def _is_null(*, negated: bool) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        found = is_null(t.plain(*arguments(t, call, 1)))
+    def function(translator: Expressions, call: Call) -> Value:
+        test = is_null(translator.value_with_default(*arguments(translator, call, 1)))
         if not negated:
-            return found
-        if found.is_constant:
-            return flag_value(is_true=not found.constant)
-        return Value(exp.Not(this=found.node), FLAG)
+            return test
+        if test.is_constant:
+            return flag_value(is_true=not test.constant)
+        return Value(exp.Not(this=test.node), FLAG)
 
     return function
 
 
 def _comparison(kind: type[exp.Expr]) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        left, right = arguments(t, call, 2)
-        return compare(t, kind(this=copied(left), expression=copied(right)), t.value(left), t.value(right))
+    def function(translator: Expressions, call: Call) -> Value:
+        left, right = arguments(translator, call, 2)
+        return compare(
+            translator,
+            kind(this=copied(left), expression=copied(right)),
+            translator.value(left),
+            translator.value(right),
+        )
 
     return function
 
 
-def _node(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], least: int, most: int) -> _Function:
+def _operator_function(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int) -> _Function:
     """Return a function that is equivalent to an operator."""
 
-    def function(t: Expressions, call: Call) -> Value:
-        return t.value(make(tuple(copied(part) for part in arguments(t, call, least, most))))
+    def function(translator: Expressions, call: Call) -> Value:
+        return translator.value(make(tuple(copied(part) for part in arguments(translator, call, minimum, maximum))))
 
     return function
 
 
-def _xor(t: Expressions, call: Call) -> Value:
-    left, right = (t.truth(part) for part in arguments(t, call, 2))
+def _xor(translator: Expressions, call: Call) -> Value:
+    left, right = (translator.condition_value(part) for part in arguments(translator, call, 2))
     nullable = left.type.nullable or right.type.nullable
-    made = exp.NEQ(this=in_brackets(left.node), expression=in_brackets(right.node))
-    return Value(made, msgspec.structs.replace(FLAG, nullable=nullable))
+    inequality = exp.NEQ(this=as_operand(left.node), expression=as_operand(right.node))
+    return Value(inequality, msgspec.structs.replace(FLAG, nullable=nullable))
 
 
-def _chained(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]], exp.Expr]:
+def _chain(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]], exp.Expr]:
     def make(parts: tuple[exp.Expr, ...]) -> exp.Expr:
-        made = parts[0]
+        chained = parts[0]
         for part in parts[1:]:
-            made = kind(this=made, expression=part)
-        return made
+            chained = kind(this=chained, expression=part)
+        return chained
 
     return make
 
@@ -116,18 +125,18 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "lessorequals": _comparison(exp.LTE),
     "greater": _comparison(exp.GT),
     "greaterorequals": _comparison(exp.GTE),
-    "and": _node(_chained(exp.And), 2, -1),
-    "or": _node(_chained(exp.Or), 2, -1),
-    "not": _node(lambda parts: exp.Not(this=parts[0]), 1, 1),
+    "and": _operator_function(_chain(exp.And), 2, -1),
+    "or": _operator_function(_chain(exp.Or), 2, -1),
+    "not": _operator_function(lambda parts: exp.Not(this=parts[0]), 1, 1),
     "xor": _xor,
-    "like": _node(lambda parts: exp.Like(this=parts[0], expression=parts[1]), 2, 2),
-    "ilike": _node(lambda parts: exp.ILike(this=parts[0], expression=parts[1]), 2, 2),
-    "notlike": _node(lambda parts: exp.Like(this=parts[0], expression=parts[1], negate=True), 2, 2),
-    "notilike": _node(lambda parts: exp.ILike(this=parts[0], expression=parts[1], negate=True), 2, 2),
-    "plus": _node(lambda parts: exp.Add(this=parts[0], expression=parts[1]), 2, 2),
-    "minus": _node(lambda parts: exp.Sub(this=parts[0], expression=parts[1]), 2, 2),
-    "multiply": _node(lambda parts: exp.Mul(this=parts[0], expression=parts[1]), 2, 2),
-    "divide": _node(lambda parts: exp.Div(this=parts[0], expression=parts[1]), 2, 2),
-    "modulo": _node(lambda parts: exp.Mod(this=parts[0], expression=parts[1]), 2, 2),
-    "negate": _node(lambda parts: exp.Neg(this=parts[0]), 1, 1),
+    "like": _operator_function(lambda parts: exp.Like(this=parts[0], expression=parts[1]), 2, 2),
+    "ilike": _operator_function(lambda parts: exp.ILike(this=parts[0], expression=parts[1]), 2, 2),
+    "notlike": _operator_function(lambda parts: exp.Like(this=parts[0], expression=parts[1], negate=True), 2, 2),
+    "notilike": _operator_function(lambda parts: exp.ILike(this=parts[0], expression=parts[1], negate=True), 2, 2),
+    "plus": _operator_function(lambda parts: exp.Add(this=parts[0], expression=parts[1]), 2, 2),
+    "minus": _operator_function(lambda parts: exp.Sub(this=parts[0], expression=parts[1]), 2, 2),
+    "multiply": _operator_function(lambda parts: exp.Mul(this=parts[0], expression=parts[1]), 2, 2),
+    "divide": _operator_function(lambda parts: exp.Div(this=parts[0], expression=parts[1]), 2, 2),
+    "modulo": _operator_function(lambda parts: exp.Mod(this=parts[0], expression=parts[1]), 2, 2),
+    "negate": _operator_function(lambda parts: exp.Neg(this=parts[0]), 1, 1),
 }

@@ -9,202 +9,221 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import cast_to
+from cordwood.clickhouse_sql.datetimes import add_interval, interval_of, monday, start_of_interval, to_datetime, unit_of
 from cordwood.clickhouse_sql.expressions import Expressions
 from cordwood.clickhouse_sql.functions.arguments import arguments, arguments_before_zone, check_zone
-from cordwood.clickhouse_sql.moments import as_moment, bucketed, interval_of, monday, moved, unit_of
 from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
 
 _Function = Callable[[Expressions, Call], Value]
 
 
-def _like(type_: Type, value: Value) -> Type:
+def _with_nullability(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
 def _start_of(unit: str, amount: int = 1) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = arguments_before_zone(t, call, 1)
-        return bucketed(t, call.node, t.plain(node), unit, amount)
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = arguments_before_zone(translator, call, 1)
+        return start_of_interval(translator, call.node, translator.value_with_default(node), unit, amount)
 
     return function
 
 
-def _start_of_week(t: Expressions, call: Call) -> Value:
+def _start_of_week(translator: Expressions, call: Call) -> Value:
     """Return the Sunday with which the week begins, or the Monday in odd modes."""
-    node, *rest = arguments(t, call, 1, 2)
-    mode = int(t.constant_number(rest[0], "The mode of a week")) if rest else 0
+    node, *rest = arguments(translator, call, 1, 2)
+    mode = int(translator.constant_number(rest[0], "The mode of a week")) if rest else 0
     if mode % 2:
-        return bucketed(t, call.node, t.plain(node), "week")
-    moment = as_moment(t, call.node, t.plain(node))
-    made = t.fill(call.node, "date(timestamp_trunc(@moment, week(sunday)), 'UTC')", moment=moment.node)
-    return Value(made, _like(DATE, moment))
+        return start_of_interval(translator, call.node, translator.value_with_default(node), "week")
+    moment = to_datetime(translator, call.node, translator.value_with_default(node))
+    sunday = translator.fill(call.node, "date(timestamp_trunc(@moment, week(sunday)), 'UTC')", moment=moment.node)
+    return Value(sunday, _with_nullability(DATE, moment))
 
 
-def _start_of_interval(t: Expressions, call: Call) -> Value:
-    node, interval = arguments_before_zone(t, call, 2)
-    step = t.value(interval)
+def _start_of_interval(translator: Expressions, call: Call) -> Value:
+    node, interval = arguments_before_zone(translator, call, 2)
+    step = translator.value(interval)
     if step.type != INTERVAL or not isinstance(step.constant, int) or step.constant < 1:
-        raise t.refused(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
-    return bucketed(t, call.node, t.plain(node), step.unit, step.constant)
+        raise translator.refused(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
+    return start_of_interval(translator, call.node, translator.value_with_default(node), step.unit, step.constant)
 
 
-def _date_trunc(t: Expressions, call: Call) -> Value:
-    unit, node = arguments_before_zone(t, call, 2)
-    return bucketed(t, call.node, t.plain(node), unit_of(t, unit, t.constant_text(unit, "A unit of time")))
+def _date_trunc(translator: Expressions, call: Call) -> Value:
+    unit, node = arguments_before_zone(translator, call, 2)
+    return start_of_interval(
+        translator,
+        call.node,
+        translator.value_with_default(node),
+        unit_of(translator, unit, translator.constant_text(unit, "A unit of time")),
+    )
 
 
-def _of_moment(template: str) -> _Function:
+def _number_function(template: str) -> _Function:
     """Return a function that fills the template with a time and has a whole number as its result."""
 
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = arguments_before_zone(t, call, 1)
-        moment = as_moment(t, call.node, t.plain(node))
-        return Value(t.fill(call.node, template, moment=moment.node), _like(INT, moment))
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = arguments_before_zone(translator, call, 1)
+        moment = to_datetime(translator, call.node, translator.value_with_default(node))
+        return Value(translator.fill(call.node, template, moment=moment.node), _with_nullability(INT, moment))
 
     return function
 
 
 def _from_unix(template: str, type_: Type) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        (node,) = arguments_before_zone(t, call, 1)
-        number = t.number(node)
+    def function(translator: Expressions, call: Call) -> Value:
+        (node,) = arguments_before_zone(translator, call, 1)
+        number = translator.number(node)
         if number.type.name != "Int64":
-            raise t.refused(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
-        return Value(t.fill(call.node, template, number=number.node), _like(type_, number))
+            raise translator.refused(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
+        return Value(translator.fill(call.node, template, number=number.node), _with_nullability(type_, number))
 
     return function
 
 
-def _best_effort(suffix: str, *, has_decimals: bool) -> _Function:
+def _parse_function(suffix: str, *, has_decimals: bool) -> _Function:
     """Return the conversion of a text to a time: constants in several formats, columns in ISO 8601."""
 
-    def function(t: Expressions, call: Call) -> Value:
-        node, *rest = arguments(t, call, 1, 3 if has_decimals else 2)
-        decimals = _decimals_of(t, rest, has_decimals=has_decimals)
-        value = t.string(node)
+    def function(translator: Expressions, call: Call) -> Value:
+        node, *rest = arguments(translator, call, 1, 3 if has_decimals else 2)
+        decimals = _read_decimals(translator, rest, has_decimals=has_decimals)
+        value = translator.string(node)
         type_ = Type("DateTime", scale=decimals)
         if value.is_constant and not suffix:
-            return cast_to(t, call.node, value, type_)
+            return cast_to(translator, call.node, value, type_)
         cast = "safe_cast" if suffix else "cast"
-        made = t.fill(call.node, f"{cast}(@text as timestamp)", text=value.node)
+        parsed = translator.fill(call.node, f"{cast}(@text as timestamp)", text=value.node)
         unit = {0: "second", 3: "millisecond"}.get(decimals)
         if unit is not None:
-            made = t.fill(call.node, f"timestamp_trunc(@moment, {unit})", moment=made)
-        return Value(made, type_.or_null() if suffix else _like(type_, value))
+            parsed = translator.fill(call.node, f"timestamp_trunc(@moment, {unit})", moment=parsed)
+        return Value(parsed, type_.or_null() if suffix else _with_nullability(type_, value))
 
     return function
 
 
-def _decimals_of(t: Expressions, rest: list[exp.Expr], *, has_decimals: bool) -> int:
+def _read_decimals(translator: Expressions, rest: list[exp.Expr], *, has_decimals: bool) -> int:
     """Return the number of decimals of a second: 3 by default, 0 without `has_decimals`.
 
     A time zone other than UTC is refused.
     """
     decimals = 3 if has_decimals else 0
     if has_decimals and rest:
-        decimals = max(0, min(int(t.constant_number(rest.pop(0), "The number of decimals")), 6))
+        decimals = max(0, min(int(translator.constant_number(rest.pop(0), "The number of decimals")), 6))
     if rest:
-        check_zone(t, rest[0])
+        check_zone(translator, rest[0])
     return decimals
 
 
-def _to_datetime(t: Expressions, call: Call) -> Value:
-    (node,) = arguments_before_zone(t, call, 1)
-    return _typed(t, call, node, DATETIME)
+def _to_datetime(translator: Expressions, call: Call) -> Value:
+    (node,) = arguments_before_zone(translator, call, 1)
+    return _cast_argument(translator, call, node, DATETIME)
 
 
-def _to_datetime64(t: Expressions, call: Call) -> Value:
-    node, scale = arguments_before_zone(t, call, 2)
-    digits = int(t.constant_number(scale, "The number of decimals"))
-    return _typed(t, call, node, Type("DateTime", scale=max(0, min(digits, 6))))
+def _to_datetime64(translator: Expressions, call: Call) -> Value:
+    node, scale = arguments_before_zone(translator, call, 2)
+    digits = int(translator.constant_number(scale, "The number of decimals"))
+    return _cast_argument(translator, call, node, Type("DateTime", scale=max(0, min(digits, 6))))
 
 
-def _to_date(t: Expressions, call: Call) -> Value:
-    (node,) = arguments_before_zone(t, call, 1)
-    return _typed(t, call, node, DATE)
+def _to_date(translator: Expressions, call: Call) -> Value:
+    (node,) = arguments_before_zone(translator, call, 1)
+    return _cast_argument(translator, call, node, DATE)
 
 
-def _typed(t: Expressions, call: Call, node: exp.Expr, type_: Type) -> Value:
-    value = t.plain(node)
-    found = cast_to(t, call.node, value, type_)
-    return msgspec.structs.replace(found, type=_like(found.type, value))
+def _cast_argument(translator: Expressions, call: Call, node: exp.Expr, type_: Type) -> Value:
+    value = translator.value_with_default(node)
+    converted = cast_to(translator, call.node, value, type_)
+    return msgspec.structs.replace(converted, type=_with_nullability(converted.type, value))
 
 
 def _now(template: str, type_: Type) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        rest = arguments(t, call, 0, 2)
+    def function(translator: Expressions, call: Call) -> Value:
+        rest = arguments(translator, call, 0, 2)
         if rest and type_ == DATETIME:
-            check_zone(t, rest[0])
-        return Value(t.fill(call.node, template), type_)
+            check_zone(translator, rest[0])
+        return Value(translator.fill(call.node, template), type_)
 
     return function
 
 
-def _part(name: str) -> _Function:
-    return _of_moment(f"extract({name} from @moment)")
+def _part_function(name: str) -> _Function:
+    return _number_function(f"extract({name} from @moment)")
 
 
-def _iso_week(t: Expressions, call: Call) -> Value:
-    moment = as_moment(t, call.node, t.plain(*arguments(t, call, 1)))
-    return Value(t.fill(call.node, "extract(isoweek from @moment)", moment=moment.node), _like(INT, moment))
+def _iso_week(translator: Expressions, call: Call) -> Value:
+    moment = to_datetime(translator, call.node, translator.value_with_default(*arguments(translator, call, 1)))
+    return Value(
+        translator.fill(call.node, "extract(isoweek from @moment)", moment=moment.node), _with_nullability(INT, moment)
+    )
 
 
-def _digits(pattern: str) -> _Function:
+def _digits_function(pattern: str) -> _Function:
     """Return a function that writes a time's parts as the digits of one number, such as toYYYYMM."""
-    return _of_moment(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
+    return _number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 
-def _day_of_week(t: Expressions, call: Call) -> Value:
+def _day_of_week(translator: Expressions, call: Call) -> Value:
     """Return the day of the week, from 1 for Monday to 7 for Sunday."""
-    moment = as_moment(t, call.node, t.plain(*arguments(t, call, 1)))
-    made = t.fill(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
-    return Value(made, _like(INT, moment))
+    moment = to_datetime(translator, call.node, translator.value_with_default(*arguments(translator, call, 1)))
+    day = translator.fill(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
+    return Value(day, _with_nullability(INT, moment))
 
 
-def _interval(unit: str) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        (amount,) = arguments(t, call, 1)
-        return interval_of(t, call.node, amount, unit)
-
-    return function
-
-
-def _shifted(unit: str, *, is_minus: bool) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        node, amount = arguments(t, call, 2)
-        return moved(t, call.node, t.plain(node), interval_of(t, call.node, amount, unit), is_minus=is_minus)
+def _interval_function(unit: str) -> _Function:
+    def function(translator: Expressions, call: Call) -> Value:
+        (amount,) = arguments(translator, call, 1)
+        return interval_of(translator, call.node, amount, unit)
 
     return function
 
 
-def _moved(*, is_minus: bool) -> _Function:
-    def function(t: Expressions, call: Call) -> Value:
-        node, interval = arguments(t, call, 2)
-        return moved(t, call.node, t.plain(node), t.value(interval), is_minus=is_minus)
+def _add_units_function(unit: str, *, is_minus: bool) -> _Function:
+    def function(translator: Expressions, call: Call) -> Value:
+        node, amount = arguments(translator, call, 2)
+        return add_interval(
+            translator,
+            call.node,
+            translator.value_with_default(node),
+            interval_of(translator, call.node, amount, unit),
+            is_minus=is_minus,
+        )
 
     return function
 
 
-def _difference(t: Expressions, call: Call) -> Value:
+def _add_interval_function(*, is_minus: bool) -> _Function:
+    def function(translator: Expressions, call: Call) -> Value:
+        node, interval = arguments(translator, call, 2)
+        return add_interval(
+            translator, call.node, translator.value_with_default(node), translator.value(interval), is_minus=is_minus
+        )
+
+    return function
+
+
+def _date_diff(translator: Expressions, call: Call) -> Value:
     """Return the number of boundaries of the unit between two times."""
-    unit_node, start, end = arguments(t, call, 3)
-    unit = unit_of(t, unit_node, t.constant_text(unit_node, "A unit of time"))
-    one, other = (as_moment(t, call.node, t.plain(node)) for node in (start, end))
+    unit_node, start, end = arguments(translator, call, 3)
+    unit = unit_of(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
+    start_time, end_time = (
+        to_datetime(translator, call.node, translator.value_with_default(node)) for node in (start, end)
+    )
     if unit == "week":
-        parts = {"start": monday(t, call.node, one), "end": monday(t, call.node, other)}
-        made = t.fill(call.node, "div(date_diff(@end, @start, day), 7)", **parts)
-        return Value(made, msgspec.structs.replace(INT, nullable=one.type.nullable or other.type.nullable))
+        parts = {"start": monday(translator, call.node, start_time), "end": monday(translator, call.node, end_time)}
+        difference = translator.fill(call.node, "div(date_diff(@end, @start, day), 7)", **parts)
+        return Value(
+            difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable)
+        )
     if unit in ("second", "minute", "hour", "millisecond", "microsecond"):
         template = f"timestamp_diff(timestamp_trunc(@end, {unit}), timestamp_trunc(@start, {unit}), {unit})"
     else:
         template = f"date_diff(date(@end, 'UTC'), date(@start, 'UTC'), {unit})"
-    made = t.fill(call.node, template, start=one.node, end=other.node)
-    return Value(made, msgspec.structs.replace(INT, nullable=one.type.nullable or other.type.nullable))
+    difference = translator.fill(call.node, template, start=start_time.node, end=end_time.node)
+    return Value(difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable))
 
 
 _ELEMENT: Final = re.compile("%(.?)", re.DOTALL)
 # ClickHouse's format elements, and BigQuery's for them.
-_ELEMENTS: Final = {
+_FORMAT_ELEMENTS: Final = {
     **{letter: f"%{letter}" for letter in "YmdHSTFyjabpRDGuw"},
     "i": "%M",
     "s": "%S",
@@ -225,54 +244,56 @@ _ELEMENTS: Final = {
     "t": "\t",
 }
 # Elements that BigQuery does not have: microseconds, and the day without zero padding.
-_OWN_ELEMENTS: Final = {
+_COMPUTED_ELEMENTS: Final = {
     "f": "lpad(cast(mod(unix_micros(@moment), 1000000) as string), 6, '0')",
     "e": "cast(extract(day from @moment) as string)",
 }
 
 
-_MOST_OWN_ELEMENTS: Final = 4
+_MAX_COMPUTED_ELEMENTS: Final = 4
 
 
-def _format(t: Expressions, call: Call) -> Value:
-    node, pattern = arguments_before_zone(t, call, 2)
-    moment = as_moment(t, call.node, t.plain(node))
-    pieces: list[str] = [""]
-    own: list[str] = []
-    text = t.constant_text(pattern, "A format")
-    last = 0
-    for found in _ELEMENT.finditer(text):
-        pieces[-1] += text[last : found.start()]
-        last = found.end()
-        if found[1] in _OWN_ELEMENTS:
-            own.append(_OWN_ELEMENTS[found[1]])
-            pieces.append("")
+def _format(translator: Expressions, call: Call) -> Value:
+    node, pattern = arguments_before_zone(translator, call, 2)
+    moment = to_datetime(translator, call.node, translator.value_with_default(node))
+    segments: list[str] = [""]
+    computed: list[str] = []
+    text = translator.constant_text(pattern, "A format")
+    end = 0
+    for match in _ELEMENT.finditer(text):
+        segments[-1] += text[end : match.start()]
+        end = match.end()
+        if match[1] in _COMPUTED_ELEMENTS:
+            computed.append(_COMPUTED_ELEMENTS[match[1]])
+            segments.append("")
             continue
-        if found[1] not in _ELEMENTS:
-            raise t.refused(pattern, f"The element %{found[1]} is not supported in a format.")
-        pieces[-1] += _ELEMENTS[found[1]]
-    pieces[-1] += text[last:]
-    return Value(_formatted(t, call, moment, pieces, own), _like(STRING, moment))
+        if match[1] not in _FORMAT_ELEMENTS:
+            raise translator.refused(pattern, f"The element %{match[1]} is not supported in a format.")
+        segments[-1] += _FORMAT_ELEMENTS[match[1]]
+    segments[-1] += text[end:]
+    return Value(_formatted(translator, call, moment, segments, computed), _with_nullability(STRING, moment))
 
 
-def _formatted(t: Expressions, call: Call, moment: Value, pieces: list[str], own: list[str]) -> exp.Expr:
+def _formatted(
+    translator: Expressions, call: Call, moment: Value, segments: list[str], computed: list[str]
+) -> exp.Expr:
     """Return the pieces of a format, with elements between them that BigQuery does not have."""
-    if len(own) > _MOST_OWN_ELEMENTS:
-        raise t.refused(call.node, f"%f and %e can stand {_MOST_OWN_ELEMENTS} times in a format.")
+    if len(computed) > _MAX_COMPUTED_ELEMENTS:
+        raise translator.refused(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
     parts: list[exp.Expr] = []
-    for at, piece in enumerate(pieces):
-        if at:
-            parts.append(t.fill(call.node, own[at - 1], moment=moment.node))
-        if piece or len(pieces) == 1:
-            text = exp.Literal.string(piece)
+    for index, segment in enumerate(segments):
+        if index:
+            parts.append(translator.fill(call.node, computed[index - 1], moment=moment.node))
+        if segment or len(segments) == 1:
+            text = exp.Literal.string(segment)
             parts.append(
-                t.fill(call.node, "format_timestamp(@format, @moment, 'UTC')", format=text, moment=moment.node)
+                translator.fill(call.node, "format_timestamp(@format, @moment, 'UTC')", format=text, moment=moment.node)
             )
     if len(parts) == 1:
         return parts[0]
-    made = exp.Concat(expressions=parts)
-    made.meta["bigquery_name"] = "CONCAT"
-    return made
+    concatenated = exp.Concat(expressions=parts)
+    concatenated.meta["bigquery_name"] = "CONCAT"
+    return concatenated
 
 
 _UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
@@ -287,18 +308,18 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "tomonday": _start_of("week"),
     "tostartofinterval": _start_of_interval,
     "date_trunc": _date_trunc,
-    "tounixtimestamp": _of_moment("unix_seconds(@moment)"),
-    "tounixtimestamp64milli": _of_moment("unix_millis(@moment)"),
-    "tounixtimestamp64micro": _of_moment("unix_micros(@moment)"),
-    "tounixtimestamp64nano": _of_moment("unix_micros(@moment) * 1000"),
+    "tounixtimestamp": _number_function("unix_seconds(@moment)"),
+    "tounixtimestamp64milli": _number_function("unix_millis(@moment)"),
+    "tounixtimestamp64micro": _number_function("unix_micros(@moment)"),
+    "tounixtimestamp64nano": _number_function("unix_micros(@moment) * 1000"),
     "fromunixtimestamp": _from_unix("timestamp_seconds(@number)", DATETIME),
     "fromunixtimestamp64milli": _from_unix("timestamp_millis(@number)", Type("DateTime", scale=3)),
     "fromunixtimestamp64micro": _from_unix("timestamp_micros(@number)", DATETIME64),
     "fromunixtimestamp64nano": _from_unix("timestamp_micros(div(@number, 1000))", DATETIME64),
-    "parsedatetime64besteffort": _best_effort("", has_decimals=True),
-    "parsedatetime64besteffortornull": _best_effort("ornull", has_decimals=True),
-    "parsedatetimebesteffort": _best_effort("", has_decimals=False),
-    "parsedatetimebesteffortornull": _best_effort("ornull", has_decimals=False),
+    "parsedatetime64besteffort": _parse_function("", has_decimals=True),
+    "parsedatetime64besteffortornull": _parse_function("ornull", has_decimals=True),
+    "parsedatetimebesteffort": _parse_function("", has_decimals=False),
+    "parsedatetimebesteffortornull": _parse_function("ornull", has_decimals=False),
     "todatetime": _to_datetime,
     "todatetime64": _to_datetime64,
     "todate": _to_date,
@@ -306,24 +327,24 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "now64": _now("current_timestamp()", DATETIME64),
     "today": _now("date(current_timestamp(), 'UTC')", DATE),
     "yesterday": _now("date_sub(date(current_timestamp(), 'UTC'), interval 1 day)", DATE),
-    "toyear": _part("year"),
-    "toquarter": _part("quarter"),
+    "toyear": _part_function("year"),
+    "toquarter": _part_function("quarter"),
     "toisoweek": _iso_week,
-    "toyyyymm": _digits("%Y%m"),
-    "toyyyymmdd": _digits("%Y%m%d"),
-    "tomonth": _part("month"),
-    "todayofmonth": _part("day"),
-    "todayofyear": _part("dayofyear"),
+    "toyyyymm": _digits_function("%Y%m"),
+    "toyyyymmdd": _digits_function("%Y%m%d"),
+    "tomonth": _part_function("month"),
+    "todayofmonth": _part_function("day"),
+    "todayofyear": _part_function("dayofyear"),
     "todayofweek": _day_of_week,
-    "tohour": _part("hour"),
-    "tominute": _part("minute"),
-    "tosecond": _part("second"),
-    **{f"tointerval{unit}": _interval(unit) for unit in _UNITS},
-    **{f"add{unit}s": _shifted(unit, is_minus=False) for unit in _UNITS},
-    **{f"subtract{unit}s": _shifted(unit, is_minus=True) for unit in _UNITS},
-    "date_add": _moved(is_minus=False),
-    "date_sub": _moved(is_minus=True),
-    "datediff": _difference,
-    "date_diff": _difference,
+    "tohour": _part_function("hour"),
+    "tominute": _part_function("minute"),
+    "tosecond": _part_function("second"),
+    **{f"tointerval{unit}": _interval_function(unit) for unit in _UNITS},
+    **{f"add{unit}s": _add_units_function(unit, is_minus=False) for unit in _UNITS},
+    **{f"subtract{unit}s": _add_units_function(unit, is_minus=True) for unit in _UNITS},
+    "date_add": _add_interval_function(is_minus=False),
+    "date_sub": _add_interval_function(is_minus=True),
+    "datediff": _date_diff,
+    "date_diff": _date_diff,
     "formatdatetime": _format,
 }

@@ -8,40 +8,40 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.values import DATE, DATETIME64, FLOAT, INT, INTERVAL, MOMENTS, Type, Value, literal_node
+from cordwood.clickhouse_sql.values import DATE, DATETIME64, FLOAT, INT, INTERVAL, TIME_TYPES, Type, Value, literal_node
 
-_MOMENT: Final = re.compile(
+_DATETIME: Final = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?\s*(Z|[+-]\d{2}:?\d{2})?",
     re.ASCII,
 )
 _SECONDS: Final = re.compile(r"(\d{9,10})(?:\.(\d{1,9}))?|(\d{13})", re.ASCII)
 
 UNITS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
-_HOURS: Final = 24
-_FIXED: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_HOURS_PER_DAY: Final = 24
+_SECONDS_PER_UNIT: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
-def read_moment(text: str) -> datetime | None:
+def parse_datetime(text: str) -> datetime | None:
     """Return the time of an ISO 8601 text, or of seconds or milliseconds since 1970; UTC by default.
 
     Return None for other texts.
     """
     text = text.strip()
-    counted = _SECONDS.fullmatch(text)
-    if counted:
+    unix_match = _SECONDS.fullmatch(text)
+    if unix_match:
         micros = (
-            int(counted[3]) * 1000
-            if counted[3]
-            else int(counted[1]) * 10**6 + int((counted[2] or "0").ljust(9, "0")[:6])
+            int(unix_match[3]) * 1000
+            if unix_match[3]
+            else int(unix_match[1]) * 10**6 + int((unix_match[2] or "0").ljust(9, "0")[:6])
         )
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    match = _DATETIME.fullmatch(text)
+    if match is None:
         return None
-    year, month, day, hour, minute, second = (int(found[at] or 0) for at in range(1, 7))
-    micros = int((found[7] or "").ljust(6, "0")[:6])
+    year, month, day, hour, minute, second = (int(match[group] or 0) for group in range(1, 7))
+    micros = int((match[7] or "").ljust(6, "0")[:6])
     try:
-        naive = datetime(year, month, day, hour, minute, second, micros, tzinfo=_zone(found[8]))
+        naive = datetime(year, month, day, hour, minute, second, micros, tzinfo=_zone(match[8]))
         return naive.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
@@ -55,43 +55,43 @@ def _zone(text: str | None) -> timezone:
     return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
 
 
-def moment_node(t: Expressions, node: exp.Expr, moment: datetime) -> exp.Expr:
+def datetime_literal(translator: Expressions, node: exp.Expr, moment: datetime) -> exp.Expr:
     text = moment.strftime("%Y-%m-%d %H:%M:%S.%f+00").rjust(29, "0")
-    return t.fill(node, "cast(@text as timestamp)", text=exp.Literal.string(text))
+    return translator.fill(node, "cast(@text as timestamp)", text=exp.Literal.string(text))
 
 
-def as_moment(t: Expressions, node: exp.Expr, value: Value) -> Value:
+def to_datetime(translator: Expressions, node: exp.Expr, value: Value) -> Value:
     """Return a Date, a DateTime or a constant text as a DateTime."""
-    value = value.as_plain()
+    value = value.with_default()
     if value.type.name == "DateTime":
         return value
     type_ = msgspec.structs.replace(DATETIME64, nullable=value.type.nullable)
     if value.type.name == "Date":
-        return Value(t.fill(node, "timestamp(@day, 'UTC')", day=value.node), type_)
+        return Value(translator.fill(node, "timestamp(@day, 'UTC')", day=value.node), type_)
     if value.type.name == "Nothing":
         return Value(exp.Null(), type_.or_null())
     if isinstance(value.constant, str):
-        moment = read_moment(value.constant)
+        moment = parse_datetime(value.constant)
         if moment is None:
-            raise t.refused(
+            raise translator.refused(
                 node,
                 f"{value.constant[:40]!r} is not a time.",
                 "Write '2026-06-22 09:30:00' or parseDateTime64BestEffort(…).",
             )
-        return Value(moment_node(t, node, moment), type_)
-    raise t.refused(
+        return Value(datetime_literal(translator, node, moment), type_)
+    raise translator.refused(
         node, f"A {value.type} and a time cannot be compared.", "Convert it with parseDateTime64BestEffort(…)."
     )
 
 
-def unit_of(t: Expressions, node: exp.Expr, text: str) -> str:
+def unit_of(translator: Expressions, node: exp.Expr, text: str) -> str:
     unit = text.lower().removesuffix("s") if text.lower() not in UNITS else text.lower()
     if unit not in UNITS:
-        raise t.refused(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
+        raise translator.refused(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
     return unit
 
 
-def interval_of(t: Expressions, node: exp.Expr, amount: exp.Expr, unit: str) -> Value:
+def interval_of(translator: Expressions, node: exp.Expr, amount: exp.Expr, unit: str) -> Value:
     """Return an interval of so many units."""
     if isinstance(amount, exp.Literal) and amount.is_string:
         words = str(amount.this).split()
@@ -100,110 +100,112 @@ def interval_of(t: Expressions, node: exp.Expr, amount: exp.Expr, unit: str) -> 
         amount = exp.Literal.number(words[0]) if words and words[0].lstrip("-").isdigit() else amount
         if str(amount.this).startswith("-"):
             amount = exp.Neg(this=exp.Literal.number(str(amount.this)[1:]))
-    number = t.number(amount)
+    number = translator.number(amount)
     if number.type.name == "Float64":
-        raise t.refused(node, "An interval has a whole number of units.")
-    return Value(number.node, INTERVAL, constant=number.constant, unit=unit_of(t, node, unit))
+        raise translator.refused(node, "An interval has a whole number of units.")
+    return Value(number.node, INTERVAL, constant=number.constant, unit=unit_of(translator, node, unit))
 
 
-def moved(t: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
+def add_interval(translator: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
     """Return the sum of a time and an interval, in either order, or their difference."""
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
     if right.type != INTERVAL or left.type == INTERVAL:
-        raise t.refused(node, "An interval can be added to a time and taken from one.")
+        raise translator.refused(node, "An interval can be added to a time and taken from one.")
     if left.type.name == "Date" and right.unit in ("day", "week", "month", "quarter", "year"):
-        return _moved_day(t, node, left, right, is_minus=is_minus)
-    moment = as_moment(t, node, left)
+        return _add_to_date(translator, node, left, right, is_minus=is_minus)
+    moment = to_datetime(translator, node, left)
     sign = "sub" if is_minus else "add"
     parts = {"moment": moment.node, "amount": right.node}
     if right.unit in ("month", "quarter", "year"):
         template = f"timestamp(datetime_{sign}(datetime(@moment, 'UTC'), interval @amount {right.unit}), 'UTC')"
-        return Value(t.fill(node, template, **parts), moment.type)
+        return Value(translator.fill(node, template, **parts), moment.type)
     unit, factor = ("day", 7) if right.unit == "week" else (right.unit, 1)
     if factor > 1:
-        parts["amount"] = t.fill(node, "@amount * 7", amount=right.node)
+        parts["amount"] = translator.fill(node, "@amount * 7", amount=right.node)
     scale = 6 if unit in ("microsecond", "millisecond") else moment.type.scale
-    made = t.fill(node, f"timestamp_{sign}(@moment, interval @amount {unit})", **parts)
-    return Value(made, Type("DateTime", nullable=moment.type.nullable, scale=scale))
+    sum_ = translator.fill(node, f"timestamp_{sign}(@moment, interval @amount {unit})", **parts)
+    return Value(sum_, Type("DateTime", nullable=moment.type.nullable, scale=scale))
 
 
-def shifted(t: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
+def add_number(translator: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
     """Return a time plus or minus seconds, or a date plus or minus days; a sum in either order."""
-    if left.type.name not in MOMENTS and not is_minus:
+    if left.type.name not in TIME_TYPES and not is_minus:
         left, right = right, left
-    number = t.number_of(node, right)
-    if left.type.name not in MOMENTS or number.type.name != "Int64":
+    number = translator.number_of(node, right)
+    if left.type.name not in TIME_TYPES or number.type.name != "Int64":
         hint = "Write timestamp - INTERVAL 1 HOUR, or dateDiff('second', a, b)."
-        raise t.refused(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
+        raise translator.refused(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
     unit = "day" if left.type.name == "Date" else "second"
     interval = Value(number.node, INTERVAL, constant=number.constant, unit=unit)
-    return moved(t, node, left, interval, is_minus=is_minus)
+    return add_interval(translator, node, left, interval, is_minus=is_minus)
 
 
-def between_moments(t: Expressions, node: exp.Expr, left: Value, right: Value) -> Value:
+def subtract_times(translator: Expressions, node: exp.Expr, left: Value, right: Value) -> Value:
     """Return the seconds from one time to another, or the days between two dates."""
     nullable = left.type.nullable or right.type.nullable
     parts = {"left": left.node, "right": right.node}
     if left.type.name == right.type.name == "Date":
-        made = t.fill(node, "date_diff(@left, @right, day)", **parts)
-        return Value(made, msgspec.structs.replace(INT, nullable=nullable))
-    one, other = as_moment(t, node, left), as_moment(t, node, right)
-    parts = {"left": one.node, "right": other.node}
+        difference = translator.fill(node, "date_diff(@left, @right, day)", **parts)
+        return Value(difference, msgspec.structs.replace(INT, nullable=nullable))
+    left_time, right_time = to_datetime(translator, node, left), to_datetime(translator, node, right)
+    parts = {"left": left_time.node, "right": right_time.node}
     if left.type.scale == right.type.scale == 0:
-        made = t.fill(node, "timestamp_diff(@left, @right, second)", **parts)
-        return Value(made, msgspec.structs.replace(INT, nullable=nullable))
-    made = t.fill(node, "ieee_divide(cast(timestamp_diff(@left, @right, microsecond) as float64), 1000000.0)", **parts)
-    return Value(made, msgspec.structs.replace(FLOAT, nullable=nullable))
+        difference = translator.fill(node, "timestamp_diff(@left, @right, second)", **parts)
+        return Value(difference, msgspec.structs.replace(INT, nullable=nullable))
+    difference = translator.fill(
+        node, "ieee_divide(cast(timestamp_diff(@left, @right, microsecond) as float64), 1000000.0)", **parts
+    )
+    return Value(difference, msgspec.structs.replace(FLOAT, nullable=nullable))
 
 
-def _moved_day(t: Expressions, node: exp.Expr, day: Value, interval: Value, *, is_minus: bool) -> Value:
+def _add_to_date(translator: Expressions, node: exp.Expr, day: Value, interval: Value, *, is_minus: bool) -> Value:
     template = f"date_{'sub' if is_minus else 'add'}(@day, interval @amount {interval.unit})"
     return Value(
-        t.fill(node, template, day=day.node, amount=interval.node),
+        translator.fill(node, template, day=day.node, amount=interval.node),
         msgspec.structs.replace(DATE, nullable=day.type.nullable),
     )
 
 
-def bucketed(t: Expressions, node: exp.Expr, value: Value, unit: str, amount: int = 1) -> Value:
+def start_of_interval(translator: Expressions, node: exp.Expr, value: Value, unit: str, amount: int = 1) -> Value:
     """Return the start of the interval of so many units that contains a time.
 
     Days and longer intervals are those of UTC.
     """
-    moment = as_moment(t, node, value)
-    longer = unit in ("week", "month", "quarter", "year")
+    moment = to_datetime(translator, node, value)
+    is_calendar_unit = unit in ("week", "month", "quarter", "year")
     if unit == "hour" and amount > 1:
-        if amount >= _HOURS:
+        if amount >= _HOURS_PER_DAY:
             unit, amount = "day", 1
-        elif _HOURS % amount:
+        elif _HOURS_PER_DAY % amount:
             # ClickHouse counts the intervals from the start of each day.
-            raise t.refused(
+            raise translator.refused(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )
     if amount == 1 and unit == "week":
-        return Value(monday(t, node, moment), msgspec.structs.replace(DATE, nullable=moment.type.nullable))
+        return Value(monday(translator, node, moment), msgspec.structs.replace(DATE, nullable=moment.type.nullable))
     if amount == 1:
-        made = t.fill(node, f"timestamp_trunc(@moment, {unit})", moment=moment.node)
-    elif unit in _FIXED and not longer:
-        made = t.fill(
+        start = translator.fill(node, f"timestamp_trunc(@moment, {unit})", moment=moment.node)
+    elif unit in _SECONDS_PER_UNIT and not is_calendar_unit:
+        start = translator.fill(
             node,
             "timestamp_seconds(div(unix_seconds(@moment), @step) * @step)",
             moment=moment.node,
-            step=literal_node(amount * _FIXED[unit]),
+            step=literal_node(amount * _SECONDS_PER_UNIT[unit]),
         )
     else:
-        raise t.refused(
+        raise translator.refused(
             node, f"Intervals of {amount} {unit}s are not supported.", f"Write an interval of 1 {unit}, or of days."
         )
-    if longer:
+    if is_calendar_unit:
         return Value(
-            t.fill(node, "date(@moment, 'UTC')", moment=made),
+            translator.fill(node, "date(@moment, 'UTC')", moment=start),
             msgspec.structs.replace(DATE, nullable=moment.type.nullable),
         )
-    return Value(made, Type("DateTime", nullable=moment.type.nullable))
+    return Value(start, Type("DateTime", nullable=moment.type.nullable))
 
 
-def monday(t: Expressions, node: exp.Expr, moment: Value) -> exp.Expr:
+def monday(translator: Expressions, node: exp.Expr, moment: Value) -> exp.Expr:
     """Return the Monday of the week that contains a time."""
     template = "date_sub(date(@moment, 'UTC'), interval mod(extract(dayofweek from @moment) + 5, 7) day)"
-    return t.fill(node, template, moment=moment.node)
+    return translator.fill(node, template, moment=moment.node)

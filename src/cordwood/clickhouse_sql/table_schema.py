@@ -18,21 +18,21 @@ _COLUMNS: Final = {
     "severity_text": Kind.STRING,
 }
 _ATTRIBUTES: Final = "log_attributes"
-_NO_ATTRIBUTES: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
+_NOT_ATTRIBUTES: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
 
 
-def offered_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
+def describe_logs_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
     """Return the table with its columns; the fields of `log_attributes` are its keys."""
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _COLUMNS.items()]
     return SubQuery(LOGS, (*columns, SubQueryColumn(_ATTRIBUTES, Kind.JSON, _keys(program, shapes))))
 
 
 def _keys(program: Program, shapes: Mapping[str, Shape]) -> Fields:
-    found: dict[Path, frozenset[ValueKind]] = {}
+    keys: dict[Path, frozenset[ValueKind]] = {}
     for source in program.sources.values():
         for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
-            lifted = path[1:] if path[:1] == ("metadata",) else path
+            key_path = path[1:] if path[:1] == ("metadata",) else path
             is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT not in path
-            if lifted and is_leaf and path not in _NO_ATTRIBUTES:
-                found[(".".join(lifted),)] = frozenset({ValueKind.TEXT})
-    return dict(sorted(found.items()))
+            if key_path and is_leaf and path not in _NOT_ATTRIBUTES:
+                keys[(".".join(key_path),)] = frozenset({ValueKind.TEXT})
+    return dict(sorted(keys.items()))
