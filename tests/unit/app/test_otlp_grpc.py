@@ -16,7 +16,7 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from cordwood.app.in_process import InProcessService, open_service
+from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.app.otlp_grpc import started
 from cordwood.app.service import otlp_grpc
 from cordwood.errors import BadSetting
@@ -41,7 +41,7 @@ CALL_SECONDS = 60
 class Site:
     """A service in the process of the tests, with a gRPC server beside it."""
 
-    inside: InProcessService
+    inside: InProcessApp
     port: int
 
     def run(self, call: Callable[[Any], Awaitable[Any]]) -> Any:
