@@ -164,7 +164,7 @@ class Intake:
         return self._accepted(stream, self._body(body, content_type, sent.headers), pins or {}, sent.form)
 
     async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
-        reading = self._beside(len(arrived.data), self._read, stream, form, arrived, pins)
+        reading = self.beside(len(arrived.data), self._read, stream, form, arrived, pins)
         # The events are copies: release the body, since storing them may take long.
         del arrived
         (accepted,) = await self._stored([await reading])
@@ -180,7 +180,7 @@ class Intake:
     ) -> Coroutine[Any, Any, _T]:
         """Return what `read` makes of the body, for example a LabelledBody; a large body is read in a thread."""
         arrived = self._body(body, content_type, headers or {})
-        return self._beside(len(body), read, msgspec.structs.replace(arrived, pinned_project=pinned_project))
+        return self.beside(len(body), read, msgspec.structs.replace(arrived, pinned_project=pinned_project))
 
     async def store(
         self,
@@ -197,7 +197,7 @@ class Intake:
         events afterwards, so that storing them does not keep the body in memory.
         """
         prepare = partial(self._prepare_all, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
-        return await self._stored(await self._beside(body_bytes, prepare))
+        return await self._stored(await self.beside(body_bytes, prepare))
 
     async def _stored(self, prepared: Sequence[_Prepared]) -> list[Accepted]:
         for one in prepared:
@@ -229,8 +229,8 @@ class Intake:
         metadata_bytes = 2 * max(limits.bytes_under_way, len(data))
         return Body(data, content_type, headers, limits.items, 2 * limits.event_bytes, metadata_bytes)
 
-    async def _beside(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
-        """Call the function, in a thread if the body is large."""
+    async def beside(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
+        """Call the function; if the body is large, in one of the few threads that read bodies."""
         if body_bytes <= _READ_AT_ONCE_BYTES:
             return read(*about)
         return await self._in_a_thread(read, *about)

@@ -18,6 +18,13 @@ _TIMES = ("@timestamp", "timestamp")
 _MESSAGES = ("message", "event_message", "log")
 _MOST_ID_BYTES = 512
 _SHOWN = 60
+# Each operation has a result in the answer, which may be much longer than the operation itself.
+MOST_OPERATIONS = 50_000
+
+_UNSUPPORTED = {
+    action: f"Events cannot be changed or deleted: [{action}] is not supported. Use [create] or [index]."
+    for action in ("update", "delete")
+}
 
 
 class _Target(msgspec.Struct):
@@ -34,7 +41,7 @@ class _Action(msgspec.Struct):
     delete: _Target | None = None
 
 
-class Operation(msgspec.Struct, frozen=True):
+class Operation(msgspec.Struct, frozen=True, gc=False):
     """An item of the body. `refusal` is the reason if such an operation is not supported."""
 
     action: str
@@ -54,11 +61,11 @@ _action = msgspec.json.Decoder(_Action)
 
 def read_bulk(default_index: str, body: Body) -> Bulk:
     """Decode a body; `default_index` is that of the address, for actions without one."""
-    bulk = Bulk(item_bytes=body.item_bytes)
-    lines = _lines(body)
+    bulk, most = Bulk(item_bytes=body.item_bytes), min(MOST_OPERATIONS, body.most_items)
+    lines = _lines(body, most)
     for number, line in lines:
-        if len(bulk.operations) >= body.most_items:
-            raise too_many(body.most_items)
+        if len(bulk.operations) >= most:
+            raise too_many(most)
         operation = _operation(line, number, default_index)
         bulk.operations.append(operation)
         if operation.action == "delete":
@@ -83,10 +90,10 @@ def read_documents(body: Body) -> ParsedBody:
     return parsed
 
 
-def _lines(body: Body) -> Iterator[tuple[int, str]]:
+def _lines(body: Body, most: int) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, with their number from 1."""
     text = body.text
-    check_lines(text, 2 * body.most_items)
+    check_lines(text, 2 * most)
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace())
 
 
@@ -106,8 +113,8 @@ def _operation(line: str, number: int, default_index: str) -> Operation:
 
 
 def _refusal(action: str, given: str) -> str:
-    if action in ("update", "delete"):
-        return f"Events cannot be changed or deleted: [{action}] is not supported. Use [create] or [index]."
+    if action in _UNSUPPORTED:
+        return _UNSUPPORTED[action]
     size = len(given.encode())
     if size > _MOST_ID_BYTES:
         return f"The _id is too long: it has {size} bytes, and may have {_MOST_ID_BYTES}."

@@ -48,7 +48,8 @@ _TYPES: Final[Mapping[int, str]] = {
     429: "es_rejected_execution_exception",
     503: "unavailable_shards_exception",
 }
-_OF_LARGE_ANSWERS: Final = 5000
+# The usual length of a result, which tells whether an answer is large.
+_BYTES_OF_ANSWER: Final = 128
 # Errors with a reason of their own. A short body could have a hundred thousand long ones.
 _REASONS_TOLD: Final = 1000
 _LONGEST_INDEX: Final = 255
@@ -66,24 +67,25 @@ async def receive_bulk(context: HandlerContext) -> Response:
     delivered = await deliver(context, protocol)
     took = round((asyncio.get_running_loop().time() - started) * 1000)
     answer = partial(_bulk_answer, delivered, took, query.get("filter_path", ""))
-    if len(delivered.body.operations) > _OF_LARGE_ANSWERS:
-        return _answered(context.request, await asyncio.to_thread(answer))
-    return _answered(context.request, answer())
+    size = _BYTES_OF_ANSWER * len(delivered.body.operations)
+    return _answered(context.request, await context.services().intake.beside(size, answer))
 
 
 def _bulk_answer(delivered: Delivered[Bulk], took: int, filter_path: str) -> bytes:
     """Encode the answer item by item, so that only its text is in memory."""
     asked = _Asked.of(filter_path)
-    items: list[bytes] = []
+    items = bytearray(b"[")
     failures = 0
     for action, result in _results(delivered):
         if "error" in result:
             failures += 1
             if failures > _REASONS_TOLD:
-                result["error"]["reason"] = "There are too many errors to explain all."
+                result["error"] = {"type": result["error"]["type"]}
         kept = result if asked.items is None else {name: result[name] for name in result if name in asked.items}
-        items.append(msgspec.json.encode({action: kept}))
-    told = {"took": took, "errors": failures > 0, "items": msgspec.Raw(b"[%b]" % b",".join(items))}
+        items += b"," if len(items) > 1 else b""
+        items += msgspec.json.encode({action: kept})
+    items += b"]"
+    told = {"took": took, "errors": failures > 0, "items": msgspec.Raw(items)}
     return msgspec.json.encode(
         told if asked.names is None else {name: told[name] for name in told if name in asked.names}
     )
