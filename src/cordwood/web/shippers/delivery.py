@@ -14,6 +14,7 @@ from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request
+from cordwood.web.audit import audit_refusal
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import KeyPlaces, presented
 from cordwood.web.ingest import ingested
@@ -87,7 +88,9 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivered[T
         if not protocol.is_itemized:
             _check_readable(body)
         parts, refused = await _parts(context, caller, body, named)
-        if not protocol.is_itemized:
+        if protocol.is_itemized:
+            _audit_first(context.edge.observer, request, refused)
+        else:
             _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE)
         outcomes = await intake.store(parts, size, protocol.form, caller.pins or None, is_itemized=protocol.is_itemized)
     _note(context.edge.observer, request, parts, outcomes)
@@ -166,6 +169,13 @@ async def stream_of_labels(context: HandlerContext, caller: Caller, labels: Labe
 
 def _positions(parsed: ParsedBody) -> list[int]:
     return sorted([*map(parsed.index_of, range(len(parsed.events))), *(item.index for item in parsed.refused)])
+
+
+def _audit_first(observer: Observer, request: Request, refused: Sequence[Refused]) -> None:
+    """Log the first refusal that concerns the key; it is part of an answer with status 200."""
+    forbidden = next((one.fault for one in refused if isinstance(one.fault, Forbidden)), None)
+    if forbidden is not None:
+        audit_refusal(observer, request, forbidden)
 
 
 def _raise_first(faults: Iterable[Fault]) -> None:

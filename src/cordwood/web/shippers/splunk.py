@@ -8,9 +8,10 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from cordwood.errors import BadBody, BadKey, Fault, Forbidden, NoKey, NoReadableItem, UnknownStream
 from cordwood.ingest.accept import Form
@@ -30,6 +31,7 @@ from cordwood.web.shippers.delivery import RETRYABLE, Protocol, admitted, delive
 _PLACES: Final = KeyPlaces(schemes={b"splunk": lambda value: value, b"basic": key_of_basic}, parameters=("token",))
 _CHANNEL: Final = b"x-splunk-request-channel"
 _LONGEST_CHANNEL: Final = 128
+_MOST_ACKS: Final = 10_000
 _CODES_OF_ITEMS: Final[Mapping[str, int]] = {EVENT_REQUIRED: 12, EVENT_BLANK: 13}
 _TEXTS: Final[Mapping[int, str]] = {
     0: "Success",
@@ -55,7 +57,7 @@ _ack_ids = itertools.count(time.time_ns() // 1000)
 
 
 class _Acks(msgspec.Struct):
-    acks: list[int]
+    acks: Annotated[list[int], Meta(max_length=_MOST_ACKS)]
 
 
 _read_acks = msgspec.json.Decoder(_Acks).decode

@@ -121,6 +121,10 @@ def test_a_body_that_is_no_json_or_has_no_event_is_refused_for_good(site: Site, 
     assert answered.json()["errors"][0]["status"] == "400"
 
 
+def test_a_body_that_is_announced_as_too_large_is_refused_unread(site: Site) -> None:
+    assert site.send("POST", LOGS, "[]", content_length=f"{17 * 2**20}").status == 413
+
+
 def test_keys_are_read_from_the_protocol_s_own_places(site: Site) -> None:
     key, event = site.made_key(scopes="ingest"), json.dumps({"message": "keyed", "service": "app"})
     assert site.send("POST", LOGS, event, key="", dd_api_key=key).status == 202

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow
+from cordwood.observe.observation import Audited
+from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.elastic import failed
 from tests.fakes.callers import scope
@@ -165,6 +167,11 @@ def test_more_items_than_a_body_may_hold_are_refused_before_they_are_decoded(sit
     assert (answered.status, answered.json()["error"]["type"]) == (413, "content_too_long_exception")
 
 
+def test_a_body_that_is_announced_as_too_large_is_refused_unread(site: Site) -> None:
+    answered = site.send("POST", "/_bulk", "{}", content_length=f"{17 * 2**20}")
+    assert (answered.status, answered.json()["error"]["type"]) == (413, "content_too_long_exception")
+
+
 def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
@@ -184,10 +191,13 @@ def test_keys_are_read_from_the_protocol_s_own_places(site: Site) -> None:
     assert send(site, *lines, key=site.made_key(scopes="query")).status == 403
 
 
-def test_a_key_sends_only_where_it_may_and_its_pins_hold(site: Site) -> None:
+def test_a_key_sends_only_where_it_may_and_its_pins_hold(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[object] = []
+    monkeypatch.setattr(Observer, "note", lambda _, observation: noted.append(observation))
     lines = ({"create": {"_index": "app"}}, {"message": "may not"}, {"create": {"_index": "edge"}}, {"message": "may"})
     told = bulk(site, *lines, key=site.made_key(scopes="ingest:source:edge"))
     assert statuses(told) == [403, 201]
+    assert [one.action for one in noted if isinstance(one, Audited)] == ["key.created", "refused"]
     pinned = site.made_key(scopes="ingest", pins={"project": "mine"})
     told = bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
     assert statuses(told) == [400]

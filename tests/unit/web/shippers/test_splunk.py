@@ -146,9 +146,14 @@ def test_every_acknowledgement_id_is_of_events_that_are_stored(site: Site) -> No
     answered = site.send("POST", f"{COLLECTOR}/ack", asked, **channel)
     assert answered.json() == {"acks": {str(first): True, str(second): True, str(first + 10**15): False, "-1": False}}
     assert told(site.send("POST", f"{COLLECTOR}/ack", asked)) == (400, 10, None)
-    assert told(site.send("POST", f"{COLLECTOR}/ack?channel=c", '{"acks": "x"}')) == (400, 6, None)
+    for wrong in ('{"acks": "x"}', json.dumps({"acks": [0] * 10_001}), "[", '{"acks": [1.5]}'):
+        assert told(site.send("POST", f"{COLLECTOR}/ack?channel=c", wrong)) == (400, 6, None)
     assert told(site.send("POST", f"{COLLECTOR}/ack?channel=c", asked, key="")) == (401, 2, None)
     assert told(send(site, event, x_splunk_request_channel="c" * 129)) == (400, 11, None)
+
+
+def test_a_body_that_is_announced_as_too_large_is_refused_unread(site: Site) -> None:
+    assert told(send(site, {"event": "x", "index": "app"}, content_length=f"{17 * 2**20}")) == (413, 27, None)
 
 
 def test_health_needs_no_key(site: Site) -> None:
