@@ -29,7 +29,7 @@ from cordwood.web.lifecycle import Services
 
 # The events of single lines are collected for this long, and fewer than this many of them.
 LINGER_SECONDS: Final = 0.005
-FULL_EVENTS: Final = 500
+FULL_EVENTS: Final = 100
 MOST_EVENTS: Final = 5000
 # Between two attempts to store, and between two messages about it.
 _LEAST_SECONDS, _MOST_SECONDS = 0.1, 5.0

@@ -14,6 +14,8 @@ from cordwood.listeners.syslog_frames import SyslogFrames
 
 # More messages are decoded in a thread, so that they delay no request.
 _DECODED_AT_ONCE: Final = 50
+# The pieces of a connection that are decoded and stored at once, so that it is read meanwhile.
+_MOST_STORING: Final = 4
 # The datagrams that wait to be stored, of all senders.
 MOST_DATAGRAMS: Final = 20_000
 MOST_DATAGRAM_BYTES: Final = 4 * 2**20
@@ -31,19 +33,33 @@ class SyslogStreams:
 
     async def converse(self, connection: SenderConnection) -> None:
         frames = SyslogFrames(self._most_bytes)
-        with HeldMemory(self._budget, connection) as unfinished:
-            while await connection.has_more():
-                with HeldMemory(self._budget, connection, is_whole=True) as memory:
+        storing: deque[asyncio.Task[None]] = deque()
+        try:
+            with HeldMemory(self._budget, connection) as unfinished:
+                while await connection.has_more():
+                    if len(storing) >= _MOST_STORING:
+                        await storing.popleft()
+                    memory = HeldMemory(self._budget, connection, is_whole=True)
                     await memory.hold(connection.unread_bytes)
-                    await self._take(connection, frames.feed(connection.take()))
-                connection.has_partial(frames.held_bytes)
-                if frames.held_bytes:
-                    await unfinished.hold(frames.held_bytes)
-                else:
-                    unfinished.release()
-        if not connection.is_stopping:
-            # The rest of a line that is still being sent is no message.
-            await self._take(connection, frames.finish())
+                    messages = frames.feed(connection.take())
+                    connection.has_partial(frames.held_bytes)
+                    storing.append(asyncio.create_task(self._store_all(connection, messages, memory)))
+                    if frames.held_bytes:
+                        await unfinished.hold(frames.held_bytes)
+                    else:
+                        unfinished.release()
+            if not connection.is_stopping:
+                # The rest of a line that is still being sent is no message.
+                await self._take(connection, frames.finish())
+        finally:
+            # What was read is stored, however the connection ends.
+            await asyncio.gather(*storing)
+
+    async def _store_all(
+        self, connection: SenderConnection, messages: Sequence[SyslogMessage], memory: HeldMemory
+    ) -> None:
+        with memory:
+            await self._take(connection, messages)
 
     async def _take(self, connection: SenderConnection, messages: Sequence[SyslogMessage]) -> None:
         if not messages:

@@ -35,7 +35,7 @@ class SyslogFrames:
         """Return the messages that the data completes."""
         self._buffer += data
         found: list[SyslogMessage] = []
-        at = 0
+        at = self._whole_lines(found)
         while (after := self._next(at, found)) is not None:
             at = after
         del self._buffer[:at]
@@ -48,6 +48,19 @@ class SyslogFrames:
         if self._is_counted or self._skips_line or not rest.strip(_BETWEEN):
             return []
         return [SyslogMessage(rest)]
+
+    def _whole_lines(self, found: list[SyslogMessage]) -> int:
+        """Take all complete lines at once, if lines are what the connection sends; return their end."""
+        if self._is_counted is not False or self._skips_line:
+            return 0
+        end = self._buffer.rfind(b"\n") + 1
+        for line in bytes(self._buffer[:end]).split(b"\n"):
+            message = line.lstrip(_BETWEEN)
+            if len(message) > self._most_bytes:
+                found.append(SyslogMessage(message[:_BEGINNING_BYTES], is_cut=True))
+            elif message:
+                found.append(SyslogMessage(message))
+        return end
 
     def _next(self, at: int, found: list[SyslogMessage]) -> int | None:
         """Take the message at `at`; return its end, or None if it is not complete."""

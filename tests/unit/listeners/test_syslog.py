@@ -158,6 +158,31 @@ def test_while_the_disk_is_full_senders_are_not_read_and_nothing_is_lost(site: S
         with_listeners(TCP, converse)
 
 
+def test_lines_that_were_read_are_stored_although_the_connection_is_closed_for_others(
+    site: Site, with_listeners: Run
+) -> None:
+    intake = site.components.services.intake
+    store, may_store, reached = intake.store, asyncio.Event(), asyncio.Event()
+
+    async def waiting(*arguments: object, **named: object) -> object:
+        reached.set()
+        await may_store.wait()
+        return await store(*arguments, **named)  # type: ignore[arg-type]
+
+    async def converse(listeners: Listeners) -> None:
+        _, sender = await connected(listeners)
+        sender.write(b"".join(line(f"cut-{number}") for number in range(10)))
+        await reached.wait()
+        for connection in listeners._budget.open_connections:
+            connection.cut()
+        may_store.set()
+        await until(lambda: stored(site, "cut-%", 10))
+        await closed(sender)
+
+    with mock.patch.object(intake, "store", waiting):
+        with_listeners(TCP, converse)
+
+
 def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
     site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
