@@ -1,7 +1,5 @@
 """The listeners beside HTTP as the settings name them. Imported only if a setting names an address."""
 
-import socket
-
 from cordwood.errors import BadSetting
 from cordwood.ingest.accept import Form
 from cordwood.ingest.stream_mapping import read_mapping
@@ -39,7 +37,6 @@ def bind_listeners(settings: Settings) -> Listeners:
                 bounds,
                 settings.ingest.event_size,
                 read_security(listen.fluent_shared_key, listen.fluent_users),
-                socket.gethostname(),
             ),
             connections=listener_connections(settings),
             tls=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),

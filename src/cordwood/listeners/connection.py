@@ -231,7 +231,7 @@ class HeldMemory:
                 if all_bytes > reservation.held:
                     reservation.take(all_bytes - reservation.held)
             except Backlog:
-                if self._reservation is not None and self._reservation.is_revoked:
+                if self._connection.is_cut or (self._reservation is not None and self._reservation.is_revoked):
                     raise ConnectionCutError from None
                 if self._connection.is_stopping:
                     return

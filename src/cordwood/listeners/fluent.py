@@ -32,7 +32,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class FluentOptions(msgspec.Struct, frozen=True):
-    """How messages are received: their limits, the handshake, and the name of this host in it."""
+    """How messages are received: their limits, the handshake, and the name of the service in it.
+
+    Fluentd ends the handshake if that is its own host name, so the name of the machine would exclude local senders.
+    """
 
     bounds: BodyBounds
     item_bytes: int
