@@ -1,17 +1,19 @@
-"""Clients of Logflare and Loki, as they are, against a real process: each event arrives with what it holds."""
+"""Clients of Logflare, Loki and Fluentd, as they are, against a real process: each event arrives with what it holds."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.journey.conftest import PUBLIC, Service
+from tests.journey.conftest import PUBLIC, Service, start_service
 from tests.journey.test_real_senders import fence
 from tests.waiting import until
 
@@ -20,10 +22,23 @@ INSTALL_SECONDS, SEND_SECONDS = 300, 60
 
 
 @pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    listening = {
+        "CORDWOOD_LISTEN_FLUENT": "tcp://127.0.0.1:0",
+        "CORDWOOD_LISTEN_FLUENT_STREAM": "realtime.logs.prod",
+        "CORDWOOD_LISTEN_FLUENT_SHARED_KEY": "shared",
+        "CORDWOOD_LISTEN_FLUENT_USERS": "alice = secret",
+    }
+    running = start_service(tmp_path_factory.mktemp("npm-clients") / "data", env=listening)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the clients, installed by npm in the versions of their package.json; no script of theirs is run."""
     folder = tmp_path_factory.mktemp("npm")
-    for name in ("package.json", "send.js", "send_loki.js"):
+    for name in ("package.json", "send.js", "send_loki.js", "send_fluent.js"):
         shutil.copy(CLIENTS / name, folder / name)
     give_up = pytest.fail if os.environ.get("CI") else pytest.skip
     if not (shutil.which("node") and shutil.which("npm")):
@@ -72,6 +87,21 @@ def test_each_client_of_loki_from_npm_sends_what_is_found(service: Service, clie
         assert event["metadata"]["labels"]["service_name"] == "pgbouncer.logs.prod"
         assert event["metadata"]["level"] in {"warn", "error"}
         assert abs(event["timestamp"] / 1e6 - time.time()) < SEND_SECONDS
+
+
+@pytest.mark.parametrize(("password", "outcome"), [("wrong", 1), ("secret", 0)])
+def test_fluent_logger_from_npm_signs_in_and_is_acknowledged(
+    service: Service, clients: Path, password: str, outcome: int
+) -> None:
+    listening = re.search(r"Listening for fluent tcp://127\.0\.0\.1:(\d+)", service.output.read_text())
+    assert listening is not None
+    command = ["node", "send_fluent.js", listening[1], password]
+    sent = subprocess.run(command, cwd=clients, capture_output=True, text=True, timeout=SEND_SECONDS, check=False)
+    assert sent.returncode == outcome, (sent.stdout, sent.stderr)
+    events = service.client.get("/api/sources/realtime.logs.prod/recent").json()
+    modes = ("CompressedPackedForward", "Message", "PackedForward") if outcome == 0 else ()
+    messages = [f"of fluent {mode} {number}" for mode in modes for number in range(2)]
+    assert sorted(event["event_message"] for event in events) == messages
 
 
 def test_loki_s_handler_for_python_sends_as_in_the_guide(service: Service, tmp_path: Path) -> None:
