@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging.handlers
+import shutil
 import socket
 import ssl
 from collections.abc import Callable
@@ -255,6 +256,30 @@ def test_tls_senders_are_read_and_a_silent_or_plain_one_is_closed(
         ),
         converse,
     )
+
+
+def test_a_reload_reads_the_certificate_again(with_listeners: Run, tmp_path: Path) -> None:
+    authorities = []
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        authorities.append(Authority(tmp_path / name))
+    old, new = authorities
+    certificate = tmp_path / "certificate.pem"
+    shutil.copy(old.signs(), certificate)
+
+    async def converse(listeners: Listeners) -> None:
+        await spoken(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-1"))
+        shutil.copy(new.signs(), certificate)
+        listeners.reload_certificates()
+        await spoken(listeners, ssl.create_default_context(cafile=str(new.file)), line("reload-2"))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await spoken(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-3"))
+        certificate.write_text("broken")
+        with pytest.raises(BadSetting, match="cannot be used"):
+            listeners.reload_certificates()
+
+    listen = Listen(syslog="tls://127.0.0.1:0", syslog_stream="postgres.logs", tls_certificate=str(certificate))
+    with_listeners(listen, converse)
 
 
 async def spoken(listeners: Listeners, context: ssl.SSLContext, data: bytes) -> None:
