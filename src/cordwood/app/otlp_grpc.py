@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from cordwood.errors import BadSetting
-from cordwood.listeners.address import read_addresses
+from cordwood.listeners.address import read_otlp_grpc
 from cordwood.settings.settings import Listen, Settings
 from cordwood.web.asgi import Application
 from cordwood.web.otlp_grpc import OtlpGrpcServer, Tls
@@ -17,7 +17,7 @@ _MOST_CONNECTIONS = 1000
 
 async def started(settings: Settings, application: Application) -> OtlpGrpcServer:
     """Return the server, which listens at all addresses of the setting."""
-    addresses = read_addresses("listen.otlp_grpc", settings.listen.otlp_grpc, ("tcp", "tls"))
+    addresses = read_otlp_grpc(settings.listen)
     ceiling = settings.limits.ceiling
     connections = settings.listen.connections or max(16, min(_MOST_CONNECTIONS, ceiling // _CONNECTION_BYTES))
     server = OtlpGrpcServer(application, ceiling // 16, connections)

@@ -32,7 +32,7 @@ from cordwood.cli.client import Remote, add_service, local, named
 from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.folder import DataFolder
-from cordwood.listeners.address import Address, read_all
+from cordwood.listeners.address import Address, read_all, read_otlp_grpc
 from cordwood.observe.disk import ADVICE, sentence
 from cordwood.settings.machine import allowed_memory
 from cordwood.settings.settings import Listen, Settings
@@ -141,6 +141,9 @@ def listeners(listen: Listen) -> Iterator[Finding]:
     for address in fluent:
         is_guarded = _asks_certificate(listen, address) or bool(listen.fluent_shared_key)
         yield judge_listener("fluent", address, is_guarded=is_guarded)
+    for address in read_otlp_grpc(listen):
+        # Its callers need a key.
+        yield judge_listener("OTLP over gRPC", address, is_guarded=True)
 
 
 def _asks_certificate(listen: Listen, address: Address) -> bool:
@@ -150,7 +153,7 @@ def _asks_certificate(listen: Listen, address: Address) -> bool:
 def silent_listeners(listen: Listen) -> Iterator[Finding]:
     """Yield a finding for each configured address on which the running service does not listen."""
     advice = "The service was started without it: start it again."
-    for address in (one for several in read_all(listen) for one in several):
+    for address in (one for several in (*read_all(listen), read_otlp_grpc(listen)) for one in several):
         if address.port and not address.is_datagram and not _answers(address):
             yield Finding(Verdict.BAD, "listener", f"nothing listens on {address}", advice)
 

@@ -10,7 +10,7 @@ from cordwood.errors import BadSetting
 from cordwood.settings.settings import Listen
 
 SYSLOG_SCHEMES = ("tcp", "tls", "udp")
-FLUENT_SCHEMES = ("tcp", "tls")
+FLUENT_SCHEMES = GRPC_SCHEMES = ("tcp", "tls")
 _BACKLOG = 512
 # Datagrams that the kernel holds until they are read; it may grant less.
 _DATAGRAM_BYTES = 4 * 2**20
@@ -47,6 +47,11 @@ def read_all(listen: Listen) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
         read_addresses("listen.syslog", listen.syslog, SYSLOG_SCHEMES),
         read_addresses("listen.fluent", listen.fluent, FLUENT_SCHEMES),
     )
+
+
+def read_otlp_grpc(listen: Listen) -> tuple[Address, ...]:
+    """Return the addresses for OTLP over gRPC."""
+    return read_addresses("listen.otlp_grpc", listen.otlp_grpc, GRPC_SCHEMES)
 
 
 def read_addresses(setting: str, text: str, schemes: tuple[str, ...]) -> tuple[Address, ...]:

@@ -39,6 +39,7 @@ def test_an_address_is_bound_and_the_chosen_port_is_told(scheme: str, host: str)
         (Listen(syslog="tls://0.0.0.0:1", tls_certificate="x"), [Verdict.DOUBTFUL]),
         (Listen(fluent="tcp://0.0.0.0:1", fluent_shared_key="x"), [Verdict.GOOD]),
         (Listen(fluent="tcp://8.8.8.8:1"), [Verdict.DOUBTFUL]),
+        (Listen(otlp_grpc="tcp://0.0.0.0:1"), [Verdict.GOOD]),
     ],
 )
 def test_doctor_names_listeners_and_warns_of_those_that_are_open(listen: Listen, verdicts: list[Verdict]) -> None:
@@ -51,8 +52,9 @@ def test_doctor_finds_an_address_on_which_nothing_listens() -> None:
         assert (
             list(silent_listeners(Listen(syslog=f"tcp://127.0.0.1:{port},udp://127.0.0.1:1,tcp://127.0.0.1:0"))) == []
         )
-    (finding,) = silent_listeners(Listen(fluent=f"tcp://127.0.0.1:{port}"))
-    assert (finding.verdict, finding.seen) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
+    for listen in (Listen(fluent=f"tcp://127.0.0.1:{port}"), Listen(otlp_grpc=f"tcp://127.0.0.1:{port}")):
+        (finding,) = silent_listeners(listen)
+        assert (finding.verdict, finding.seen) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
 
 
 def test_a_service_without_listeners_does_not_load_them() -> None:
