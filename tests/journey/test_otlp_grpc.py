@@ -2,7 +2,9 @@
 
 import logging
 import re
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -18,6 +20,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from tests.certificates import Authority
 from tests.journey.conftest import PUBLIC, Service, Start, start_service
 
 EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
@@ -28,7 +31,7 @@ ON_ANY_PORT = {"CORDWOOD_LISTEN_OTLP_GRPC": "tcp://127.0.0.1:0"}
 
 def address(service: Service) -> str:
     """The address of gRPC that the service printed."""
-    found = re.search(r"OTLP over gRPC at tcp://(\S+)", service.output.read_text())
+    found = re.search(r"OTLP over gRPC at \w+://(\S+)", service.output.read_text())
     assert found is not None
     return found[1]
 
@@ -79,7 +82,23 @@ def test_the_exporters_of_all_signals_are_served(service: Service) -> None:
     assert {"a record", "a span", "a.counter"} <= set(messages(service))
 
 
-def test_what_was_answered_is_stored_through_a_kill_and_a_stop(service: Service, start: Start) -> None:
+def test_messages_are_released_once_they_are_answered(service: Service) -> None:
+    status = Path(f"/proc/{service.process.pid}/status")
+
+    def resident_mebibytes() -> int:
+        return int(status.read_text().partition("VmRSS:")[2].split()[0]) // 1024
+
+    options = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(address(service), options) as channel:
+        export, broken = channel.unary_unary(EXPORT), b"\xff" * (4 * 2**20 - 16)
+        before = resident_mebibytes()
+        for _ in range(80):
+            with pytest.raises(grpc.RpcError):
+                export(broken, metadata=METADATA)
+    assert resident_mebibytes() - before < 80
+
+
+def test_what_was_answered_is_stored_through_a_kill_and_a_stop(service: Service, start: Start, tmp_path: Path) -> None:
     acknowledged = []
     with grpc.insecure_channel(address(service)) as channel:
         export = channel.unary_unary(EXPORT)
@@ -95,13 +114,28 @@ def test_what_was_answered_is_stored_through_a_kill_and_a_stop(service: Service,
                 break
             acknowledged.append(f"n{number}")
     assert len(acknowledged) >= 150
-    second = start(env=ON_ANY_PORT, data_dir=service.data_dir)
-    with grpc.insecure_channel(address(second)) as channel:
+    authority = Authority(tmp_path)
+    settings = {
+        "CORDWOOD_LISTEN_OTLP_GRPC": "tls://127.0.0.1:0",
+        "CORDWOOD_LISTEN_TLS_CERTIFICATE": str(authority.signs()),
+    }
+    second = start(env=settings, data_dir=service.data_dir)
+    with grpc.secure_channel(address(second), grpc.ssl_channel_credentials(authority.file.read_bytes())) as channel:
         export = channel.unary_unary(EXPORT)
         export(logs("n150", "150"), metadata=METADATA)
         found = [message for message in messages(second) if re.fullmatch(r"n\d+", message)]
         assert set(found) >= {*acknowledged, "n150"}
         assert len(found) == len(set(found))
+        fail_handshake(address(second))
         assert second.stop() == 0
         with pytest.raises(grpc.RpcError):
             export(logs("late", "late"), metadata=METADATA, timeout=30)
+    assert "handshake" not in second.output.read_text().lower()
+
+
+def fail_handshake(place: str) -> None:
+    host, _, port = place.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        while stranger.recv(1000):
+            pass

@@ -109,6 +109,8 @@ async def otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener
     """Start the server for OTLP over gRPC if a setting names an address."""
     if not settings.listen.otlp_grpc:
         return None
+    # gRPC reads it when it is imported. Otherwise it writes a line to stderr for each failed handshake.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # noqa: TID251 - it is not a setting of ours
     try:
         module = importlib.import_module("cordwood.app.otlp_grpc")
     except ModuleNotFoundError as missing:

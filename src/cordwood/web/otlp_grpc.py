@@ -5,15 +5,16 @@ dependency.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import unquote
 
 import grpc
 import msgspec
 
-from cordwood.errors import BadSetting
-from cordwood.ingest.body_budget import BodyBudget
+from cordwood.errors import Backlog, BadSetting
+from cordwood.ingest.body_budget import BodyBudget, Reservation
 from cordwood.ingest.formats.otlp_protobuf import retry_info, status
 from cordwood.ingest.formats.protobuf import BadProtobuf, fields, text
 from cordwood.web.asgi import Application, Header, Message, Scope
@@ -27,10 +28,13 @@ PATHS: Final = {
 # The largest message as it is sent: the limit that gRPC servers have unless it is changed. gRPC holds a message in
 # memory before it is handed over, so its memory is reserved by this size.
 MESSAGE_BYTES: Final = 4 * 2**20
+# The pauses before a call tries again to get the memory of its message; after the last one it is refused.
+PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
 _MOST_CALLS: Final = 1000
 _MOST_CALLS_OF_A_CONNECTION: Final = 100
 _HANDSHAKE_MS: Final = 10_000
 _IDLE_MS: Final = 120_000
+_READ_BYTES: Final = 64 * 1024
 _METADATA_BYTES: Final = 16 * 1024
 _NO_AND_GZIP_COMPRESSION: Final = 0b101
 
@@ -80,6 +84,9 @@ class OtlpGrpcServer:
                 ("grpc.max_allowed_incoming_connections", connections),
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
                 ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+                # Otherwise each connection may hold buffers of several megabytes.
+                ("grpc.experimental.tcp_max_read_chunk_size", _READ_BYTES),
+                ("grpc.http2.bdp_probe", 0),
             ]
         )
         self._server.add_generic_rpc_handlers((_Methods(self),))
@@ -106,11 +113,11 @@ class OtlpGrpcServer:
             # Their events are being stored, whether or not a client waits for it.
             await asyncio.wait(self._calls, timeout=seconds)
 
-    async def export(self, path: bytes, messages: AsyncIterator[bytes], context: Any) -> bytes:
+    async def export(self, path: bytes, context: Any) -> bytes:
         """Return the export response, or end the call with a status."""
         if len(self._calls) >= _MOST_CALLS:
             await _abort(context, 503, status(_UNAVAILABLE, "Too many calls are being answered."), 1)
-        exchange = _Exchange(path, messages, context, self._budget)
+        exchange = _Exchange(path, context, self._budget)
         call = asyncio.ensure_future(self._application(exchange.scope, exchange.receive, exchange.send))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
@@ -148,8 +155,8 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no ty
         if path is None:
             return None
 
-        async def export(messages: AsyncIterator[bytes], context: Any) -> bytes:
-            return await self._server.export(path, messages, context)
+        async def export(_: Any, context: Any) -> bytes:
+            return await self._server.export(path, context)
 
         return grpc.stream_unary_rpc_method_handler(export)
 
@@ -157,8 +164,8 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no ty
 class _Exchange:
     """A call as a request of HTTP and its response."""
 
-    def __init__(self, path: bytes, messages: AsyncIterator[bytes], context: Any, budget: BodyBudget) -> None:
-        self._messages = messages
+    def __init__(self, path: bytes, context: Any, budget: BodyBudget) -> None:
+        self._context = context
         self._budget = budget
         self._is_read = False
         self.has_ended = asyncio.Event()
@@ -193,11 +200,13 @@ class _Exchange:
         owner = str(hash(tuple(value for name, value in self._headers if name in {b"x-api-key", b"authorization"})))
         loop = asyncio.get_running_loop()
         with self._budget.reserve(owner) as reservation:
-            reservation.take(MESSAGE_BYTES)
+            await _take_when_free(reservation)
             try:
                 async with asyncio.timeout(None) as limit:
                     reservation.on_revoke(lambda: limit.reschedule(loop.time()))
-                    return await anext(self._messages, None)
+                    # The iterator of the messages would hold this one until the call ends.
+                    message = await self._context.read()
+                    return None if message is grpc.aio.EOF else message
             except TimeoutError:
                 raise reservation.refusal() from None
 
@@ -209,6 +218,15 @@ class _Exchange:
             self.retry_seconds = None if told is None else int(told)
         else:
             self.body += message.get("body", b"")
+
+
+async def _take_when_free(reservation: Reservation) -> None:
+    """Reserve the memory of a message; wait for it, since most messages are read within a millisecond."""
+    for seconds in PAUSES_SECONDS:
+        with suppress(Backlog):
+            return reservation.take(MESSAGE_BYTES)
+        await asyncio.sleep(seconds)
+    return reservation.take(MESSAGE_BYTES)
 
 
 def _headers(metadata: Any) -> "list[Header]":

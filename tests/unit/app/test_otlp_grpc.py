@@ -232,24 +232,46 @@ def test_a_call_without_a_message_ends(site: Site) -> None:
     assert site.run(empty) is grpc.StatusCode.CANCELLED
 
 
-def test_messages_that_do_not_arrive_take_no_memory_from_others(site: Site) -> None:
-    """The budget of the fixture is that of four messages."""
+def stalled_calls(site: Site, channel: Any, count: int) -> list[Any]:
+    """Calls whose messages do not arrive. The budget of the fixture is that of four messages."""
     metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
+    return [channel.stream_unary(LOGS)(metadata=metadata) for _ in range(count)]
 
-    async def crowd(channel: Any) -> tuple[int, list[grpc.StatusCode]]:
-        waiting = [channel.stream_unary(LOGS)(metadata=metadata) for _ in range(6)]
-        refused = [call for call in waiting if call.done()]
-        while len(refused) < 2:
-            await asyncio.sleep(0.01)
-            refused = [call for call in waiting if call.done()]
-        codes = [await call.code() for call in refused]
-        for call in waiting:
+
+def test_messages_that_do_not_arrive_hold_a_bounded_number_of_places(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,))
+
+    async def crowd(channel: Any) -> list[grpc.StatusCode]:
+        stalled = stalled_calls(site, channel, 6)
+        codes = [asyncio.ensure_future(call.code()) for call in stalled]
+        first = [await code for _, code in zip(range(2), asyncio.as_completed(codes), strict=False)]
+        for call in stalled:
             call.cancel()
-        return len(refused), codes
+        await asyncio.wait(codes)
+        return first
 
-    count, codes = site.run(crowd)
-    assert (count, set(codes)) == (2, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    assert site.run(crowd) == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
     assert site.call(LOGS, logs("after the crowd")) == b""
+
+
+def test_a_message_waits_for_a_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,) * 5000)
+
+    async def crowd(channel: Any) -> bytes:
+        stalled = stalled_calls(site, channel, 4)
+        await asyncio.sleep(0.2)
+        metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
+        call = channel.unary_unary(LOGS)(logs("waits"), metadata=metadata, timeout=CALL_SECONDS)
+        await asyncio.sleep(0.1)
+        assert not call.done()
+        for one in stalled:
+            one.cancel()
+        answer: bytes = await call
+        return answer
+
+    assert site.run(crowd) == b""
 
 
 def test_an_address_that_is_taken_is_told(site: Site) -> None:
