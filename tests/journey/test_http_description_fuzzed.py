@@ -28,7 +28,9 @@ HELD: Any = CHECKS.get_by_names(
 )
 
 
-@schemathesis.serializer("application/x-ndjson", "text/csv", "application/x-protobuf", "application/bert")
+@schemathesis.serializer(
+    "application/x-ndjson", "text/csv", "application/x-protobuf", "application/bert", "application/vnd.fdo.journal"
+)
 def in_bytes(_: Any, value: Any) -> bytes:
     return value.encode("utf-8", "replace") if isinstance(value, str) else msgspec.json.encode(value)
 
