@@ -185,6 +185,7 @@ def test_sniff_shows_what_a_file_would_be_and_stores_nothing(capfd: pytest.Captu
     told, noted = capfd.readouterr()
     assert "CSV, compressed with gzip" in told
     assert "two lines" in told
+    assert f"cordwood import {file} --as csv --stream NAME" in told
     assert "Line 4 would be quarantined: The record has 3 fields" in noted
     assert commands.run(["sniff", str(file), "--types", "auto", "--format", "json"]) == 0
     report = json.loads(capfd.readouterr().out)

@@ -237,6 +237,14 @@ def _hint(found: Finding | None) -> str:
     return _ROUTES[found.name]
 
 
+def how_to_import(found: Finding, file: str) -> str | None:
+    """Return the command that imports a file of a format, or where to send it; None if it cannot be stored."""
+    if found.name in FORMATS:
+        named = "" if _is_taken(found) else f" --as {found.name}"
+        return f"Import it with: cordwood import {file}{named} --stream NAME"
+    return _ROUTES.get(found.name)
+
+
 def _sample(source: OpenFile) -> Sample:
     return Sample(source.sample, is_whole=len(source.sample) < SAMPLE_BYTES)
 

@@ -12,13 +12,14 @@ examples:
 
 import argparse
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from cordwood.app.compressed_files import OpenFile, opened
-from cordwood.app.event_files import Reading
+from cordwood.app.event_files import Reading, how_to_import
 from cordwood.cli.reading import add_reading, reading_of
 from cordwood.cli.terminal import note, say, table
 from cordwood.errors import BadBody, Refused, TooLarge
@@ -62,6 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
         packed = f", compressed with {file.coding}" if file.coding and not number else ""
         start = "  or" if number else file.name
         say(f"{start}: {finding.title}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
+    how = how_to_import(found[0], shlex.quote(str(arguments.file)))
+    if how is not None:
+        say(how)
     if preview.problem is not None:
         note(f"The first events cannot be shown: {preview.problem}")
     if preview.events:
