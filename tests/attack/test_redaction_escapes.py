@@ -21,7 +21,7 @@ from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.lql.compile import compile_lql
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
-from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
@@ -95,11 +95,11 @@ def events(secret: Mapping[str, str]) -> list[Event]:
     ]
 
 
-def open_duckdb(folder: Path, redacting: Redacting) -> Engine:
+def open_duckdb(folder: Path, redacting: RedactionConfig) -> Engine:
     return DuckDBEngine(folder, DuckDBTarget(), Options(redacting=redacting))
 
 
-def open_clickhouse(_: Path, redacting: Redacting) -> Engine:
+def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
     """Events of these tests are old by the server's own clock."""
     address = fresh_database()
     room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
@@ -109,7 +109,7 @@ def open_clickhouse(_: Path, redacting: Redacting) -> Engine:
 
 @pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), Redacting(key="key"))
+    opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(key="key"))
     opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", ONE), ("other", OTHER)):
         looked_at, learnt = ShapeReader(opened.shapes).learn(name, events(secret))

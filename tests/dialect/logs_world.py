@@ -12,7 +12,7 @@ from cordwood.catalog.catalog import Contents, Sources
 from cordwood.dialects import compile_sql, read_endpoint
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
-from cordwood.model.redaction import Redacting, RedactionRules, RedactMode
+from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import Program
 from cordwood.sql.redaction.redaction import Redaction
@@ -184,7 +184,7 @@ class Cordwood:
         self, name: str, folder: Path, found: Contents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}
     ) -> None:
         kind = next(kind for kind in ENGINES if kind.name == name)
-        self.engine: Engine = kind.open(folder, lambda: NOW_US, Redacting(RedactionRules(), "key"))
+        self.engine: Engine = kind.open(folder, lambda: NOW_US, RedactionConfig(RedactionRules(), "key"))
         streams = {stream.name: stream for stream in found.streams}
         self.engine.prepare(list(streams.values()))
         intake = Intake(self.engine, lambda: NOW_US)

@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
-from cordwood.model.redaction import Redacting, RedactionRules
+from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
@@ -24,7 +24,7 @@ from tests.spec_runner.page import Case, Fence
 DEFAULT_CLOCK = "2024-05-15T12:34:56Z"
 LIMITS = AnswerLimits(max_rows=1000, seconds=30)
 
-OpenEngine = Callable[[Path, Callable[[], int], Redacting], Engine]
+OpenEngine = Callable[[Path, Callable[[], int], RedactionConfig], Engine]
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class EngineKind:
     open: OpenEngine
 
 
-def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: Redacting) -> Engine:
+def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: RedactionConfig) -> Engine:
     return DuckDBEngine(folder, DuckDBTarget(), Options(threads=1, redacting=redacting), clock_us=clock_us)
 
 
-def open_clickhouse(_: Path, __: Callable[[], int], redacting: Redacting) -> Engine:
+def open_clickhouse(_: Path, __: Callable[[], int], redacting: RedactionConfig) -> Engine:
     """The pages' events are old by the server's own clock, which must not drop them."""
     room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
     engine: Engine = room.ClickHouse(fresh_database(), room.Options(with_ttl=False, redacting=redacting))
@@ -56,7 +56,7 @@ class World:
         self, kind: EngineKind, folder: Path, streams: list[Fence], now_us: int, rules: RedactionRules
     ) -> None:
         self.now_us = now_us
-        self.engine = kind.open(folder, lambda: now_us, Redacting(rules, "key"))
+        self.engine = kind.open(folder, lambda: now_us, RedactionConfig(rules, "key"))
         known = {fence.notes["name"]: _stream(fence.notes["name"]) for fence in streams}
         self.engine.prepare(list(known.values()))
         intake = Intake(self.engine, lambda: now_us)

@@ -16,7 +16,7 @@ from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
-from cordwood.model.redaction import Redacting
+from cordwood.model.redaction import RedactionConfig
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Note, Report
 from cordwood.settings.settings import ClickHouse as ClickHouseSettings
@@ -35,7 +35,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: Report, note
         pending_folder=folder.path / "pending",
         pending_bytes=clickhouse.pending_size,
         response_timeout_seconds=max(60.0, settings.limits.query_time + 10),
-        redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
+        redacting=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
         report=report,
         note=note,
     )

@@ -39,7 +39,7 @@ from cordwood.ingest.parsed_body import MOST_ITEMS
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.ingest.stream_mapping import read_mapping
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.redaction import Redacting
+from cordwood.model.redaction import RedactionConfig
 from cordwood.model.stream import Stream
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Noted
@@ -245,7 +245,7 @@ def _engine(
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         report=report,
         note=observer.note,
-        redacting=Redacting(redaction_rules(settings), redaction_key(settings, folder)),
+        redacting=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
         max_store_bytes=settings.limits.store_size,
         max_unflushed_bytes=min(_MAX_UNFLUSHED_BYTES, settings.limits.ceiling // 10),
         parsed_cache_bytes=_compiled_bytes(settings.limits),

@@ -14,7 +14,7 @@ from cordwood.access import FixedKey, SignedKeys
 from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadSetting
-from cordwood.model.key import Caller, Terms
+from cordwood.model.key import Caller, KeyTerms
 from cordwood.settings.settings import Keys
 
 
@@ -37,7 +37,10 @@ def first_keys(keys: SQLiteKeys) -> CreatedKeys | None:
     if not keys.is_new():
         return None
     return CreatedKeys(
-        *(keys.create(Terms(frozenset({scope}), note="made at first start")).secret for scope in ("private", "public"))
+        *(
+            keys.create(KeyTerms(frozenset({scope}), note="made at first start")).secret
+            for scope in ("private", "public")
+        )
     )
 
 

@@ -14,7 +14,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span
-from cordwood.model.endpoint import Dialect, Endpoint, StreamPlace
+from cordwood.model.endpoint import Dialect, Endpoint, StreamProject
 from cordwood.model.stream import Stream
 from cordwood.sql.included import with_included
 
@@ -145,7 +145,7 @@ def _with_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
     """Return the endpoint, told of all streams where its table may be made of them: other streams make it another endpoint."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
-    stream_places = tuple(StreamPlace(stream.name, stream.project_at) for stream in streams)
+    stream_places = tuple(StreamProject(stream.name, stream.project_at) for stream in streams)
     revision = sha256(repr((endpoint.revision, stream_places)).encode()).hexdigest()
     return msgspec.structs.replace(endpoint, streams=stream_places, revision=revision)
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from cordwood.model.key import Key, Terms
+from cordwood.model.key import Key, KeyTerms
 
 
 class NewKey(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Keys(Protocol):
     def in_force(self) -> Sequence[Key]:
         """Return all keys in force, oldest first."""
 
-    def create(self, terms: Terms) -> NewKey:
+    def create(self, terms: KeyTerms) -> NewKey:
         """Create a key durably."""
 
     def revoke(self, key_id: str) -> bool:

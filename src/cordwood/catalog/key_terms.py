@@ -9,7 +9,7 @@ from cordwood.catalog.catalog import Catalog
 from cordwood.catalog.ids import numeric_id
 from cordwood.errors import BadTerms
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.key import Terms
+from cordwood.model.key import KeyTerms
 from cordwood.model.parameter import TextKind
 from cordwood.model.stream import Stream
 from cordwood.settings.quantities import read_duration, read_rate
@@ -34,9 +34,9 @@ class WrittenTerms(msgspec.Struct, frozen=True):
     redact_always: bool = False
 
 
-def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> Terms:
+def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> KeyTerms:
     """Parse the terms; raise BadTerms with the name of a wrong field."""
-    return Terms(
+    return KeyTerms(
         scopes=frozenset(_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_note(written.note),
         pins=_pins(written.pins),
@@ -46,7 +46,7 @@ def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> Terms:
     )
 
 
-def warnings(terms: Terms, catalog: Catalog) -> Iterator[str]:
+def warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
     """Warn of pins that are patterns and not anchored."""
     for endpoint in catalog.endpoints():
         for parameter in endpoint.parameters:
@@ -165,6 +165,6 @@ def _parse_quantity(name: str, read: Callable[[str], float], text: str | None) -
         raise BadTerms(name, "is invalid", hint=f"{problem}.") from problem
 
 
-def _may_query(terms: Terms, endpoint: Endpoint) -> bool:
+def _may_query(terms: KeyTerms, endpoint: Endpoint) -> bool:
     names = {f"query:endpoint:{endpoint.name}", f"query:endpoint:{endpoint.id}"}
     return bool(terms.scopes & ({"private", "query"} | names))

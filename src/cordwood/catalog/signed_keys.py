@@ -13,8 +13,8 @@ import msgspec
 
 from cordwood.catalog.key_terms import is_pin_name
 from cordwood.errors import BadKey, BadSetting
-from cordwood.model.json_checks import duplicate_name
-from cordwood.model.key import Caller, scope_words
+from cordwood.model.json_checks import find_duplicate_name
+from cordwood.model.key import Caller, split_scopes
 from cordwood.settings.quantities import LEAST_A_SECOND, MOST_A_SECOND, read_rate
 
 _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
@@ -142,7 +142,7 @@ def _claims(token: str) -> Mapping[str, Any]:
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
-        duplicate = duplicate_name(payload)
+        duplicate = find_duplicate_name(payload)
         claims: Mapping[str, Any] = msgspec.json.decode(payload, type=dict[str, Any])
     except (ValueError, RecursionError) as problem:
         raise BadKey("The claims of this signed key are not JSON in UTF-8.") from problem
@@ -194,7 +194,7 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is not a string.")
-    scopes = frozenset(scope_words(scope))
+    scopes = frozenset(split_scopes(scope))
     return scopes if endpoints is None else _restrict_to_endpoints(scopes, endpoints)
 
 

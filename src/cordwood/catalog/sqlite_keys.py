@@ -12,7 +12,7 @@ import msgspec
 
 from cordwood.catalog.key_store import NewKey, digest, make_secret
 from cordwood.errors import DataFolderUnusable, OutOfDisk
-from cordwood.model.key import Key, Terms, scope_words
+from cordwood.model.key import Key, KeyTerms, split_scopes
 
 _SCHEMA = """
 create table if not exists keys (
@@ -64,7 +64,7 @@ class SQLiteKeys:
             now = self._clock()
             return [self._with_use(key) for key in self._by_digest.values() if not _is_expired(key, now)]
 
-    def create(self, terms: Terms) -> NewKey:
+    def create(self, terms: KeyTerms) -> NewKey:
         with self._write_transaction() as database:
             return _insert(database, terms, self._clock())
 
@@ -163,7 +163,7 @@ def _data_version(database: sqlite3.Connection) -> int:
     return version
 
 
-def _insert(database: sqlite3.Connection, terms: Terms, now: float) -> NewKey:
+def _insert(database: sqlite3.Connection, terms: KeyTerms, now: float) -> NewKey:
     secret = make_secret()
     inserted = database.execute(
         "insert into keys (digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at)"
@@ -189,7 +189,7 @@ def _end(database: sqlite3.Connection, key: Key, end_at: float) -> None:
 
 def _key(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
     key_id, _, scopes, note, pins, rate, redact, created_at, expires_at, last_used_at = row
-    terms = Terms(frozenset(scope_words(scopes)), note, json.loads(pins), rate, bool(redact), expires_at)
+    terms = KeyTerms(frozenset(split_scopes(scopes)), note, json.loads(pins), rate, bool(redact), expires_at)
     return Key(str(key_id), terms, created_at, last_used_at)
 
 

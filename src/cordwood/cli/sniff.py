@@ -28,7 +28,7 @@ from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, findings, first_events
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event
-from cordwood.model.timestamps import now_us, written_time
+from cordwood.model.timestamps import format_time, now_us
 
 _SAMPLE_BYTES = 2**20
 _MOST_REFUSED = 10
@@ -119,7 +119,7 @@ def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
 def _row(event_id: str | int | None, event: Event) -> dict[str, object]:
     return {
         "id": event_id,
-        "timestamp": "(time of receipt)" if event.timestamp_inferred else written_time(event.timestamp_us),
+        "timestamp": "(time of receipt)" if event.timestamp_inferred else format_time(event.timestamp_us),
         "event_message": event.event_message,
         "project": event.project,
         "metadata": None if event.metadata is None else _value(event.metadata),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cordwood.model.timestamps import written_time
+from cordwood.model.timestamps import format_time
 
 
 def say(text: str) -> None:
@@ -80,7 +80,7 @@ def _shown(name: str, value: object) -> str:
     if value is None:
         return ""
     if _is_time(name, value):
-        return written_time(int(str(value)))
+        return format_time(int(str(value)))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     line = "".join(character if character.isprintable() else " " for character in text)
     return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"

@@ -14,7 +14,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token
 
 from cordwood.errors import NOT_COMPILED, QueryRefused, QuerySyntax, Span
-from cordwood.model.endpoint import Endpoint, StreamPlace
+from cordwood.model.endpoint import Endpoint, StreamProject
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling, copied
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
@@ -114,11 +114,11 @@ def _stream_of_source(cte: exp.Expr, text: str) -> str:
 
 
 def _expand_source(
-    cte: exp.Expr, stream_places: Mapping[str, StreamPlace], read_streams: Collection[str], text: str
-) -> Iterator[tuple[exp.Expr, StreamPlace]]:
+    cte: exp.Expr, stream_places: Mapping[str, StreamProject], read_streams: Collection[str], text: str
+) -> Iterator[tuple[exp.Expr, StreamProject]]:
     stream = _stream_of_source(cte, text)
     if stream != OTHER_STREAMS:
-        stream_place = stream_places.get(stream, StreamPlace(stream))
+        stream_place = stream_places.get(stream, StreamProject(stream))
         yield _expand_star(cte, stream_place), stream_place
         return
     for stream_place in stream_places.values():
@@ -140,7 +140,7 @@ def _quoted_table(name: str, alias: exp.Expr) -> exp.Expr:
     return table
 
 
-def _replace_project(select: exp.Expr, alias: str, stream_place: StreamPlace) -> None:
+def _replace_project(select: exp.Expr, alias: str, stream_place: StreamProject) -> None:
     """Replace `project` in the conditions by the path at which this stream has it."""
     where = select.args.get("where")
     if where is None or not stream_place.project_at:
@@ -150,7 +150,7 @@ def _replace_project(select: exp.Expr, alias: str, stream_place: StreamPlace) ->
             column.replace(_project_node(alias, stream_place))
 
 
-def _project_node(alias: str, stream_place: StreamPlace) -> exp.Expr:
+def _project_node(alias: str, stream_place: StreamProject) -> exp.Expr:
     if not stream_place.project_at:
         return _column_node(alias, "project")
     node: exp.Expr = _column_node(alias, "metadata")
@@ -163,7 +163,7 @@ def _column_node(alias: str, name: str) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def _expand_star(cte: exp.Expr, stream_place: StreamPlace) -> exp.Expr:
+def _expand_star(cte: exp.Expr, stream_place: StreamProject) -> exp.Expr:
     """Return the source with its star expanded to the table's columns."""
     select = cte.this
     table = select.args["from_"].this

@@ -2,7 +2,7 @@
 
 import json
 
-from cordwood.model.event import Event, written_paths
+from cordwood.model.event import Event, format_paths
 from cordwood.model.shape import Path
 
 
@@ -15,7 +15,7 @@ def object_paths(event: Event) -> str:
             _collect_object_paths(json.loads(text) if text else None, parent_path, paths)
         except (ValueError, RecursionError):
             continue
-    return written_paths(path for path in paths if path)
+    return format_paths(path for path in paths if path)
 
 
 def _collect_object_paths(value: object, path: Path, paths: list[Path]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
-from cordwood.model.json_checks import json_problem
+from cordwood.model.json_checks import describe_json_error
 
 # Splitting an item costs a tenth of decoding it, so this many times the limit may be split before exact counting.
 _CHEAP_ITEMS: Final = 8
@@ -143,7 +143,7 @@ def items_of(text: str, most: int) -> list[str]:
             raise too_many(most)
         return [bytes(item).decode() for item in items]
     except msgspec.DecodeError as problem:
-        raise BadBody(f"The body is not JSON: {json_problem(problem, text.encode())}.") from problem
+        raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
     except RecursionError:
         return _split_by_hand(text)
 
@@ -169,7 +169,7 @@ def fields_of(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Ra
     except msgspec.ValidationError:
         parsed.refuse(index, "The item is not an object.", item)
     except msgspec.DecodeError as problem:
-        parsed.refuse(index, f"The item is not JSON: {json_problem(problem, item.encode())}.", item)
+        parsed.refuse(index, f"The item is not JSON: {describe_json_error(problem, item.encode())}.", item)
     except RecursionError:
         parsed.refuse(index, TOO_DEEP, item)
     return None

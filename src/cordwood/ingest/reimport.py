@@ -11,7 +11,7 @@ from cordwood.ingest.event_validator import ForeignProject, with_pinned_project
 from cordwood.ingest.items import too_many
 from cordwood.ingest.parsed_body import MOST_ITEMS
 from cordwood.model.event import Event
-from cordwood.model.json_checks import json_problem
+from cordwood.model.json_checks import describe_json_error
 
 # The years 1 to 9999, in microseconds since 1970.
 _Time = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
@@ -43,7 +43,7 @@ def read_exported(
         lines = _decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(
-            f"The body cannot be read: {json_problem(problem, body)}.",
+            f"The body cannot be read: {describe_json_error(problem, body)}.",
             hint="The body must be an export as `cordwood import` sends it, one event on each line.",
         ) from problem
     events = [_event(line) for line in lines]

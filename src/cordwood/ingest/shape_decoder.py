@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest.event_paths import texts_at
-from cordwood.model.event import Event, written_paths
+from cordwood.model.event import Event, format_paths
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 
 _SCALARS: dict[ValueKind, Any] = {
@@ -197,7 +197,7 @@ class ShapeDecoder:
     def _write(self, key: tuple[int, ...]) -> str:
         if len(self._written) > _REMEMBERED:
             self._written.clear()
-        written = self._written[key] = written_paths(self._paths[place] for place in key)
+        written = self._written[key] = format_paths(self._paths[place] for place in key)
         return written
 
     def _type(self, node: _Node, path: Path) -> Any:

@@ -22,7 +22,7 @@ from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields
 from cordwood.ingest.event_paths import Found, collect_paths, texts_at
 from cordwood.ingest.json_scan import with_numbers_kept
 from cordwood.ingest.shape_decoder import BatchDecoders, ProjectDecoders, Records, ShapeDecoder
-from cordwood.model.event import Event, written_paths
+from cordwood.model.event import Event, format_paths
 from cordwood.model.shape import NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 
@@ -296,7 +296,7 @@ class _Mismatches:
         if len(taught) < len(own):
             refused = own.keys() - taught.keys()
             self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
-        return msgspec.structs.replace(event, object_paths=written_paths(path for path in objects if path in taught))
+        return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in taught))
 
     def new(self) -> Kinds:
         """Return all new kinds, the new paths within bounds, and the mark for unlisted paths above the others."""

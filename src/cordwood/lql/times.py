@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
 from cordwood.lql.query import Moment, Period, Relative, Shorthand, Unit
-from cordwood.model.timestamps import moment_of
+from cordwood.model.timestamps import datetime_of
 
 Fault = Callable[[str, str | None], Exception]
 
@@ -63,7 +63,7 @@ def read_moment(text: str) -> Moment | None:
     """Parse a day, a time or a Unix time; return None for other texts and for days that do not exist."""
     if _UNIX.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
-        return Moment(moment_of(int(digits)), None)
+        return Moment(datetime_of(int(digits)), None)
     match = ISO.fullmatch(text)
     if match is None:
         return None

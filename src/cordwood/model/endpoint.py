@@ -15,7 +15,7 @@ class Dialect(StrEnum):
     CLICKHOUSE = "clickhouse"
 
 
-class StreamPlace(msgspec.Struct, frozen=True):
+class StreamProject(msgspec.Struct, frozen=True):
     """A stream, and the steps inside metadata to the project of its events; none where that is at their top."""
 
     name: str
@@ -49,5 +49,5 @@ class Endpoint(msgspec.Struct, frozen=True):
     zone: str = "UTC"
     parameters: tuple[Parameter, ...] = ()
     dialect: Dialect = Dialect.BIGQUERY
-    streams: tuple[StreamPlace, ...] = ()
+    streams: tuple[StreamProject, ...] = ()
     included: "tuple[Endpoint, ...]" = ()

@@ -10,7 +10,7 @@ from cordwood.model.shape import Path, ValueKind
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An event. Times are in microseconds since 1970 UTC; `metadata` and `extras` (other top-level keys) are JSON text.
 
-    `object_paths` lists the paths of its objects in the form of `written_paths`; None if they are unknown.
+    `object_paths` lists the paths of its objects in the form of `format_paths`; None if they are unknown.
     `received_us` is the original time of receipt of an imported event.
     """
 
@@ -29,23 +29,23 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
 STEP = "\x1f"
 PATH_END = "\n"
 _ESCAPE = "\x1e"
-_ESCAPED = {_ESCAPE: _ESCAPE + "e", STEP: _ESCAPE + "s", PATH_END: _ESCAPE + "n"}
+_ESCAPE_CODES = {_ESCAPE: _ESCAPE + "e", STEP: _ESCAPE + "s", PATH_END: _ESCAPE + "n"}
 
 
-def written_path(steps: Sequence[str]) -> str:
-    return PATH_END + STEP.join(map(_written_step, steps)) + PATH_END
+def format_path(steps: Sequence[str]) -> str:
+    return PATH_END + STEP.join(map(_escape_separators, steps)) + PATH_END
 
 
-def _written_step(step: str) -> str:
+def _escape_separators(step: str) -> str:
     """Escape separators, because a step may be any key of an event."""
     if step.isprintable():
         return step
-    return "".join(_ESCAPED.get(letter, letter) for letter in step)
+    return "".join(_ESCAPE_CODES.get(character, character) for character in step)
 
 
-def written_paths(paths: Iterable[Sequence[str]]) -> str:
+def format_paths(paths: Iterable[Sequence[str]]) -> str:
     """Join paths with separators around each, so that one can be searched in the text."""
-    return "".join(written_path(steps) for steps in paths)
+    return "".join(format_path(steps) for steps in paths)
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -5,37 +5,37 @@ import re
 from typing import Final
 
 
-def json_problem(problem: Exception, text: bytes) -> str:
+def describe_json_error(error: Exception, text: bytes) -> str:
     """Return the problem and its byte position, from the exception of a decoder."""
-    if isinstance(problem, RecursionError):
+    if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    if isinstance(problem, UnicodeDecodeError):
-        return f"it is not UTF-8 (byte {_first_no_letter(text)})"
-    if "truncated" not in str(problem):
-        return str(problem)
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 (byte {_first_invalid_byte(text)})"
+    if "truncated" not in str(error):
+        return str(error)
     return f"it ends before it is whole (byte {len(text)})" if text.strip() else "it is empty"
 
 
-def _first_no_letter(text: bytes) -> int:
+def _first_invalid_byte(text: bytes) -> int:
     try:
         return len(text.decode())
-    except UnicodeDecodeError as problem:
-        return problem.start
+    except UnicodeDecodeError as error:
+        return error.start
 
 
-def duplicate_name(text: bytes) -> str | None:
+def find_duplicate_name(text: bytes) -> str | None:
     """Return the first duplicate name in an object at any depth, with escapes decoded. The text must be valid JSON."""
-    found: list[str] = []
+    duplicates: list[str] = []
 
-    def look(members: list[tuple[str, object]]) -> None:
-        seen: set[str] = set()
+    def check_members(members: list[tuple[str, object]]) -> None:
+        seen_names: set[str] = set()
         for name, _ in members:
-            if name in seen:
-                found.append(name)
-            seen.add(name)
+            if name in seen_names:
+                duplicates.append(name)
+            seen_names.add(name)
 
-    json.loads(text.decode() or "{}", object_pairs_hook=look, parse_int=len, parse_float=len)
-    return found[0] if found else None
+    json.loads(text.decode() or "{}", object_pairs_hook=check_members, parse_int=len, parse_float=len)
+    return duplicates[0] if duplicates else None
 
 
 FORM_MEDIA: Final = "application/x-www-form-urlencoded"

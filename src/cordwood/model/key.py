@@ -15,12 +15,12 @@ class Caller(msgspec.Struct, frozen=True):
     redact_always: bool = False
 
     @property
-    def knows(self) -> tuple[tuple[str, str], ...]:
+    def pin_items(self) -> tuple[tuple[str, str], ...]:
         """The pins of the key, which restrict the column and path names that it may see."""
         return tuple(sorted(self.pins.items()))
 
 
-class Terms(msgspec.Struct, frozen=True):
+class KeyTerms(msgspec.Struct, frozen=True):
     """The terms of a key. `expires_at` is in seconds since 1970 UTC."""
 
     scopes: frozenset[str]
@@ -31,13 +31,13 @@ class Terms(msgspec.Struct, frozen=True):
     expires_at: float | None = None
 
 
-def scope_words(text: str) -> list[str]:
+def split_scopes(text: str) -> list[str]:
     """Split scopes at ASCII spaces alone (RFC 6749, 3.3): other white space is part of a word."""
     return [word for word in text.split(" ") if word]
 
 
 class Key(msgspec.Struct, frozen=True):
     id: str
-    terms: Terms
+    terms: KeyTerms
     created_at: float
     last_used_at: float | None = None

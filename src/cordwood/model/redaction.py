@@ -42,14 +42,14 @@ class RedactionRules(msgspec.Struct, frozen=True):
     patterns: tuple[NamedPattern, ...] = ()
 
 
-SHIPPED_RULES = RedactionRules()
+DEFAULT_RULES = RedactionRules()
 
 
-class Redacting(msgspec.Struct, frozen=True):
+class RedactionConfig(msgspec.Struct, frozen=True):
     """The rules and the key of digests, as an engine needs them."""
 
-    rules: RedactionRules = SHIPPED_RULES
+    rules: RedactionRules = DEFAULT_RULES
     key: str = ""
 
 
-UNKEYED = Redacting()
+UNKEYED_REDACTION = RedactionConfig()

@@ -57,7 +57,11 @@ class Shape(msgspec.Struct, frozen=True):
 
     def with_learnt(self, learnt: Kinds) -> "Shape":
         """Return this shape with the new paths and kinds in `learnt`; itself if nothing is new."""
-        new = {path: kinds for path, kinds in learnt.items() if not kinds <= self.known_at(path) and is_listable(path)}
+        new = {
+            path: kinds
+            for path, kinds in learnt.items()
+            if not kinds <= self.kinds_with_marks(path) and is_listable(path)
+        }
         if not new:
             return self
         merged = dict(self.kinds)
@@ -69,7 +73,7 @@ class Shape(msgspec.Struct, frozen=True):
         unsure = self.unsure.union(path for path, kinds in new.items() if ValueKind.UNSURE in kinds)
         return Shape(merged, self.version + 1, unlisted, unsure)
 
-    def known_at(self, path: Path) -> frozenset[ValueKind]:
+    def kinds_with_marks(self, path: Path) -> frozenset[ValueKind]:
         """Return the kinds at a path, with its marks."""
         kinds = self.kinds.get(path, NO_KINDS)
         if path in self.unlisted:

@@ -7,13 +7,13 @@ from typing import Final
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def moment_of(micros: int) -> datetime:
+def datetime_of(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-def written_time(micros: int) -> str:
+def format_time(micros: int) -> str:
     """Return the time in ISO 8601 with microseconds; raise OverflowError beyond the years 1 to 9999."""
-    return moment_of(micros).isoformat(timespec="microseconds")[:26] + "Z"
+    return datetime_of(micros).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def now_us() -> int:

@@ -21,7 +21,7 @@ from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.parameter import TextKind
-from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
+from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
 from cordwood.serve.active_queries import Load
@@ -88,7 +88,7 @@ class AnswerDependencies(msgspec.Struct, frozen=True):
     engine: Engine
     cache: AnswerCache
     observer: Observer
-    redaction: RedactionRules = SHIPPED_RULES
+    redaction: RedactionRules = DEFAULT_RULES
 
 
 class Answers:
@@ -142,8 +142,8 @@ class Answers:
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
             shapes = shapes_without_names(self._engine) if caller is None else visible_shapes(caller, self._engine)
-            account, knows = ("anonymous", None) if caller is None else (caller.key_id, caller.knows)
-            statement = await self._get_statement((endpoint, None, redaction, shapes), account, knows, is_own=False)
+            account, pin_items = ("anonymous", None) if caller is None else (caller.key_id, caller.pin_items)
+            statement = await self._get_statement((endpoint, None, redaction, shapes), account, pin_items, is_own=False)
         except NOT_COMPILED:
             return []
         return list(zip(statement.column_names, statement.column_types, strict=True))
@@ -261,7 +261,7 @@ class Answers:
         redaction = self._redactions.of(ask)
         shapes = visible_shapes(ask.caller, self._engine)
         inputs = ask.endpoint, ask.sandbox, redaction, shapes
-        statement = await self._get_statement(inputs, ask.account, ask.knows, is_own=ask.is_callers_own)
+        statement = await self._get_statement(inputs, ask.account, ask.pin_items, is_own=ask.is_callers_own)
         now_us = self._clock_us()
         question = await self._bind(statement, ask, now_us)
         seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
@@ -276,10 +276,10 @@ class Answers:
         return bind(statement, ask.parameters, now_us, self._is_regex)
 
     async def _get_statement(
-        self, inputs: _CompilationInputs, account: str, knows: Hashable, *, is_own: bool
+        self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool
     ) -> Statement:
         """Return the compiled statement; concurrent requests for the same statement share one compilation."""
-        key = statement_key(*inputs[:3]), knows
+        key = statement_key(*inputs[:3]), pin_items
         statement = self._statements.find(*inputs)
         if statement is None and self._compilations.is_running(key):
             await self._compile(key, inputs, account, is_own=is_own)

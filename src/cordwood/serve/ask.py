@@ -66,9 +66,9 @@ class Ask(msgspec.Struct, frozen=True):
         return self.is_ad_hoc or self.sandbox is not None
 
     @property
-    def knows(self) -> tuple[tuple[str, str], ...]:
+    def pin_items(self) -> tuple[tuple[str, str], ...]:
         """The pins of the key: `*` and notices show only column names of events that match them."""
-        return self.caller.knows
+        return self.caller.pin_items
 
     @property
     def redacts(self) -> bool:

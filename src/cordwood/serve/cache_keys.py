@@ -59,7 +59,7 @@ def request_digest(ask: Ask, compiled_from: StatementKey) -> bytes:
     """Return a digest of the inputs of an answer: the inputs of its compilation, the raw values, pins and format."""
     endpoint = ask.endpoint
     values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
-    inputs = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.knows)
+    inputs = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.pin_items)
     return sha256(msgspec.msgpack.encode(inputs)).digest()
 
 

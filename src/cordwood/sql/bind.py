@@ -11,7 +11,7 @@ from typing import Final
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter, TextKind
-from cordwood.model.timestamps import moment_of
+from cordwood.model.timestamps import datetime_of
 from cordwood.sql.nodes import NOW
 from cordwood.sql.stages import Question, Slot, Statement
 
@@ -40,7 +40,7 @@ def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: Is
 
 def _value(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -> object:
     if slot.parameter is None:
-        return moment_of(now_us)
+        return datetime_of(now_us)
     return value_of(slot.parameter, raw.get(slot.name), is_regex)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from cordwood.access import pinned
 from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.json_checks import FORM_MEDIA, is_json_sent_as_form, json_problem
+from cordwood.model.json_checks import FORM_MEDIA, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
 from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.web.asgi import Request
@@ -133,7 +133,7 @@ def _texts_of_json(body: bytes, meant: Collection[str] | None, others: dict[str,
     except msgspec.ValidationError:
         raise BadBody("The body is not a JSON object of parameters.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadBody(f"The body is not JSON: {json_problem(problem, body)}.") from None
+        raise BadBody(f"The body is not JSON: {describe_json_error(problem, body)}.") from None
     _note_others(members, meant, others)
     said = {name: bytes(raw) for name, raw in members.items() if meant is None or name in meant}
     return {name: text for name, raw in said.items() if (text := _text(name, raw)) is not None}

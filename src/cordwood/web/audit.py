@@ -3,7 +3,7 @@
 import msgspec
 
 from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded
-from cordwood.model.key import Terms
+from cordwood.model.key import KeyTerms
 from cordwood.observe.observation import Audited
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request
@@ -18,7 +18,7 @@ def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
 
 
 def audit_key_change(
-    observer: Observer, request: Request, action: str, key_id: str, terms: Terms | None = None
+    observer: Observer, request: Request, action: str, key_id: str, terms: KeyTerms | None = None
 ) -> None:
     scopes = f" ({' '.join(sorted(terms.scopes))})" if terms else ""
     observer.note(_line(request, f"key.{action}", f"key {key_id}{scopes}"))

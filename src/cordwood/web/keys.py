@@ -13,8 +13,8 @@ import msgspec
 from cordwood.catalog.key_store import NewKey
 from cordwood.catalog.key_terms import WrittenTerms, read_grace, read_terms, warnings
 from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, did_you_mean
-from cordwood.model.json_checks import duplicate_name, json_problem
-from cordwood.model.key import Key, scope_words
+from cordwood.model.json_checks import describe_json_error, find_duplicate_name
+from cordwood.model.key import Key, split_scopes
 from cordwood.observe.observer import Observer
 from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Request, Response
@@ -45,7 +45,7 @@ class Asked(msgspec.Struct):
     redact: bool | str | None = None
 
     def written(self) -> WrittenTerms:
-        scopes = scope_words(self.scopes) if isinstance(self.scopes, str) else self.scopes
+        scopes = split_scopes(self.scopes) if isinstance(self.scopes, str) else self.scopes
         expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
         redact = _REDACT.get(self.redact)
         if redact is None:
@@ -118,7 +118,7 @@ def _read(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body.decode() or "{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadBody(f"The body cannot be read: {json_problem(problem, body)}.") from problem
+        raise BadBody(f"The body cannot be read: {describe_json_error(problem, body)}.") from problem
 
 
 def _names_in(body: bytes) -> AbstractSet[str]:
@@ -126,7 +126,7 @@ def _names_in(body: bytes) -> AbstractSet[str]:
 
     A key whose `pins` were misspelled would read every project.
     """
-    twice = duplicate_name(body)
+    twice = find_duplicate_name(body)
     if twice is not None:
         raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")
     names = _read(body, dict[str, msgspec.Raw]).keys()

@@ -13,7 +13,7 @@ from cordwood.catalog.stream_fields import stream_revision
 from cordwood.catalog.versions import Version
 from cordwood.errors import BadBody, Forbidden, NotOffered, UnknownVersion
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.json_checks import duplicate_name, json_problem
+from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Header, Request, Response
@@ -143,10 +143,10 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
 def _read(body: bytes) -> Mapping[str, object]:
     try:
         fields = msgspec.json.decode(body, type=dict[str, object])
-        twice = duplicate_name(body)
+        twice = find_duplicate_name(body)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as problem:
         raise BadBody(
-            f"The body cannot be read: {json_problem(problem, body)}.", hint="Send a JSON object."
+            f"The body cannot be read: {describe_json_error(problem, body)}.", hint="Send a JSON object."
         ) from problem
     if twice is not None:
         raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")

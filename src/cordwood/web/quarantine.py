@@ -12,7 +12,7 @@ from cordwood.ingest.accept import Form, QuarantinedItem
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
-from cordwood.model.timestamps import moment_of
+from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observer import Observer
 from cordwood.serve.ask import Ask
 from cordwood.web.asgi import Request, Response
@@ -139,4 +139,4 @@ def _told(item: Item) -> Item:
 def _time(micros: object) -> str | None:
     if micros is None:
         return None
-    return moment_of(int(str(micros))).isoformat().replace("+00:00", "Z")
+    return datetime_of(int(str(micros))).isoformat().replace("+00:00", "Z")

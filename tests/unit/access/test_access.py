@@ -12,7 +12,7 @@ from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadKey, Forbidden, NoKey
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.key import Caller, Terms
+from cordwood.model.key import Caller, KeyTerms
 from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
 
@@ -61,15 +61,15 @@ def test_a_key_of_the_settings_is_known(door: Access) -> None:
 
 
 def test_a_key_of_the_store_comes_with_its_terms_and_its_use_is_noted(door: Access, keys: SQLiteKeys) -> None:
-    terms = Terms(frozenset({"query"}), pins={"project": "acme"}, rate_per_second=3.0, redact_always=True)
+    terms = KeyTerms(frozenset({"query"}), pins={"project": "acme"}, rate_per_second=3.0, redact_always=True)
     new = keys.create(terms)
     assert door.who(new.secret) == Caller(new.key.id, terms.scopes, terms.pins, 3.0, redact_always=True)
     assert keys.in_force()[0].last_used_at == NOW
 
 
 def test_a_key_ends_at_the_second_it_expires(door: Access, keys: SQLiteKeys) -> None:
-    over = keys.create(Terms(frozenset({"query"}), expires_at=NOW))
-    alive = keys.create(Terms(frozenset({"query"}), expires_at=NOW + 0.001))
+    over = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW))
+    alive = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW + 0.001))
     with pytest.raises(BadKey):
         door.who(over.secret)
     assert door.who(alive.secret)
@@ -139,7 +139,7 @@ def test_a_public_endpoint_asks_for_a_key_when_called_by_name(door: Access) -> N
 
 def test_a_wrong_key_is_no_worse_than_none_on_a_public_endpoint(door: Access, keys: SQLiteKeys) -> None:
     assert door.visitor("cw_wrong", OPEN, str(OPEN.id)) is ANONYMOUS
-    assert door.visitor(keys.create(Terms(frozenset({"ingest"}))).secret, OPEN, str(OPEN.id)) is ANONYMOUS
+    assert door.visitor(keys.create(KeyTerms(frozenset({"ingest"}))).secret, OPEN, str(OPEN.id)) is ANONYMOUS
 
 
 def test_a_right_key_is_known_on_a_public_endpoint(door: Access) -> None:

@@ -11,9 +11,9 @@ import pytest
 from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import DataFolderUnusable
-from cordwood.model.key import Terms
+from cordwood.model.key import KeyTerms
 
-ALL = Terms(
+ALL = KeyTerms(
     frozenset({"query", "ingest"}),
     note="for tests",
     pins={"project": "acme"},
@@ -110,7 +110,7 @@ def test_a_rotated_key_has_the_same_terms_and_the_old_one_ends_after_the_grace(k
 
 
 def test_a_grace_never_makes_a_key_live_longer(keys: SQLiteKeys, clock: Clock) -> None:
-    old = keys.create(Terms(frozenset({"query"}), expires_at=clock.now + 5))
+    old = keys.create(KeyTerms(frozenset({"query"}), expires_at=clock.now + 5))
     keys.rotate(old.key.id, grace_seconds=600)
     found = keys.find(digest(old.secret))
     assert found is not None
@@ -118,7 +118,7 @@ def test_a_grace_never_makes_a_key_live_longer(keys: SQLiteKeys, clock: Clock) -
 
 
 def test_keys_that_are_over_are_not_listed(keys: SQLiteKeys, clock: Clock) -> None:
-    keys.create(Terms(frozenset({"query"}), expires_at=clock.now + 5))
+    keys.create(KeyTerms(frozenset({"query"}), expires_at=clock.now + 5))
     assert len(keys.in_force()) == 1
     clock.now += 5
     assert keys.in_force() == []

@@ -12,7 +12,7 @@ from cordwood.catalog.ids import numeric_id
 from cordwood.catalog.key_terms import WrittenTerms, is_anchored, read_terms, warnings
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadTerms
-from cordwood.model.key import Terms
+from cordwood.model.key import KeyTerms
 
 NOW = 1_700_000_000.0
 LOGS = read_endpoint_file("a.sql", '/* name = "logs"\n[parameters.project] */ select 1')
@@ -21,7 +21,7 @@ SPACED = read_endpoint_file("c.sql", '/* name = "with space" */ select 1')
 CATALOG = FileCatalog(Contents((LOGS, COUNTS, SPACED), read_stream_file("s.toml", '[[stream]]\nname = "edge"')))
 
 
-def read(*scopes: str, **more: object) -> Terms:
+def read(*scopes: str, **more: object) -> KeyTerms:
     return read_terms(WrittenTerms(scopes, **more), CATALOG, NOW)  # type: ignore[arg-type]  # each test gives its own
 
 
@@ -81,7 +81,7 @@ def test_an_unknown_scope_or_target_is_refused(scopes: list[str], problem: str) 
 
 def test_everything_else_is_read_with_its_units() -> None:
     terms = read("query", note="n", pins={"project": "a"}, expires_in="90d", rate="10/s", redact_always=True)
-    assert terms == Terms(
+    assert terms == KeyTerms(
         frozenset({"query"}), "n", {"project": "a"}, 10.0, redact_always=True, expires_at=NOW + 90 * 86400
     )
 

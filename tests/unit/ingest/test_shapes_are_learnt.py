@@ -7,7 +7,7 @@ import pytest
 from cordwood.ingest import event_paths, shape_inference
 from cordwood.ingest.shape_decoder import ShapeDecoder
 from cordwood.ingest.shape_inference import MAX_NEW_OF_ONE_EVENT, MAX_PATHS, MAX_STEPS_BELOW, ShapeReader
-from cordwood.model.event import Event, written_paths
+from cordwood.model.event import Event, format_paths
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 
 OBJECT, ARRAY, TEXT, NUMBER, BOOL = (frozenset({kind}) for kind in list(ValueKind)[:5])
@@ -155,8 +155,8 @@ def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> No
     ]
     told = [one.object_paths for one in reader.learn("s", sent)[0]]
     expected = [
-        written_paths([("metadata",), ("metadata", "a"), ("metadata", "a", "b"), ("ctx",)]),
-        written_paths([("metadata",)]),
+        format_paths([("metadata",), ("metadata", "a"), ("metadata", "a", "b"), ("ctx",)]),
+        format_paths([("metadata",)]),
         "",
     ]
     assert told == expected

@@ -16,7 +16,7 @@ from cordwood.app.socket_listeners import bind_listeners
 from cordwood.errors import BadSetting, OutOfDisk
 from cordwood.listeners import connection_budget, syslog
 from cordwood.listeners.listeners import Listeners
-from cordwood.model.key import Terms
+from cordwood.model.key import KeyTerms
 from cordwood.settings.settings import Listen
 from tests.certificates import Authority
 from tests.unit.listeners.conftest import (
@@ -85,7 +85,7 @@ def test_the_app_leads_to_a_stream_and_any_other_one_to_the_default(site: Site, 
 
 def test_the_pins_of_the_listener_s_key_apply(site: Site, with_listeners: Run) -> None:
     keys = site.components.keys
-    key = keys.create(Terms(frozenset({"ingest:source:postgres.logs"}), pins={"project": "pinned"})).secret
+    key = keys.create(KeyTerms(frozenset({"ingest:source:postgres.logs"}), pins={"project": "pinned"})).secret
 
     async def converse(listeners: Listeners) -> None:
         _, sender = await connected(listeners)

@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.duckdb.query.redaction_macros import macros
-from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
+from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from tests.chdb_databases import bare_connection
 
 Redact = Callable[..., str]
@@ -24,7 +24,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 def on_duckdb(connection: duckdb.DuckDBPyConnection) -> Redact:
     made: list[RedactionRules] = []
 
-    def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = SHIPPED_RULES) -> str:
+    def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES) -> str:
         if made[-1:] != [rules]:
             for each in RedactMode:
                 for statement in macros(rules, "key", each):
@@ -50,7 +50,7 @@ def bare_clickhouse() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def on_clickhouse(bare_clickhouse: Any) -> Redact:
-    def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = SHIPPED_RULES) -> str:
+    def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES) -> str:
         name = f"redacted_{kind}_{mode}"
         sql = f"WITH {functions(rules, RedactMode(mode))[name]} SELECT {name}(unhex({{hex:String}}))"
         values = {"hex": text.encode().hex(), KEY: "key"}

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.engines.answer_texts import AnswerTexts
 from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction, RedactedColumns
-from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.model.redaction import RedactionConfig, RedactMode
 from tests.unit.redaction.texts import TABLE
 
 MODE = RedactMode.REPLACE
@@ -33,7 +33,7 @@ def counted() -> Iterator[_Counted]:
 
 
 def hiding(counted: _Counted, most_bytes: int = 100_000) -> AnswerRedaction:
-    made = AnswerRedaction(counted.cursor, Redacting(key="key"), AnswerTexts(most_bytes))
+    made = AnswerRedaction(counted.cursor, RedactionConfig(key="key"), AnswerTexts(most_bytes))
     made.create_macros(MODE)
     counted.count = 0
     return made

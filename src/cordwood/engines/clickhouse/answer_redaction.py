@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.session import Query, Session, Values
 from cordwood.engines.clickhouse.target import with_settings
 from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Kind
-from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.stages import Statement
 
 # The characters of one bound value: a server takes 128 KiB, and a character may be encoded in four bytes.
@@ -21,7 +21,7 @@ _BATCH_ROWS: Final = 1000
 class AnswerRedaction:
     """Redaction of fetched rows; safe from several threads."""
 
-    def __init__(self, session: Session, redacting: Redacting) -> None:
+    def __init__(self, session: Session, redacting: RedactionConfig) -> None:
         self._session = session
         self._redacting = redacting
         self._texts = AnswerTexts()

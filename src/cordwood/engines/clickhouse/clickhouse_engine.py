@@ -33,7 +33,7 @@ from cordwood.engines.run import run_locally
 from cordwood.errors import NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
-from cordwood.model.redaction import UNKEYED, Redacting, RedactMode
+from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig, RedactMode
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
@@ -58,7 +58,7 @@ class Options(msgspec.Struct, frozen=True):
     pending_bytes: int = 1 << 30
     with_ttl: bool = True
     response_timeout_seconds: float = 60.0
-    redacting: Redacting = UNKEYED
+    redacting: RedactionConfig = UNKEYED_REDACTION
     retry_seconds: float = 1.0
     report: Report = report_nothing
     note: Note = note_nothing

@@ -145,7 +145,9 @@ class Storage:
         """Write new shapes before their events are stored; a shape that is ahead of its events does no harm."""
         known = self._shapes.get(batch.stream, Shape())
         new_kinds = [
-            (path, kind.value) for path, kinds in batch.learnt.items() for kind in sorted(kinds - known.known_at(path))
+            (path, kind.value)
+            for path, kinds in batch.learnt.items()
+            for kind in sorted(kinds - known.kinds_with_marks(path))
         ]
         if not new_kinds:
             return

@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.sql_values import ClickHouseValues
 from cordwood.engines.clickhouse.with_wrapping import begin_with_select
 from cordwood.errors import QueryUnsupported
-from cordwood.model.redaction import SHIPPED_RULES, RedactionRules, RedactMode
+from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.sql.fragment import mark_verbatim_name, verbatim
 from cordwood.sql.operations import RedactionCall, find_operations
 from cordwood.sql.redaction.calls import optimistic_variant
@@ -46,7 +46,7 @@ class ClickHouseTarget:
 
     name = "clickhouse"
 
-    def __init__(self, rules: RedactionRules = SHIPPED_RULES) -> None:
+    def __init__(self, rules: RedactionRules = DEFAULT_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
         self._values = ClickHouseValues()
         self._rules = rules

@@ -21,7 +21,7 @@ from cordwood.engines.isolation import Isolation
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally
 from cordwood.model.event import Batch
-from cordwood.model.redaction import UNKEYED, Redacting
+from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
@@ -47,7 +47,7 @@ class Options(msgspec.Struct, frozen=True):
     threads: int = 2
     report: Report = report_nothing
     note: Note = note_nothing
-    redacting: Redacting = UNKEYED
+    redacting: RedactionConfig = UNKEYED_REDACTION
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
     parsed_cache_bytes: int = PARSED_BYTES

@@ -12,7 +12,7 @@ from cordwood.model.shape import Shape, ValueKind
 
 def learnt_kinds(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
     """Return everything that a shape states, as an update of another shape."""
-    return {path: shape.known_at(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
+    return {path: shape.kinds_with_marks(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
 
 
 class Mirror:

@@ -12,7 +12,7 @@ from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, fixed, message_of, signed, text
 from cordwood.ingest.items import mended, text_of, too_many
 from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
-from cordwood.model.json_checks import json_problem
+from cordwood.model.json_checks import describe_json_error
 
 TENANT: Final = "x-scope-orgid"
 # The labels that name the sending service, in the order in which Loki looks for its name.
@@ -98,7 +98,7 @@ def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspe
     except msgspec.ValidationError as problem:
         raise BadBody(f"The body is no push request: {problem}.") from problem
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise BadBody(f"The body is not JSON: {json_problem(problem, plain.encode())}.") from problem
+        raise BadBody(f"The body is not JSON: {describe_json_error(problem, plain.encode())}.") from problem
 
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

@@ -13,7 +13,7 @@ from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded
 from cordwood.ingest.items import check_values, decoded_values, mended, too_many
 from cordwood.ingest.parsed_body import Body, MetadataBudget, ParsedBody, PostedEvent
-from cordwood.model.json_checks import json_problem
+from cordwood.model.json_checks import describe_json_error
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -72,7 +72,7 @@ def _loosely(text: str) -> object:
     try:
         return decoded_values(mended(text))
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise BadBody(f"The body is not JSON: {json_problem(problem, text.encode())}.") from problem
+        raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
 
 
 def _read(signal: Signal, request: Json, body: Body) -> ParsedBody:

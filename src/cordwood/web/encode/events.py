@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from cordwood.model.rows import Row, Rows
-from cordwood.model.timestamps import written_time
+from cordwood.model.timestamps import format_time
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -29,7 +29,7 @@ def encode_event_array(rows: Rows) -> Iterator[bytes]:
 def _event(row: Row) -> bytes:
     """Return a row of the columns `STORED` as an event; the time of receipt is left out."""
     event_id, timestamp_us, message, project, metadata, extras, *_ = row
-    event: dict[str, object] = {"id": event_id, "timestamp": written_time(int(str(timestamp_us)))}
+    event: dict[str, object] = {"id": event_id, "timestamp": format_time(int(str(timestamp_us)))}
     if message is not None:
         event["event_message"] = message
     if project is not None:

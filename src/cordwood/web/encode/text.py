@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.model.datatype import Kind
 from cordwood.model.rows import Cell, Rows
-from cordwood.model.timestamps import written_time
+from cordwood.model.timestamps import format_time
 from cordwood.web.encode.cells import distinct_names, text_of
 
 
@@ -51,7 +51,7 @@ def _iso_8601(cell: Cell) -> str:
     """Convert microseconds since 1970; what is no such number, or is beyond the years 1 to 9999, is left as it is."""
     text = text_of(cell)
     try:
-        return written_time(int(text)) if text else ""
+        return format_time(int(text)) if text else ""
     except (ValueError, OverflowError):
         return text or ""
 

@@ -17,7 +17,7 @@ from cordwood.errors import BadBody, BadKey, Fault, Forbidden, NoKey, NoReadable
 from cordwood.ingest.accept import Form
 from cordwood.ingest.formats.splunk import EVENT_BLANK, EVENT_REQUIRED, NOT_JSON, HecBody, read_events, read_raw
 from cordwood.ingest.parsed_body import Body
-from cordwood.model.json_checks import json_problem
+from cordwood.model.json_checks import describe_json_error
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic
 from cordwood.web.lifecycle import Phase
@@ -105,7 +105,7 @@ async def acknowledge(context: HandlerContext) -> Response:
         try:
             asked = _read_acks(body).acks
         except (msgspec.DecodeError, RecursionError) as problem:
-            raise BadBody(f"The acknowledgement ids cannot be read: {json_problem(problem, body)}.") from problem
+            raise BadBody(f"The acknowledgement ids cannot be read: {describe_json_error(problem, body)}.") from problem
     now_us = time.time_ns() // 1000
     return no_store_json({"acks": {str(ack_id): 0 <= ack_id <= now_us for ack_id in asked}})
 

@@ -11,7 +11,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import OutOfTime
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch, Event
-from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.clickhouse_server import ClickHouseServer
@@ -24,7 +24,7 @@ SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
 
 @pytest.fixture
 def remote(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
-    options = Options(pending_folder=tmp_path / "pending", redacting=Redacting(key="key"))
+    options = Options(pending_folder=tmp_path / "pending", redacting=RedactionConfig(key="key"))
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
     yield engine

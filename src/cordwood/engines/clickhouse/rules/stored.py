@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.reading import event_text_of, text_at_hand, with_text
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
-from cordwood.model.event import written_path
+from cordwood.model.event import format_path
 from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
 from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.lowering import RuleSet
@@ -67,7 +67,7 @@ def _stored(node: exp.Expr) -> exp.Expr:
     if what is None:
         raise ValueError("no stored path")
     if what.manner is ReadMode.RECORD:
-        return fragment("(position({0}, {1}) > 0)", column, text_part(written_path(what.steps)))
+        return fragment("(position({0}, {1}) > 0)", column, text_part(format_path(what.steps)))
     below = "".join(f".{{{index}}}" for index in range(1, len(what.steps) + 1))
     return fragment(_READ[what.manner] % below, column, *(name_part(step, is_verbatim=True) for step in what.steps))
 

@@ -9,7 +9,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
 from cordwood.engines.duckdb.query.redaction_macros import macros, redact_texts_sql
-from cordwood.model.redaction import Redacting, RedactMode
+from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.model.rows import Row
 from cordwood.sql.stages import Statement
 
@@ -22,7 +22,7 @@ class AnswerRedaction:
     def __init__(
         self,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
-        redacting: Redacting,
+        redacting: RedactionConfig,
         texts: AnswerTexts | None = None,
     ) -> None:
         self._cursor = cursor

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.select_chain import cte_of
 from cordwood.engines.duckdb.rules.events import path_part
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
-from cordwood.model.event import written_path
+from cordwood.model.event import format_path
 from cordwood.sql.fragment import fragment, join_fragments, merge_fragments, name_part, text_part
 
 
@@ -67,7 +67,7 @@ class Read(msgspec.Struct, frozen=True):
     def value_sql(self) -> exp.Expr:
         if self.mode is ReadMode.RECORD:
             steps = self.steps if self.column == "extras" else (self.column, *self.steps)
-            return fragment('contains("object_paths", {0})', text_part(written_path(steps)))
+            return fragment('contains("object_paths", {0})', text_part(format_path(steps)))
         path = path_part(name_part(self.column), self.steps)
         return merge_fragments("{0}::VARCHAR", path) if self.mode is ReadMode.TEXT else path
 
