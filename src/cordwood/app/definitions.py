@@ -32,7 +32,7 @@ from cordwood.errors import (
 )
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
-from cordwood.sql.included import may_name
+from cordwood.sql.included import may_contain_name
 
 MAX_ENDPOINTS: Final = 200
 MAX_STREAMS: Final = 500
@@ -284,7 +284,7 @@ class StreamDefinitions:
         names = {definition.name for definition in after.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
         for endpoint in (
-            definition for definition in after.endpoints if any(may_name(definition, name) for name in removed)
+            definition for definition in after.endpoints if any(may_contain_name(definition, name) for name in removed)
         ):
             try:
                 self._check(endpoint, after.streams)

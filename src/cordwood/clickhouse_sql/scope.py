@@ -197,7 +197,9 @@ class UnionRows(msgspec.Struct):
         first = values[0]
         self.nodes.append([value.node for value in values])
         spend(len(values))
-        constant = first.constant if len(values) == 1 or all(_is_same(first, value) for value in values) else None
+        constant = (
+            first.constant if len(values) == 1 or all(_have_equal_constants(first, value) for value in values) else None
+        )
         node = column(f"c{len(self.nodes)}")
         default = next((value.default for value in values if value.default is not None), None)
         if constant is not None and first.is_constant:
@@ -233,7 +235,7 @@ class UnionRows(msgspec.Struct):
         return exp.Subquery(this=select) if len(self.branches) > 1 else select
 
 
-def _is_same(first: Value, second: Value) -> bool:
+def _have_equal_constants(first: Value, second: Value) -> bool:
     return first.is_constant and second.is_constant and first.constant == second.constant
 
 

@@ -151,10 +151,12 @@ class Translator(msgspec.Struct):
         if isinstance(node.this, exp.Tuple):
             return self.condition(compare_tuples(self, node))
         left, right = self.value(node.this), self.value(node.expression)
-        for operand, other in ((left, right), (right, left)):
+        for operand, counterpart in ((left, right), (right, left)):
             # A missing key is NULL and stands for its default. If the default does not match, NULL has the same effect.
-            if operand.default is not None and other.is_constant and other.type.name == operand.type.name:
-                as_default = compare_constants(type(node), operand.default, other.constant, is_swapped=operand is right)
+            if operand.default is not None and counterpart.is_constant and counterpart.type.name == operand.type.name:
+                as_default = compare_constants(
+                    type(node), operand.default, counterpart.constant, is_swapped=operand is right
+                )
                 if as_default is False:
                     operand.default = None
                     break
@@ -203,16 +205,16 @@ class Translator(msgspec.Struct):
             raise self.refused(node, f"An array is wanted here, and this is a {value.type}.")
         return value
 
-    def constant_text(self, node: exp.Expr, what: str) -> str:
+    def constant_text(self, node: exp.Expr, subject: str) -> str:
         value = self.value(node)
         if not isinstance(value.constant, str):
-            raise self.refused(node, f"{what} must be a text in quotes.")
+            raise self.refused(node, f"{subject} must be a text in quotes.")
         return value.constant
 
-    def constant_number(self, node: exp.Expr, what: str) -> float:
+    def constant_number(self, node: exp.Expr, subject: str) -> float:
         value = self.value(node)
         if not isinstance(value.constant, (int, float)):
-            raise self.refused(node, f"{what} must be a number.")
+            raise self.refused(node, f"{subject} must be a number.")
         return value.constant
 
 

@@ -90,7 +90,7 @@ class Conditions(msgspec.Struct, frozen=True):
     def _translate_range_or_levels(self, node: Range | LevelRange, column: exp.Expr) -> exp.Expr:
         if isinstance(node, Range):
             return self._translate_range(node, column)
-        return _one_of(column, LEVELS[LEVELS.index(node.low) : LEVELS.index(node.high) + 1], node.offset)
+        return _membership(column, LEVELS[LEVELS.index(node.low) : LEVELS.index(node.high) + 1], node.offset)
 
     def _translate_branch(self, node: Filter) -> exp.Expr:
         return all_of(list(map(self.translate, node.filters))) if isinstance(node, And) else self.translate(node)
@@ -229,7 +229,7 @@ def _as_text(column: exp.Expr, offset: int) -> exp.Expr:
     return fill("CAST(@column AS STRING)", offset, column=column)
 
 
-def _one_of(column: exp.Expr, texts: tuple[str, ...], offset: int) -> exp.Expr:
+def _membership(column: exp.Expr, texts: tuple[str, ...], offset: int) -> exp.Expr:
     membership = fill("@column IN (@first)", offset, column=column)
     membership.set("expressions", [literal(text, offset) for text in texts])
     return membership

@@ -91,18 +91,18 @@ def _value_predicate(node: Field | Range | LevelRange) -> Callable[[object], boo
             raise _unsupported("A regular expression", node.offset)
         case Field(_, operator, value):
             text = "" if isinstance(value, Null) else value.text
-            return _comparison_predicate(operator, text, is_bare=isinstance(value, Unquoted))
+            return _comparison_predicate(operator, text, is_unquoted=isinstance(value, Unquoted))
 
 
-def _comparison_predicate(operator: Operator, text: str, *, is_bare: bool) -> Callable[[object], bool]:
-    number = _number(text) if is_bare else None
+def _comparison_predicate(operator: Operator, text: str, *, is_unquoted: bool) -> Callable[[object], bool]:
+    number = _number(text) if is_unquoted else None
     compare = _COMPARISONS[operator]
 
     def test(value: object) -> bool:
         if number is not None and (value_number := _number(value)) is not None:
             return compare(value_number, number)
         if isinstance(value, bool):
-            return is_bare and operator in _EQUALS and text == ("true" if value else "false")
+            return is_unquoted and operator in _EQUALS and text == ("true" if value else "false")
         return isinstance(value, str) and compare(value, text)
 
     return test

@@ -41,7 +41,7 @@ def read_value(scanner: Scanner, path: Path) -> Field | Range | LevelRange | Or:
         return Field(path, operator, Quoted(text), path.offset)
     if operator is Operator.EQUAL and _LIST.fullmatch(text):
         return _read_list(scanner, path, text, start)
-    return _read_bare(scanner, Field(path, operator, Unquoted(text), path.offset), start)
+    return _read_unquoted(scanner, Field(path, operator, Unquoted(text), path.offset), start)
 
 
 def _read_list(scanner: Scanner, path: Path, text: str, start: int) -> Or:
@@ -66,7 +66,7 @@ def unescape_quotes(word: str) -> str:
     return word.replace('\\"', '"')
 
 
-def _read_bare(scanner: Scanner, field: Field, start: int) -> Field | Range | LevelRange:
+def _read_unquoted(scanner: Scanner, field: Field, start: int) -> Field | Range | LevelRange:
     text = field.value.text if isinstance(field.value, Unquoted) else ""
     ranged = _read_range(scanner, field.path, text, start)
     if ranged is None:
@@ -108,11 +108,11 @@ def _is_forwards(low: str, high: str, text: str) -> bool | None:
     return low <= high if ISO.fullmatch(low) and ISO.fullmatch(high) else None
 
 
-def _levels(scanner: Scanner, path: Path, ends: tuple[str, str], start: int) -> LevelRange:
-    for end in ends:
-        if end not in LEVELS:
-            raise scanner.fault(f"There is no level called {end[:40]}.", f"Levels are {', '.join(LEVELS)}.", start)
-    low, high = ends
+def _levels(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRange:
+    for bound in bounds:
+        if bound not in LEVELS:
+            raise scanner.fault(f"There is no level called {bound[:40]}.", f"Levels are {', '.join(LEVELS)}.", start)
+    low, high = bounds
     _check_forwards(scanner, LEVELS.index(low) <= LEVELS.index(high), f"{high}..{low}", start)
     return LevelRange(path, low, high, path.offset)
 

@@ -53,8 +53,8 @@ def condition(column: exp.Expr, window_: Window, offset: int) -> exp.Expr:
         if low.time == high.time:
             return fill("@column = @time", offset, column=column, time=low.time)
         return fill("@column BETWEEN @low AND @high", offset, column=column, low=low.time, high=high.time)
-    ends = [*_end_condition(column, low, ">", offset), *_end_condition(column, high, "<", offset)]
-    return all_of(ends) if ends else fill("@column IS NOT NULL", offset, column=column)
+    bounds = [*_end_condition(column, low, ">", offset), *_end_condition(column, high, "<", offset)]
+    return all_of(bounds) if bounds else fill("@column IS NOT NULL", offset, column=column)
 
 
 def _end_condition(column: exp.Expr, end: Bound | None, side: str, offset: int) -> list[exp.Expr]:

@@ -53,7 +53,7 @@ def parse_endpoint(endpoint: Endpoint) -> Program:
     for parameter in endpoint.parameters:
         if parameter.name.lower() == NOW:
             raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
-    included = {one.name: parse_endpoint(one) for one in endpoint.included}
+    included = {included_endpoint.name: parse_endpoint(included_endpoint) for included_endpoint in endpoint.included}
     return msgspec.structs.replace(program_of(endpoint, admit(parse(endpoint.sql)).tree), included=included)
 
 

@@ -51,8 +51,8 @@ class RecordShapes(msgspec.Struct):
 
     def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
         """Return the keys there that equal this dotted name, or are a prefix of it that ends before a dot."""
-        found = tuple(key for key in self._keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
-        return self._record_lookup("keys_within", found, lineage, dotted)
+        keys = tuple(key for key in self._keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
+        return self._record_lookup("keys_within", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:
         """Return the length of the longest path below; None if unknown."""

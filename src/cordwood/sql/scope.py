@@ -108,15 +108,15 @@ class Scope(msgspec.Struct):
     def columns(self, name: str) -> list[tuple[Relation, Field]]:
         """Return the columns of this name with their relations; a merged column once, with its first relation."""
         lower = name.lower()
-        found: list[tuple[Relation, Field]] = []
+        matches: list[tuple[Relation, Field]] = []
         returned_ids: set[int] = set()
         for relation in self.relations:
             merged = self.merged_in(relation, lower)
             column = relation.fields.get(lower) if merged is None else merged.column
             if column is not None and id(merged) not in returned_ids:
-                found.append((relation, column))
+                matches.append((relation, column))
             returned_ids.update([id(merged)] if merged is not None else [])
-        return found
+        return matches
 
     def merged_in(self, relation: Relation, name: str) -> MergedColumn | None:
         """Return the merged column that the relation's column of this name is part of; None if it is not merged."""
@@ -127,9 +127,9 @@ class Scope(msgspec.Struct):
 
 def lineage_of(node: exp.Expr) -> Lineage:
     """Return the lineage of a resolved expression's value."""
-    known = node.meta_get("lineage")
-    if isinstance(known, Lineage):
-        return known
+    stored = node.meta_get("lineage")
+    if isinstance(stored, Lineage):
+        return stored
     derive = _LINEAGE_BY_NODE.get(type(node))
     return derive(node) if derive else NO_LINEAGE
 

@@ -264,17 +264,17 @@ def _check_case(node: exp.Expr) -> None:
             _check_boolean(branch.this, "WHEN")
         elif not _are_compatible(node.this, branch.this):
             raise _mismatch(node, "CASE", node.this, branch.this)
-    _check_same_family(node, "CASE", [*(branch.args["true"] for branch in branches), node.args.get("default")])
+    _check_common_type(node, "CASE", [*(branch.args["true"] for branch in branches), node.args.get("default")])
 
 
 def _check_if(node: exp.Expr) -> None:
     if isinstance(node.parent, exp.Case):
         return
     _check_boolean(node.this, "IF")
-    _check_same_family(node, "IF", [node.args.get("true"), node.args.get("false")])
+    _check_common_type(node, "IF", [node.args.get("true"), node.args.get("false")])
 
 
-def _check_same_family(node: exp.Expr, subject: str, values: Iterable[exp.Expr | None]) -> None:
+def _check_common_type(node: exp.Expr, subject: str, values: Iterable[exp.Expr | None]) -> None:
     typed = [value for value in values if value is not None and _kind_of(value)]
     for value in typed[1:]:
         if not _are_compatible(typed[0], value):
@@ -282,12 +282,12 @@ def _check_same_family(node: exp.Expr, subject: str, values: Iterable[exp.Expr |
             raise _TypeMistakeError(node, message, _cast_hint(typed[0], value))
 
 
-def _same_family_check(name: str) -> Callable[[exp.Expr], None]:
-    return lambda node: _check_same_family(node, name, [node.this, *node.expressions])
+def _common_type_check(name: str) -> Callable[[exp.Expr], None]:
+    return lambda node: _check_common_type(node, name, [node.this, *node.expressions])
 
 
 def _check_nullif(node: exp.Expr) -> None:
-    _check_same_family(node, "NULLIF", [node.this, node.expression])
+    _check_common_type(node, "NULLIF", [node.this, node.expression])
 
 
 def _check_arguments(node: exp.Expr) -> None:
@@ -365,7 +365,7 @@ def _check_join(node: exp.Expr) -> None:
 
 def _check_elements(node: exp.Expr) -> None:
     if not any(isinstance(item, exp.Query) for item in node.expressions):
-        _check_same_family(node, "ARRAY", node.expressions)
+        _check_common_type(node, "ARRAY", node.expressions)
 
 
 def _check_cast(node: exp.Expr) -> None:
@@ -412,9 +412,9 @@ _CHECKS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]] = {
     exp.Having: _boolean_check("HAVING"),
     exp.Case: _check_case,
     exp.If: _check_if,
-    exp.Coalesce: _same_family_check("COALESCE"),
-    exp.Greatest: _same_family_check("GREATEST"),
-    exp.Least: _same_family_check("LEAST"),
+    exp.Coalesce: _common_type_check("COALESCE"),
+    exp.Greatest: _common_type_check("GREATEST"),
+    exp.Least: _common_type_check("LEAST"),
     exp.Nullif: _check_nullif,
     **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_columns),
     exp.Cast: _check_cast,

@@ -13,7 +13,7 @@ from cordwood.app.compose import checked_contents
 from cordwood.app.in_process import open_service
 from cordwood.catalog.catalog import Sources
 from cordwood.errors import BrokenFiles
-from cordwood.sql.included import MOST_LEVELS
+from cordwood.sql.included import MAX_LEVELS
 from tests.chdb_databases import fresh_database
 from tests.unit.app.test_managing import Components, settings_at
 
@@ -94,8 +94,8 @@ def sandbox(text: str) -> str:
 
 CYCLE = {"one": endpoint("one", "select * from two"), "two": endpoint("two", "select * from `one`")}
 DEEP = {
-    f"e{level}": endpoint(f"e{level}", f"select * from e{level + 1}" if level <= MOST_LEVELS else "select 1 as x")
-    for level in range(MOST_LEVELS + 2)
+    f"e{level}": endpoint(f"e{level}", f"select * from e{level + 1}" if level <= MAX_LEVELS else "select 1 as x")
+    for level in range(MAX_LEVELS + 2)
 }
 
 

@@ -46,17 +46,18 @@ def _coalesce(translator: Expressions, call: Call) -> Value:
 
 def _null_if(translator: Expressions, call: Call) -> Value:
     left, right = arguments(translator, call, 2)
-    value, other = translator.value(left), translator.value_with_default(right)
-    if value.default is not None and value.default == other.constant:
+    value, sentinel = translator.value(left), translator.value_with_default(right)
+    if value.default is not None and value.default == sentinel.constant:
         # A missing value is NULL already, and a value equal to the default becomes NULL.
-        nullif = translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=other.node)
+        nullif = translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
         return Value(nullif, value.type.or_null())
     value = value.with_default()
-    if value.type.name != other.type.name:
-        nodes, type_ = unify_values(translator, call.node, [value, other])
-        value, other = Value(nodes[0], type_), Value(nodes[1], type_)
+    if value.type.name != sentinel.type.name:
+        nodes, type_ = unify_values(translator, call.node, [value, sentinel])
+        value, sentinel = Value(nodes[0], type_), Value(nodes[1], type_)
     return Value(
-        translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=other.node), value.type.or_null()
+        translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node),
+        value.type.or_null(),
     )
 
 

@@ -71,21 +71,23 @@ def _extract(translator: Expressions, call: Call) -> Value:
     """Return the match of the first group, or the whole match; an empty text without a match."""
     node, pattern = arguments(translator, call, 2)
     value = translator.string(node)
-    one_group = exp.Literal.string(_with_one_group(pattern_of(translator, pattern)))
-    extracted = translator.fill(call.node, "regexp_extract(@text, @pattern)", text=value.node, pattern=one_group)
+    first_group_pattern = exp.Literal.string(_keep_first_group(pattern_of(translator, pattern)))
+    extracted = translator.fill(
+        call.node, "regexp_extract(@text, @pattern)", text=value.node, pattern=first_group_pattern
+    )
     return Value(extracted, value.type) if value.type.nullable else Value(extracted, STRING, default="")
 
 
 def _extract_all(translator: Expressions, call: Call) -> Value:
     node, pattern = arguments(translator, call, 2)
-    one_group = exp.Literal.string(_with_one_group(pattern_of(translator, pattern)))
+    first_group_pattern = exp.Literal.string(_keep_first_group(pattern_of(translator, pattern)))
     extracted = translator.fill(
-        call.node, "regexp_extract_all(@text, @pattern)", text=translator.string(node).node, pattern=one_group
+        call.node, "regexp_extract_all(@text, @pattern)", text=translator.string(node).node, pattern=first_group_pattern
     )
     return Value(extracted, array_of(STRING))
 
 
-def _with_one_group(pattern: str) -> str:
+def _keep_first_group(pattern: str) -> str:
     """Return the pattern with all groups after the first made non-capturing."""
     group_count = 0
 

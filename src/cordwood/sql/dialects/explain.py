@@ -175,9 +175,9 @@ def _aliased_expression(source: Source, word_index: int) -> str | None:
 def _simplify_message(fault: Fault) -> Fault:
     """Rewrite the parser's error about an unexpected word as a sentence."""
     if isinstance(fault, QuerySyntax):
-        fault.message = _MISSING_EXPRESSION.sub(_plain_message, fault.message)
+        fault.message = _MISSING_EXPRESSION.sub(_readable_message, fault.message)
     return fault
 
 
-def _plain_message(match: re.Match[str]) -> str:
+def _readable_message(match: re.Match[str]) -> str:
     return "Syntax error: unexpected word" if "Unexpected" in match[0] else "Syntax error: an expression is missing"

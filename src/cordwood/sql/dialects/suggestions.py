@@ -10,35 +10,33 @@ _MIN_SIMILARITY: Final = 0.8
 _MIN_SHARED_PARTS: Final = 0.67
 
 
-def nearest(name: str, known: Collection[str]) -> str | None:
+def nearest(name: str, candidates: Collection[str]) -> str | None:
     """Return the most similar known name; None if none is similar enough. Long names are not compared."""
     if len(name) > LONGEST_COMPARED:
         return None
     upper_name = name.upper()
-    candidates = (candidate for candidate in sorted(known) if len(candidate) <= LONGEST_COMPARED)
-    ranked = max(
-        ((_similarity(upper_name, candidate.upper()), candidate) for candidate in candidates), default=(0.0, "")
-    )
+    compared = (candidate for candidate in sorted(candidates) if len(candidate) <= LONGEST_COMPARED)
+    ranked = max(((_similarity(upper_name, candidate.upper()), candidate) for candidate in compared), default=(0.0, ""))
     return ranked[1] if ranked[0] >= _MIN_SIMILARITY else None
 
 
-def _similarity(name: str, known: str) -> float:
+def _similarity(name: str, candidate: str) -> float:
     """Return the similarity of two names; the same words in another order, or without underscores, count as equal."""
-    if name.replace("_", "") == known.replace("_", "") or _is_swapped(name, known):
+    if name.replace("_", "") == candidate.replace("_", "") or _is_swapped(name, candidate):
         return 1.0
-    parts, known_parts = set(name.split("_")), set(known.split("_"))
-    if len(parts) > 1 and parts == known_parts:
+    parts, candidate_parts = set(name.split("_")), set(candidate.split("_"))
+    if len(parts) > 1 and parts == candidate_parts:
         return 1.0
-    ratio = SequenceMatcher(None, name, known).ratio()
+    ratio = SequenceMatcher(None, name, candidate).ratio()
     # One letter of a short name matters: NOW is not similar to POW.
-    if min(len(name), len(known)) <= 3 and name[0] != known[0]:
+    if min(len(name), len(candidate)) <= 3 and name[0] != candidate[0]:
         return 0.0
-    shared = len(parts & known_parts) / max(len(parts), len(known_parts))
+    shared = len(parts & candidate_parts) / max(len(parts), len(candidate_parts))
     return max(ratio, _MIN_SIMILARITY) if len(parts) > 1 and shared >= _MIN_SHARED_PARTS else ratio
 
 
-def _is_swapped(name: str, known: str) -> bool:
+def _is_swapped(name: str, candidate: str) -> bool:
     """Return whether the names differ by two adjacent letters that are swapped."""
-    differing = [index for index, (first, second) in enumerate(zip(name, known, strict=False)) if first != second]
-    is_pair = len(name) == len(known) and len(differing) == 2 and differing[1] == differing[0] + 1
-    return is_pair and name[differing[0]] == known[differing[1]] and name[differing[1]] == known[differing[0]]
+    differing = [index for index, (first, second) in enumerate(zip(name, candidate, strict=False)) if first != second]
+    is_pair = len(name) == len(candidate) and len(differing) == 2 and differing[1] == differing[0] + 1
+    return is_pair and name[differing[0]] == candidate[differing[1]] and name[differing[1]] == candidate[differing[0]]

@@ -152,10 +152,10 @@ class _RedactionWalk:
             self._redact_source(relation, ctes, sources, is_expanded=is_expanded)
         for part in _clauses(node):
             self._redact_clause(part, ctes, sources)
-        unread_positions_ = unread_positions(node) if passes_raw else frozenset()
+        raw_positions = unread_positions(node) if passes_raw else frozenset()
         raw_outputs: dict[str, RawValue] = {}
         for position, item in enumerate(node.expressions, start=1):
-            raw = self._raw_output(item, sources) if position in unread_positions_ else None
+            raw = self._raw_output(item, sources) if position in raw_positions else None
             if raw is not None:
                 raw_outputs[item.alias] = raw
             else:

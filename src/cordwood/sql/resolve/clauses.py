@@ -119,8 +119,8 @@ def _resolve_group_key(item: exp.Expr, context: Context, aliases: Aliases, *, or
         return
     resolve_expression(item, context)
     resolved = _child(parent, key, index)
-    ordinal_of_same = aliases.find_ordinal(resolved) if ordinals else None
-    resolved.replace(ordinal_of_same or as_group_key(resolved))
+    selected_ordinal = aliases.find_ordinal(resolved) if ordinals else None
+    resolved.replace(selected_ordinal or as_group_key(resolved))
 
 
 def _replace_ordinal(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:

@@ -24,7 +24,7 @@ def resolve_name(resolution: Resolution, parts: Parts, scope: Scope | None) -> e
     """
     current = scope
     while current is not None:
-        resolved = _resolve_known(resolution, parts, current)
+        resolved = _resolve_seen(resolution, parts, current)
         if resolved is not None:
             return resolved
         current = current.parent
@@ -37,7 +37,7 @@ def resolve_name(resolution: Resolution, parts: Parts, scope: Scope | None) -> e
     raise unknown_name(resolution, parts, scope)
 
 
-def _resolve_known(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
+def _resolve_seen(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
     first = parts[0].name
     relation = scope.relation(first)
     if relation is not None:
@@ -288,9 +288,9 @@ def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
 
     The names include keys that senders chose: long ones are omitted, and those that need no quotes come first.
     """
-    close = closest(name, names)
-    if close:
-        return f'Did you mean "{close}"?'
+    closest_name = closest(name, names)
+    if closest_name:
+        return f'Did you mean "{closest_name}"?'
     short_names = [candidate for candidate in names if len(candidate) <= LONGEST_COMPARED]
     shown = sorted(short_names, key=lambda candidate: (not _PLAIN_NAME.fullmatch(candidate), candidate))[:12]
     return f"There are: {', '.join(shown)}." if shown else None

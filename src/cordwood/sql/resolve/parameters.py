@@ -52,9 +52,9 @@ def time_from_call(node: exp.Expr) -> exp.Expr:
 
 
 def _undeclared_parameter(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:
-    close = closest(node.name, names)
-    if close:
-        hint = f"Did you mean @{close}?"
+    closest_name = closest(node.name, names)
+    if closest_name:
+        hint = f"Did you mean @{closest_name}?"
     else:
         hint = f"There are: {', '.join('@' + name for name in names)}." if names else "None is declared."
     return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span(node))

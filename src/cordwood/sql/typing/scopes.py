@@ -34,8 +34,8 @@ class Scope(msgspec.Struct):
     relations: dict[str, Relation] = msgspec.field(default_factory=dict)
 
     def column(self, name: str, table: str) -> Datatype | None:
-        own = self._own_column(name, table)
-        return own or (self.parent.column(name, table) if self.parent else None)
+        datatype = self._own_column(name, table)
+        return datatype or (self.parent.column(name, table) if self.parent else None)
 
     def _own_column(self, name: str, table: str) -> Datatype | None:
         if table:
