@@ -28,7 +28,7 @@ from cordwood.errors import QueryFault
         ("SELECT file('x')", 8, "The function file cannot be called here.", "listed in the guide"),
     ],
 )
-def test_a_refusal_has_its_place_and_what_to_write(sql: str, column: int | None, message: str, hint: str) -> None:
+def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, message: str, hint: str) -> None:
     with pytest.raises(QueryFault) as caught:
         admit(parse(sql))
     fault = caught.value
@@ -38,6 +38,6 @@ def test_a_refusal_has_its_place_and_what_to_write(sql: str, column: int | None,
     assert column in (None, fault.span.column)
 
 
-def test_every_permitted_function_is_translated_and_the_other_way_round() -> None:
+def test_permitted_and_translated_functions_are_the_same() -> None:
     assert set(PERMITTED) == {*FUNCTIONS, *NAMES}
     assert AGGREGATES == NAMES

@@ -50,7 +50,7 @@ class Unstoppable:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LqlEngine:
     """Asks one endpoint of one sub-query."""
 
     engine: DuckDBEngine
@@ -67,15 +67,15 @@ class Asked:
     def _rows(self, statement: Statement) -> list[Row]:
         question = bind(statement, {}, NOW_US, self.engine.is_regex)
         rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
-        return [tuple(map(_plain, row)) for batch in rows.batches for row in batch]
+        return [tuple(map(_decoded, row)) for batch in rows.batches for row in batch]
 
 
-def _plain(cell: Cell) -> Cell:
+def _decoded(cell: Cell) -> Cell:
     return msgspec.json.decode(cell) if isinstance(cell, msgspec.Raw) else cell
 
 
 @pytest.fixture(scope="session")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+def lql_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LqlEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("lql"), DuckDBTarget(), Options(threads=1), clock_us=lambda: NOW_US)
     stream = Stream("edge", uuid5(NAMESPACE_DNS, "edge"))
     engine.prepare([stream])
@@ -83,5 +83,5 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     asyncio.run(intake.accept(stream, "application/x-ndjson", EVENTS.encode()))
     intake.close()
     endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), SAVED, "1", sandbox=True)
-    yield Asked(engine, read_endpoint(endpoint))
+    yield LqlEngine(engine, read_endpoint(endpoint))
     engine.close()

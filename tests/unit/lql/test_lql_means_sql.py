@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import QueryFault, QueryRefused
-from tests.unit.lql.conftest import Asked
+from tests.unit.lql.conftest import LqlEngine
 from tests.unit.lql.queries import TEXTS_LIKE_QUERIES
 
 FROM = (
@@ -60,40 +60,40 @@ PAIRS = [
 PAIR = st.sampled_from(PAIRS)
 
 
-def kept(asked: Asked, lql: str) -> set[object]:
-    return {row[0] for row in asked.lql(f"s:id {lql}")}
+def ids_by_lql(lql_engine: LqlEngine, lql: str) -> set[object]:
+    return {row[0] for row in lql_engine.lql(f"s:id {lql}")}
 
 
-def kept_by_sql(asked: Asked, condition: str) -> set[object]:
-    return {row[0] for row in asked.sql(f"{FROM} where {condition}")}
-
-
-@pytest.mark.parametrize(("lql", "condition"), PAIRS)
-def test_a_filter_keeps_what_its_condition_keeps(asked: Asked, lql: str, condition: str) -> None:
-    assert kept(asked, lql) == kept_by_sql(asked, condition)
+def ids_by_sql(lql_engine: LqlEngine, condition: str) -> set[object]:
+    return {row[0] for row in lql_engine.sql(f"{FROM} where {condition}")}
 
 
 @pytest.mark.parametrize(("lql", "condition"), PAIRS)
-def test_a_negated_filter_keeps_all_the_others(asked: Asked, lql: str, condition: str) -> None:
+def test_a_filter_keeps_what_its_condition_keeps(lql_engine: LqlEngine, lql: str, condition: str) -> None:
+    assert ids_by_lql(lql_engine, lql) == ids_by_sql(lql_engine, condition)
+
+
+@pytest.mark.parametrize(("lql", "condition"), PAIRS)
+def test_a_negated_filter_keeps_all_other_events(lql_engine: LqlEngine, lql: str, condition: str) -> None:
     everything = {str(number) for number in range(1, 8)}
-    assert kept(asked, f"-{lql}") == everything - kept_by_sql(asked, condition)
+    assert ids_by_lql(lql_engine, f"-{lql}") == everything - ids_by_sql(lql_engine, condition)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PAIR, PAIR, PAIR)
 def test_or_groups_and_minus_are_those_of_sets(
-    asked: Asked, one: tuple[str, str], two: tuple[str, str], three: tuple[str, str]
+    lql_engine: LqlEngine, one: tuple[str, str], two: tuple[str, str], three: tuple[str, str]
 ) -> None:
-    a, b, c = (kept_by_sql(asked, condition) for _, condition in (one, two, three))
-    assert kept(asked, f"{one[0]} OR {two[0]} {three[0]}") == a | (b & c)
-    assert kept(asked, f"({one[0]} OR {two[0]}) -({three[0]} {one[0]})") == (a | b) - (c & a)
+    a, b, c = (ids_by_sql(lql_engine, condition) for _, condition in (one, two, three))
+    assert ids_by_lql(lql_engine, f"{one[0]} OR {two[0]} {three[0]}") == a | (b & c)
+    assert ids_by_lql(lql_engine, f"({one[0]} OR {two[0]}) -({three[0]} {one[0]})") == (a | b) - (c & a)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TEXTS_LIKE_QUERIES)
-def test_any_text_is_answered_or_refused_with_its_place(asked: Asked, text: str) -> None:
+def test_any_text_is_answered_or_refused_with_its_position(lql_engine: LqlEngine, text: str) -> None:
     try:
-        asked.lql(text)
+        lql_engine.lql(text)
     except QueryFault as fault:
         assert not isinstance(fault, QueryRefused)
         assert fault.span is not None

@@ -11,7 +11,7 @@ from cordwood.lql.scanner import MAX_STEPS
 from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
 
 
-def place_of_refusal(text: str) -> Span:
+def offset_of_refusal(text: str) -> Span:
     try:
         parse(text)
     except QuerySyntax as fault:
@@ -21,13 +21,13 @@ def place_of_refusal(text: str) -> Span:
 
 
 @given(QUERIES)
-def test_a_query_that_is_shown_and_read_again_is_the_same(query: Query) -> None:
+def test_a_formatted_query_parses_to_the_same_query(query: Query) -> None:
     assert parse(format_query(query)) == query
 
 
 @given(TEXTS_LIKE_QUERIES)
 @settings(max_examples=500)
-def test_any_text_is_read_or_refused_at_a_place_within_it(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_position_inside_it(text: str) -> None:
     try:
         query = parse(text)
     except QuerySyntax as fault:
@@ -41,24 +41,24 @@ def test_any_text_is_read_or_refused_at_a_place_within_it(text: str) -> None:
 
 def test_a_text_may_be_long_but_not_endless() -> None:
     assert parse("x" * MAX_CHARACTERS)
-    assert place_of_refusal("x" * (MAX_CHARACTERS + 1)) == Span(1, MAX_CHARACTERS + 1)
+    assert offset_of_refusal("x" * (MAX_CHARACTERS + 1)) == Span(1, MAX_CHARACTERS + 1)
 
 
 def test_clauses_may_be_many_but_not_endless() -> None:
     assert len(parse("x " * MAX_CLAUSES).filter.filters) == MAX_CLAUSES
-    assert place_of_refusal("x " * (MAX_CLAUSES + 1)) == Span(1, 2 * MAX_CLAUSES + 1)
+    assert offset_of_refusal("x " * (MAX_CLAUSES + 1)) == Span(1, 2 * MAX_CLAUSES + 1)
 
 
 def test_groups_may_be_deep_but_not_endless() -> None:
     assert parse("(" * MAX_DEPTH + "x" + ")" * MAX_DEPTH) == parse("x")
-    assert place_of_refusal("(" * 10_000) == Span(1, MAX_DEPTH + 2)
+    assert offset_of_refusal("(" * 10_000) == Span(1, MAX_DEPTH + 2)
 
 
-def test_places_are_told_on_the_line_where_they_are() -> None:
-    assert place_of_refusal("error\n  m.status:299..200") == Span(2, 12)
+def test_positions_have_the_right_line() -> None:
+    assert offset_of_refusal("error\n  m.status:299..200") == Span(2, 12)
 
 
-def test_a_path_has_so_many_steps_at_most() -> None:
+def test_paths_have_a_maximum_number_of_steps() -> None:
     assert parse("m." + "x." * (MAX_STEPS - 2) + "y:1")
     for steps in (MAX_STEPS - 1, 20_000):
         with pytest.raises(QuerySyntax, match="more than 32 steps") as raised:

@@ -4,14 +4,14 @@ import pytest
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.redaction import Redaction
-from tests.unit.lql.conftest import Asked
+from tests.unit.lql.conftest import LqlEngine
 
 REDACTION = Redaction(RedactMode.REPLACE)
 
 
-def test_an_address_is_hidden_in_message_and_metadata(asked: Asked) -> None:
-    assert asked.lql("id:7 s:event_message s:m.ip") == [("seen 10.0.0.1 here", "10.0.0.1")]
-    assert asked.lql("id:7 s:event_message s:m.ip", REDACTION) == [("seen REDACTED here", "REDACTED")]
+def test_an_address_is_hidden_in_message_and_metadata(lql_engine: LqlEngine) -> None:
+    assert lql_engine.lql("id:7 s:event_message s:m.ip") == [("seen 10.0.0.1 here", "10.0.0.1")]
+    assert lql_engine.lql("id:7 s:event_message s:m.ip", REDACTION) == [("seen REDACTED here", "REDACTED")]
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ def test_an_address_is_hidden_in_message_and_metadata(asked: Asked) -> None:
         "m.calls.at:10.0.0.3",
     ],
 )
-def test_no_filter_finds_what_is_hidden(asked: Asked, probe: str) -> None:
-    assert ("7",) in asked.lql(f"s:id {probe}")
-    assert asked.lql(f"s:id {probe}", REDACTION) == []
+def test_no_filter_finds_what_is_hidden(lql_engine: LqlEngine, probe: str) -> None:
+    assert ("7",) in lql_engine.lql(f"s:id {probe}")
+    assert lql_engine.lql(f"s:id {probe}", REDACTION) == []
 
 
-def test_a_dimension_is_hidden_too(asked: Asked) -> None:
-    assert asked.lql("id:7 c:count(*) c:group_by(m.ip)", REDACTION) == [("REDACTED", 1)]
+def test_a_dimension_is_hidden_too(lql_engine: LqlEngine) -> None:
+    assert lql_engine.lql("id:7 c:count(*) c:group_by(m.ip)", REDACTION) == [("REDACTED", 1)]

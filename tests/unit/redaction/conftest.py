@@ -22,20 +22,22 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture(scope="session")
 def on_duckdb(connection: duckdb.DuckDBPyConnection) -> Redact:
-    made: list[RedactionRules] = []
+    loaded_rules: list[RedactionRules] = []
 
-    def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES) -> str:
-        if made[-1:] != [rules]:
-            for each in RedactMode:
-                for statement in macros(rules, "key", each):
+    def redact_text(
+        text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
+    ) -> str:
+        if loaded_rules[-1:] != [rules]:
+            for mode_ in RedactMode:
+                for statement in macros(rules, "key", mode_):
                     connection.execute(statement)
-            made[:] = [rules]
+            loaded_rules[:] = [rules]
         cast = "::JSON::VARIANT" if kind == "event" else ""
-        back = "::JSON::VARCHAR" if kind == "event" else ""
-        found = connection.execute(f"SELECT redacted_{kind}_{mode}($text{cast}){back}", {"text": text}).fetchall()
-        return str(found[0][0])
+        cast_back = "::JSON::VARCHAR" if kind == "event" else ""
+        rows = connection.execute(f"SELECT redacted_{kind}_{mode}($text{cast}){cast_back}", {"text": text}).fetchall()
+        return str(rows[0][0])
 
-    return redacted
+    return redact_text
 
 
 @pytest.fixture(scope="session")
@@ -50,13 +52,15 @@ def bare_clickhouse() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def on_clickhouse(bare_clickhouse: Any) -> Redact:
-    def redacted(text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES) -> str:
+    def redact_text(
+        text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
+    ) -> str:
         name = f"redacted_{kind}_{mode}"
         sql = f"WITH {functions(rules, RedactMode(mode))[name]} SELECT {name}(unhex({{hex:String}}))"
         values = {"hex": text.encode().hex(), KEY: "key"}
         return bytes(bare_clickhouse.query(sql, "RawBLOB", params=values).bytes()).decode()
 
-    return redacted
+    return redact_text
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])

@@ -27,16 +27,16 @@ class _Counted:
 
 @pytest.fixture
 def counted() -> Iterator[_Counted]:
-    made = _Counted()
-    yield made
-    made.connection.close()
+    counting = _Counted()
+    yield counting
+    counting.connection.close()
 
 
 def hiding(counted: _Counted, most_bytes: int = 100_000) -> AnswerRedaction:
-    made = AnswerRedaction(counted.cursor, RedactionConfig(key="key"), AnswerTexts(most_bytes))
-    made.create_macros(MODE)
+    redaction = AnswerRedaction(counted.cursor, RedactionConfig(key="key"), AnswerTexts(most_bytes))
+    redaction.create_macros(MODE)
     counted.count = 0
-    return made
+    return redaction
 
 
 def texts(hidden: AnswerRedaction, *given: str | None) -> list[object]:
@@ -50,7 +50,7 @@ def nobody(_: duckdb.DuckDBPyConnection) -> None:
     """Nobody interrupts."""
 
 
-def test_each_text_has_its_own_place(counted: _Counted) -> None:
+def test_redacted_texts_keep_their_positions(counted: _Counted) -> None:
     given, left = zip(*(pair for pair in TABLE if "\x01" not in pair[0]), strict=True)
     assert texts(hiding(counted), None, *given, None, given[0]) == [None, *left, None, left[0]]
 
@@ -73,8 +73,8 @@ def test_json_stays_json_with_its_numbers(counted: _Counted) -> None:
 
 
 def test_a_number_alone_is_no_text(counted: _Counted) -> None:
-    told = ["4111111111111111", "true", "null", "-1.5"]
-    assert hiding(counted).json(MODE, told, nobody) == told
+    cells = ["4111111111111111", "true", "null", "-1.5"]
+    assert hiding(counted).json(MODE, cells, nobody) == cells
     assert counted.count == 0
 
 
@@ -85,12 +85,12 @@ def test_a_text_in_which_nothing_is_hidden_is_looked_through_once(counted: _Coun
     assert counted.count == 1
 
 
-def test_a_private_text_is_redacted_anew_each_time_it_is_shown(counted: _Counted) -> None:
+def test_a_private_text_is_redacted_for_every_answer(counted: _Counted) -> None:
     """Were it remembered, time would tell whose value somebody has already seen, or sent in an event of their own."""
     hidden = hiding(counted)
-    for asked in range(1, 4):
+    for count in range(1, 4):
         assert texts(hidden, "10.0.0.1", "a::b") == ["REDACTED", "a::b"]
-        assert counted.count == asked
+        assert counted.count == count
 
 
 def test_the_same_private_text_is_redacted_as_often_as_it_is_there() -> None:
@@ -101,12 +101,12 @@ def test_the_same_private_text_is_redacted_as_often_as_it_is_there() -> None:
         return ['"REDACTED"'] * len(some)
 
     for ip in ("1", "2"):
-        told = AnswerTexts().json(MODE, ['"10.0.0.1"', f'"10.0.0.{ip}"', None, "7"], redact)
-        assert told == ['"REDACTED"', '"REDACTED"', None, "7"]
+        cells = AnswerTexts().json(MODE, ['"10.0.0.1"', f'"10.0.0.{ip}"', None, "7"], redact)
+        assert cells == ['"REDACTED"', '"REDACTED"', None, "7"]
     assert redacted == [2, 2]
 
 
-def test_what_was_not_asked_for_longest_is_forgotten(counted: _Counted) -> None:
+def test_the_least_recently_used_text_is_evicted(counted: _Counted) -> None:
     hidden = hiding(counted, most_bytes=8_000)
     texts(hidden, "x" * 1000)
     for letter in "abcdef":
@@ -118,7 +118,7 @@ def test_what_was_not_asked_for_longest_is_forgotten(counted: _Counted) -> None:
     assert counted.count == 8
 
 
-def test_who_may_interrupt_is_told_of_the_cursor(counted: _Counted) -> None:
-    told: list[duckdb.DuckDBPyConnection] = []
-    hiding(counted).json(MODE, ['"10.0.0.1"'], told.append)
-    assert len(told) == 1
+def test_the_caller_receives_the_cursor_for_interruption(counted: _Counted) -> None:
+    cursors: list[duckdb.DuckDBPyConnection] = []
+    hiding(counted).json(MODE, ['"10.0.0.1"'], cursors.append)
+    assert len(cursors) == 1

@@ -12,7 +12,7 @@ DETECTION = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", 
 
 
 @pytest.mark.parametrize("text", [text for text, _ in (*TABLE, *PHONES)])
-def test_what_a_stage_finds_has_its_hint(text: str) -> None:
+def test_every_match_of_a_stage_has_its_hint(text: str) -> None:
     for stage in (*DETECTION.builtin_stages, *DETECTION.operator_stages):
         finds = re.finditer(stage.pattern, text, re.ASCII)
         if any(not any(found.group(number) for number in stage.kept_groups) for found in finds):

@@ -75,13 +75,13 @@ class Store:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    made = Store(tmp_path, monkeypatch)
-    made.add("/rest", "/auth", "/rest")
-    yield made
-    made.engine.close()
+    opened = Store(tmp_path, monkeypatch)
+    opened.add("/rest", "/auth", "/rest")
+    yield opened
+    opened.engine.close()
 
 
-def test_where_nothing_is_to_be_redacted_nothing_is_made_ready_to(store: Store) -> None:
+def test_without_private_texts_no_redaction_is_prepared(store: Store) -> None:
     trusting = optimistic_sql(store.compiled(BY_PATH))
     assert trusting is not None
     assert "redacted_text" not in trusting
@@ -89,7 +89,7 @@ def test_where_nothing_is_to_be_redacted_nothing_is_made_ready_to(store: Store) 
     assert store.ran == [trusting, trusting]
 
 
-def test_what_is_found_is_redacted_and_the_statement_is_not_trusted_again(store: Store) -> None:
+def test_after_a_match_the_statement_is_run_with_redaction_first(store: Store) -> None:
     store.ask(BY_PATH)
     store.add("/user/203.0.113.7")
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
@@ -97,7 +97,7 @@ def test_what_is_found_is_redacted_and_the_statement_is_not_trusted_again(store:
     assert store.ran == [optimistic_sql(statement), optimistic_sql(statement), statement.sql, statement.sql]
 
 
-def test_an_answer_that_comes_in_pieces_is_never_trusted(store: Store) -> None:
+def test_a_streamed_answer_is_never_run_optimistically(store: Store) -> None:
     store.add(*["/rest"] * 1500, "/user/203.0.113.7")
     assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
@@ -115,11 +115,11 @@ def test_a_text_may_be_read_wherever_an_engine_wants_no_surprises(store: Store) 
     assert len(store.ask(order)) == 4
 
 
-def test_a_querys_own_failure_is_still_its_own(store: Store) -> None:
+def test_an_error_of_the_query_is_reported_unchanged(store: Store) -> None:
     with pytest.raises(QueryValue, match="no /"):
         store.ask(FAILS)
 
 
-def test_without_redaction_there_is_nothing_to_trust(store: Store) -> None:
+def test_without_redaction_there_is_no_optimistic_variant(store: Store) -> None:
     program = read_endpoint(Endpoint("e", UUID(int=3), BY_PATH, "s"))
     assert optimistic_sql(compile_saved(program, store.engine.target, store.engine.shapes())) is None

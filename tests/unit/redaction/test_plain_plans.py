@@ -55,19 +55,19 @@ def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None)
 @pytest.mark.parametrize("mode", RedactMode)
 @pytest.mark.parametrize("sql", NUMBERS)
 def test_numbers_times_and_projects_are_read_as_they_are(engine: DuckDBEngine, sql: str, mode: RedactMode) -> None:
-    plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(mode))
-    assert (redacted.sql, flushed_sql(redacted)) == (plain.sql, flushed_sql(plain))
+    unredacted, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(mode))
+    assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))
     assert optimistic_sql(redacted) is None
     assert redacted.raw_columns == ()
 
 
 @pytest.mark.parametrize("sql", SHOWN)
-def test_what_is_only_shown_is_redacted_past_the_plan(engine: DuckDBEngine, sql: str) -> None:
-    plain, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(RedactMode.REPLACE))
-    assert (redacted.sql, flushed_sql(redacted)) == (plain.sql, flushed_sql(plain))
+def test_output_columns_are_redacted_after_the_plan(engine: DuckDBEngine, sql: str) -> None:
+    unredacted, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(RedactMode.REPLACE))
+    assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))
     assert redacted.raw_columns
 
 
-def test_what_a_text_is_read_for_is_redacted_in_the_plan(engine: DuckDBEngine) -> None:
+def test_texts_read_by_the_plan_are_redacted_in_it(engine: DuckDBEngine) -> None:
     sql = "select count(*) as n from s cross join unnest(s.metadata) as m where starts_with(m.path, '/')"
     assert compiled(engine, sql).sql != compiled(engine, sql, Redaction(RedactMode.REPLACE)).sql

@@ -13,45 +13,45 @@ MARKS = "\x01\x02\x03"
 
 
 @pytest.mark.parametrize(("text", "left"), TABLE)
-def test_what_is_left_of_a_text(redact: Redact, text: str, left: str) -> None:
+def test_the_redacted_form_of_a_text(redact: Redact, text: str, left: str) -> None:
     assert redact(text) == left
 
 
 @pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if not set(MARKS) & set(pair[0])])
-def test_inside_json_the_same_goes_and_no_number_does(redact: Redact, text: str, left: str) -> None:
+def test_texts_in_json_are_redacted_and_numbers_are_not(redact: Redact, text: str, left: str) -> None:
     event = {"k": text, "list": [text, 4111111111111111], "n": 4111111111111111, "b": True, "none": None}
-    told = json.loads(redact(json.dumps(event, ensure_ascii=False, separators=(",", ":")), kind="json"))
-    assert told == {**event, "k": left, "list": [left, 4111111111111111]}
+    redacted = json.loads(redact(json.dumps(event, ensure_ascii=False, separators=(",", ":")), kind="json"))
+    assert redacted == {**event, "k": left, "list": [left, 4111111111111111]}
 
 
 @pytest.mark.parametrize("text", [text for text, _ in TABLE if not set(MARKS) & set(text)])
 def test_json_in_a_text_stays_json(redact: Redact, text: str) -> None:
-    told = json.loads(redact(json.dumps({"msg": text, "then": "x"}, separators=(",", ":"))))
-    assert told["then"] == "x"
+    redacted = json.loads(redact(json.dumps({"msg": text, "then": "x"}, separators=(",", ":"))))
+    assert redacted["then"] == "x"
 
 
 @pytest.mark.parametrize(("text", "left"), TABLE)
-def test_a_digest_stands_where_the_word_would(redact: Redact, text: str, left: str) -> None:
+def test_a_digest_replaces_the_fixed_word(redact: Redact, text: str, left: str) -> None:
     assert re.sub("REDACTED-[g-v]{16}", "REDACTED", redact(text, mode="hash")) == left
 
 
 @pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if pair not in (*V4, *V6)])
-def test_truncating_hides_what_is_no_address_as_ever(redact: Redact, text: str, left: str) -> None:
+def test_truncation_replaces_everything_but_addresses(redact: Redact, text: str, left: str) -> None:
     assert redact(text, mode="truncate") == left
 
 
 @pytest.mark.parametrize(("text", "left"), PHONES)
-def test_telephone_numbers_go_when_asked_for(redact: Redact, text: str, left: str) -> None:
+def test_telephone_numbers_are_redacted_on_request(redact: Redact, text: str, left: str) -> None:
     assert redact(text) == text
     assert redact(text, rules=RedactionRules(tuple(Detector))) == left
 
 
 @pytest.mark.parametrize("text", NO_PHONES)
-def test_other_numbers_stay_where_telephone_numbers_go(redact: Redact, text: str) -> None:
+def test_other_numbers_are_kept_when_telephone_numbers_are_redacted(redact: Redact, text: str) -> None:
     assert redact(text, rules=RedactionRules(tuple(Detector))) == text
 
 
-def test_only_the_chosen_detectors_look(redact: Redact) -> None:
+def test_only_the_chosen_detectors_are_applied(redact: Redact) -> None:
     rules = RedactionRules((Detector.EMAIL,))
     assert redact("a@b.io from 10.0.0.1", rules=rules) == "REDACTED from 10.0.0.1"
 
@@ -59,8 +59,8 @@ def test_only_the_chosen_detectors_look(redact: Redact) -> None:
 def test_a_pattern_of_the_operators_minds_case_and_sees_the_text_itself(redact: Redact) -> None:
     rules = RedactionRules((), (NamedPattern("customer", r"cust_\S+"), NamedPattern("lines", r"one\ntwo")))
     assert redact("x cust_1 CUST_2", rules=rules) == "x REDACTED CUST_2"
-    told = redact('{"a":"cust_1\\"x","b":"one\\ntwo"}', kind="json", rules=rules)
-    assert json.loads(told) == {"a": "REDACTED", "b": "REDACTED"}
+    redacted = redact('{"a":"cust_1\\"x","b":"one\\ntwo"}', kind="json", rules=rules)
+    assert json.loads(redacted) == {"a": "REDACTED", "b": "REDACTED"}
 
 
 def test_an_event_of_numbers_is_as_it_was(redact: Redact) -> None:

@@ -82,7 +82,7 @@ def ask(engine: DuckDBEngine) -> Ask:
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("filtered", FILTERS)
-def test_a_filter_finds_what_a_value_of_the_same_condition_says(ask: Ask, column: str, filtered: str) -> None:
+def test_a_filter_agrees_with_the_selected_value_of_its_condition(ask: Ask, column: str, filtered: str) -> None:
     condition = filtered.format(column)
     source = "from s as t cross join unnest(t.metadata) as m"
     kept = ask(f"select t.id as id {source} where {condition} order by id")
@@ -102,9 +102,9 @@ def test_no_condition_asks_a_text_before_it_is_redacted(engine: DuckDBEngine, co
     """How long it takes would tell whether the text has what is looked for."""
     statement = statement_of(engine, filtered.format(column))
     assert statement.plan.variants[0].block_filters() == ()
-    asked = statement.sql.split(" WHERE ", 1)[1]
-    assert asked.count(TEXT_OF[column]) == asked.count(f"redacted_text_replace({TEXT_OF[column]}") == 1
+    condition = statement.sql.split(" WHERE ", 1)[1]
+    assert condition.count(TEXT_OF[column]) == condition.count(f"redacted_text_replace({TEXT_OF[column]}") == 1
 
 
-def test_what_is_read_as_text_is_no_value_in_between(engine: DuckDBEngine) -> None:
+def test_values_read_as_text_are_not_converted_back_and_forth(engine: DuckDBEngine) -> None:
     assert "::VARIANT" not in statement_of(engine, "m.text like '%503%'").sql

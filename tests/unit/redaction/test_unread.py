@@ -6,7 +6,7 @@ from sqlglot import exp, parse_one
 from cordwood.sql.redaction.flow import unread_positions
 
 
-def places(sql: str) -> set[int]:
+def positions(sql: str) -> set[int]:
     tree = parse_one(sql, dialect="duckdb")
     assert isinstance(tree, exp.Select)
     return set(unread_positions(tree))
@@ -17,12 +17,12 @@ def places(sql: str) -> set[int]:
     ["", "where t.a = 'x'", "order by t.a", "order by upper(t.b) desc limit 3", "order by row_number() over (order by t.a)",
      "qualify count(*) over (partition by t.a) > 1", "order by (select max(u.x) from u)", "limit 1 offset 2"],
 )  # fmt: skip
-def test_where_all_clauses_read_expressions_of_their_own_every_column_may(clauses: str) -> None:
-    assert places(f"select t.a as a, t.b as b from t {clauses}") == {1, 2}
+def test_all_columns_are_unread_if_clauses_read_other_expressions(clauses: str) -> None:
+    assert positions(f"select t.a as a, t.b as b from t {clauses}") == {1, 2}
 
 
-def test_a_column_that_rows_are_sorted_by_may_not() -> None:
-    assert places("select t.a as a, t.b as b, t.c as c from t order by 3, 1 desc") == {2}
+def test_a_sort_key_is_not_unread() -> None:
+    assert positions("select t.a as a, t.b as b, t.c as c from t order by 3, 1 desc") == {2}
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,10 @@ def test_a_column_that_rows_are_sorted_by_may_not() -> None:
      "order by a", 'order by "a", 2', "order by all", "order by null", "order by 1.0", "order by #1", "order by $1", "group by 1, 2",
      "group by all", "having true", "using sample 3"],
 )  # fmt: skip
-def test_where_a_clause_may_read_one_by_whatever_spelling_none_may(clauses: str) -> None:
-    assert places(f"select t.a as a, t.b as b from t {clauses}") == set()
+def test_no_column_is_unread_if_a_clause_may_refer_to_one(clauses: str) -> None:
+    assert positions(f"select t.a as a, t.b as b from t {clauses}") == set()
 
 
 @pytest.mark.parametrize("head", ["distinct", "distinct on (t.a)"])
-def test_where_rows_are_compared_none_may(head: str) -> None:
-    assert places(f"select {head} t.a as a, t.b as b from t") == set()
+def test_no_column_is_unread_if_rows_are_compared(head: str) -> None:
+    assert positions(f"select {head} t.a as a, t.b as b from t") == set()

@@ -104,7 +104,7 @@ def target() -> PlainTarget:
     return PlainTarget()
 
 
-def spelled_out(tree: exp.Expr) -> exp.Expr:
+def operations_as_functions(tree: exp.Expr) -> exp.Expr:
     """The tree with its operations as functions, so that they can be read."""
     tree = tree.copy()
     for node in list(tree.find_all(exp.Anonymous)):
@@ -135,7 +135,7 @@ def body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
             tree.args["with_"].set("expressions", own)
             if not own:
                 tree.set("with_", None)
-        return str(spelled_out(tree).sql("duckdb")).replace('"', "")
+        return str(operations_as_functions(tree).sql("duckdb")).replace('"', "")
 
     return read
 
@@ -149,6 +149,6 @@ def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
 
     def read(sql: str) -> str:
         resolved = resolve_saved(read_endpoint(msgspec.structs.replace(endpoint(), sql=sql)), target, SHAPES)
-        return str(spelled_out(resolved.tree).sql("duckdb")).replace('"', "")
+        return str(operations_as_functions(resolved.tree).sql("duckdb")).replace('"', "")
 
     return read

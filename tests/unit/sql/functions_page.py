@@ -24,7 +24,7 @@ Functions that are not listed are refused (`query.refused`); a function that an 
 
 
 def page() -> str:
-    targets = {name: made() for name, made in sorted(TARGETS.items())}
+    targets = {name: make_target() for name, make_target in sorted(TARGETS.items())}
     lines = [
         HEAD,
         f"| function | for example | {' | '.join(targets)} | page |",

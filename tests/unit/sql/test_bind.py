@@ -36,11 +36,11 @@ def test_a_missing_required_parameter_is_named_even_when_the_query_does_not_read
         bound(Parameter("project", required=True), None, is_read=False)
 
 
-def test_what_is_not_read_is_not_bound() -> None:
+def test_unread_parameters_are_not_bound() -> None:
     assert bound(Parameter("project"), "x", is_read=False) == "not bound"
 
 
-def test_a_default_stands_in() -> None:
+def test_a_default_replaces_a_missing_value() -> None:
     assert bound(Parameter("n", Kind.INT64, default="7"), None) == 7
 
 
@@ -49,7 +49,7 @@ def test_an_empty_text_is_a_text_and_no_other_value() -> None:
     assert bound(Parameter("a", Kind.TIMESTAMP), "") is None
 
 
-def test_one_of_names_the_parameter_its_value_and_what_is_allowed() -> None:
+def test_an_error_of_one_of_names_the_parameter_its_value_and_the_allowed_values() -> None:
     with pytest.raises(BadParameter, match='interval is "weekly": it must be one of hourly, daily'):
         bound(Parameter("interval", one_of=("hourly", "daily")), "weekly")
 
@@ -77,7 +77,7 @@ def test_iso_times_are_read_with_any_offset(text: str, expected: datetime) -> No
 @pytest.mark.parametrize(
     "text", ["yesterday", "2026-13-01", "2026-01-02T25:00:00Z", "1767225600", "0000-00-00", "0001-01-01T00:00:00+10:00"]
 )
-def test_other_times_are_refused_with_a_form_that_is_allowed(text: str) -> None:
+def test_invalid_times_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadParameter, match=r"t is .*ISO 8601"):
         bound(Parameter("t", Kind.TIMESTAMP), text)
 
@@ -98,7 +98,7 @@ def test_other_times_are_refused_with_a_form_that_is_allowed(text: str) -> None:
         (Kind.BOOL, "TRUE", True),
     ],
 )
-def test_other_kinds_are_read(kind: Kind, text: str, expected: object) -> None:
+def test_values_of_other_types_are_parsed(kind: Kind, text: str, expected: object) -> None:
     assert bound(Parameter("v", kind), text) == expected
 
 
@@ -127,7 +127,7 @@ def test_values_that_are_none_of_their_kind_are_refused(kind: Kind, text: str) -
         bound(Parameter("v", kind), text)
 
 
-def test_a_bad_regular_expression_is_refused_with_what_is_wrong() -> None:
+def test_an_invalid_regular_expression_is_refused_with_its_error() -> None:
     parameter = Parameter("project", kind=TextKind.REGEX)
     statement = Statement(fixed_plan(""), (Slot("project", parameter),), (), ())
     with pytest.raises(BadParameter, match=r'project is "\(": .*missing \)'):

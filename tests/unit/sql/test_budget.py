@@ -16,9 +16,9 @@ from tests.architecture.tree import modules
 from tests.unit.sql.conftest import SHAPES, PlainTarget
 
 
-def test_more_nodes_than_the_budget_has_are_refused_while_they_are_made() -> None:
+def test_nodes_beyond_the_budget_are_refused_during_creation() -> None:
     with budget_scope(Budget(nodes=1000)), pytest.raises(PlanTooLarge, match="1,000"):
-        spend_one_by_one(2000)
+        spend_nodes_one_by_one(2000)
 
 
 def test_a_copy_counts_all_its_nodes() -> None:
@@ -33,16 +33,16 @@ def test_characters_count_however_they_are_printed() -> None:
         write(11)
 
 
-def test_compiling_ends_when_its_time_is_over() -> None:
+def test_compilation_stops_at_its_time_limit() -> None:
     ticks = count()
     with (
         budget_scope(Budget(seconds=2.0, clock=lambda: float(next(ticks)))),
         pytest.raises(CompileTooLong, match="2 s"),
     ):
-        spend_one_by_one(10_000)
+        spend_nodes_one_by_one(10_000)
 
 
-def spend_one_by_one(nodes: int) -> None:
+def spend_nodes_one_by_one(nodes: int) -> None:
     for _ in range(nodes):
         spend()
 
@@ -58,9 +58,9 @@ def test_nothing_is_counted_where_nothing_is_compiled() -> None:
 
 
 def doubling() -> Iterator[str]:
-    made = "with c0 as (select id as x, event_message as m from edge_logs)"
-    made += "".join(f", c{n} as (select *, * from c{n - 1})" for n in range(1, 30))
-    yield f"{made} select 1 as n from c29"
+    ctes = "with c0 as (select id as x, event_message as m from edge_logs)"
+    ctes += "".join(f", c{n} as (select *, * from c{n - 1})" for n in range(1, 30))
+    yield f"{ctes} select 1 as n from c29"
     inner = "select 1 as n"
     for _ in range(20):
         inner = f"with recursive r as (({inner}) union all select n from r) select n from r"
@@ -70,13 +70,13 @@ def doubling() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("text", list(doubling()), ids=["stars", "recursions", "values of WITH"])
-def test_what_doubles_in_the_compiler_is_refused(program: Program, text: str) -> None:
+def test_queries_of_exponential_size_are_refused(program: Program, text: str) -> None:
     with pytest.raises(Exception, match=r"Spelled out|compile|repeated too often|nested too deeply") as raised:
         compile_sandbox(program, text, PlainTarget(), SHAPES)
     assert getattr(raised.value, "code", "") in ("limit.plan", "limit.compile", "query.refused")
 
 
-def test_so_many_pipes_are_refused_at_their_place() -> None:
+def test_too_many_pipes_are_refused_with_their_position() -> None:
     with pytest.raises(Exception, match="pipes") as raised:
         parse("from t " + "|> limit 1 " * (MAX_PIPES + 1))
     assert getattr(raised.value, "span", None) is not None
@@ -87,17 +87,17 @@ def test_functions_with_dots_in_their_names_double_no_parsing() -> None:
         parse(f"select {'net.host(' * 40}'x'{')' * 40}")
 
 
-def test_a_node_in_a_list_is_replaced_where_it_stands_and_is_no_longer_in_the_tree() -> None:
+def test_a_node_in_a_list_is_replaced_in_place() -> None:
     array = parse_one("[1, 2, 3]", read="bigquery")
     hash(array)
-    second, made = array.expressions[1], exp.Literal.number(9)
-    swap(second, made)
+    second, replacement = array.expressions[1], exp.Literal.number(9)
+    swap(second, replacement)
     assert [item.name for item in array.expressions] == ["1", "9", "3"]
-    assert (made.parent, made.index, second.parent) == (array, 1, None)
+    assert (replacement.parent, replacement.index, second.parent) == (array, 1, None)
     assert array == parse_one("[1, 9, 3]", read="bigquery")
 
 
-def test_a_tree_is_copied_only_where_it_counts() -> None:
+def test_trees_are_copied_only_by_the_function_that_counts_nodes() -> None:
     services = ("sql/", "lql/", "engines/")
     found = [
         f"{module.name}:{node.lineno}"

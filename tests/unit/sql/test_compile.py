@@ -24,21 +24,21 @@ def sandbox(program: Program, text: str) -> str:
         ("limit @project", "LIMIT $project", None),
     ],
 )
-def test_one_row_more_than_may_be_handed_out_is_asked_for_and_how_many_can_come_is_told(
+def test_the_limit_is_one_more_than_max_rows_and_is_part_of_the_statement(
     program: Program, limit: str, expected: str, row_limit: int | None
 ) -> None:
-    made = compile_sandbox(program, f"select id from edge_logs {limit}", PlainTarget(), SHAPES)
-    assert made.sql.endswith(expected)
-    assert made.row_limit == row_limit
+    statement_ = compile_sandbox(program, f"select id from edge_logs {limit}", PlainTarget(), SHAPES)
+    assert statement_.sql.endswith(expected)
+    assert statement_.row_limit == row_limit
 
 
-def test_set_operations_are_capped_as_a_whole(program: Program) -> None:
-    made = sandbox(program, "select id from edge_logs union all select id from auth_logs")
-    assert made.endswith("LIMIT 1001")
-    assert made.count("LIMIT") == 1
+def test_the_limit_applies_to_a_whole_set_operation(program: Program) -> None:
+    statement_ = sandbox(program, "select id from edge_logs union all select id from auth_logs")
+    assert statement_.endswith("LIMIT 1001")
+    assert statement_.count("LIMIT") == 1
 
 
-def test_the_saved_limit_does_not_apply_to_a_visitor(program: Program) -> None:
+def test_the_limit_of_the_saved_query_does_not_apply_to_sandbox_queries(program: Program) -> None:
     assert "LIMIT 100 " not in sandbox(program, "select id from edge_logs") + " "
     assert compile_saved(program, PlainTarget(), SHAPES).sql.endswith("LIMIT 100")
 
@@ -61,7 +61,7 @@ def test_a_statement_says_its_columns_sub_queries_and_streams(program: Program) 
     assert set(statement.streams) == {"edge.stream", "auth"}
 
 
-def test_compiling_twice_gives_the_same(program: Program) -> None:
+def test_compilation_is_deterministic(program: Program) -> None:
     text = "select m.status, count(*) as n from edge_logs, unnest(metadata) m group by 1"
     assert sandbox(program, text) == sandbox(program, text)
 
@@ -77,7 +77,7 @@ def test_compiling_twice_gives_the_same(program: Program) -> None:
         ("drop table x", "test.sql:11:1", "DROP"),
     ],
 )
-def test_a_broken_endpoint_is_told_in_its_file(sql: str, place: str, words: str) -> None:
+def test_an_error_in_an_endpoint_has_its_position_in_the_file(sql: str, place: str, words: str) -> None:
     broken = msgspec.structs.replace(endpoint(sql), body_line=11)
     with pytest.raises(BadEndpointFile) as raised:
         read_endpoint(broken, ["edge.stream", "auth"])
@@ -85,7 +85,7 @@ def test_a_broken_endpoint_is_told_in_its_file(sql: str, place: str, words: str)
     assert words in raised.value.message
 
 
-def test_a_sub_query_that_is_never_read_is_checked_all_the_same() -> None:
+def test_a_sub_query_that_is_never_read_is_checked_too() -> None:
     with pytest.raises(BadEndpointFile):
         read_endpoint(endpoint("with unread as (select 1 from `edge.stream` where ghost(1)) select 1 as x"))
 
@@ -95,7 +95,7 @@ def test_no_parameter_may_be_named_as_the_moment_of_the_call() -> None:
         read_endpoint(endpoint("select @now as t", Parameter("now", Kind.STRING)))
 
 
-def test_sql_by_itself_reads_only_its_own_with() -> None:
+def test_stand_alone_sql_reads_only_its_own_with() -> None:
     assert compile_standalone("with a as (select 1 as x) select x from a", PlainTarget()).sql
     with pytest.raises(QueryRefused):
         compile_standalone("select * from edge_logs", PlainTarget())

@@ -43,12 +43,12 @@ UNNESTED = (
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    made = DuckDBEngine(tmp_path_factory.mktemp("engine"), DuckDBTarget())
-    made.prepare([Stream(STREAM, UUID(int=1))])
-    made.append([Batch(STREAM, [event(number) for number in range(20_000)], START_US)])
-    with made._storage.query_view((STREAM,)) as (cursor, _):
+    duckdb_engine = DuckDBEngine(tmp_path_factory.mktemp("engine"), DuckDBTarget())
+    duckdb_engine.prepare([Stream(STREAM, UUID(int=1))])
+    duckdb_engine.append([Batch(STREAM, [event(number) for number in range(20_000)], START_US)])
+    with duckdb_engine._storage.query_view((STREAM,)) as (cursor, _):
         yield cursor
-    made.close()
+    duckdb_engine.close()
 
 
 def event(number: int) -> Event:
@@ -65,19 +65,19 @@ def program(name: str) -> Program:
 
 def nodes(engine: duckdb.DuckDBPyConnection, statement: Statement) -> list[dict[str, Any]]:
     values = {slot.name: VALUES[slot.name] for slot in statement.slots if slot.is_read}
-    return below(
+    return descendants(
         {"children": json.loads(engine.execute(f"explain (format json) {statement.sql}", values).fetchall()[0][1])}
     )
 
 
-def below(top: dict[str, Any]) -> list[dict[str, Any]]:
-    waiting = list(top["children"])
-    found = []
-    while waiting:
-        node = waiting.pop()
-        waiting += node.get("children", [])
-        found.append(node)
-    return found
+def descendants(top: dict[str, Any]) -> list[dict[str, Any]]:
+    pending = list(top["children"])
+    nodes_ = []
+    while pending:
+        node = pending.pop()
+        pending += node.get("children", [])
+        nodes_.append(node)
+    return nodes_
 
 
 def names(plan: list[dict[str, Any]]) -> set[str]:
@@ -87,7 +87,7 @@ def names(plan: list[dict[str, Any]]) -> set[str]:
 def sorts_only_the_first_few(plan: list[dict[str, Any]]) -> bool:
     """Whether whatever is sorted whole was cut before."""
     sorts = [node for node in plan if node["name"].strip() == "ORDER_BY"]
-    return all("TOP_N" in names(below(node)) for node in sorts)
+    return all("TOP_N" in names(descendants(node)) for node in sorts)
 
 
 def filters(plan: list[dict[str, Any]]) -> str:
@@ -95,7 +95,7 @@ def filters(plan: list[dict[str, Any]]) -> str:
     return " ".join(str(node["extra_info"].get("Filters")) for node in plan if node["name"].strip() == "SEQ_SCAN")
 
 
-def asked(engine: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
+def sandbox_plan(engine: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
     return nodes(engine, compile_sandbox(program("logs.all"), sql, DuckDBTarget(), SHAPES))
 
 
@@ -117,10 +117,10 @@ def test_the_counts_read_paths_from_their_start_on(engine: duckdb.DuckDBPyConnec
 @pytest.mark.parametrize(
     "order", ["order by timestamp desc limit 100", "order by edge_logs.timestamp desc", "limit 20", ""]
 )
-def test_unnests_of_objects_are_paths_and_the_newest_few_are_taken(
+def test_unnests_of_objects_are_paths_and_the_newest_rows_are_read_by_top_n(
     engine: duckdb.DuckDBPyConnection, order: str
 ) -> None:
-    plan = asked(
+    plan = sandbox_plan(
         engine,
         f"select id, edge_logs.timestamp, r.path, s.status_code from {UNNESTED} where s.status_code >= 500 {order}",
     )
@@ -131,13 +131,13 @@ def test_unnests_of_objects_are_paths_and_the_newest_few_are_taken(
     assert "2026-01-01 01:00:00" in filters(plan)
 
 
-def test_what_is_only_counted_is_not_sorted(engine: duckdb.DuckDBPyConnection) -> None:
-    plan = asked(engine, "select timestamp_trunc(timestamp, hour) as t, count(*) as n from edge_logs group by t")
+def test_counted_rows_are_not_sorted(engine: duckdb.DuckDBPyConnection) -> None:
+    plan = sandbox_plan(engine, "select timestamp_trunc(timestamp, hour) as t, count(*) as n from edge_logs group by t")
     assert "ORDER_BY" not in names(plan)
 
 
-def test_the_callers_own_bound_reaches_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
-    plan = asked(
+def test_a_bound_of_the_sandbox_query_reaches_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
+    plan = sandbox_plan(
         engine,
         "with p as (select timestamp('2026-01-01 02:00:00+00') as since)"
         " select count(*) as n from edge_logs, p where timestamp >= since",
@@ -146,7 +146,7 @@ def test_the_callers_own_bound_reaches_the_scan(engine: duckdb.DuckDBPyConnectio
 
 
 def test_a_sub_query_read_twice_is_filtered_twice(engine: duckdb.DuckDBPyConnection) -> None:
-    plan = asked(
+    plan = sandbox_plan(
         engine,
         "select id from edge_logs where timestamp > '2026-01-01T03:00:00Z'"
         " union all select id from edge_logs where timestamp < '2026-01-01T01:30:00Z'",

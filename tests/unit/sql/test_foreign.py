@@ -8,9 +8,9 @@ from cordwood.sql.parse import parse
 
 
 def refusal(text: str) -> QueryFault:
-    with pytest.raises(QueryFault) as told:
+    with pytest.raises(QueryFault) as raised:
         admit(parse(text))
-    return told.value
+    return raised.value
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def refusal(text: str) -> QueryFault:
         ("select safe_cast(1 as double)", 23),
     ],
 )
-def test_a_sign_or_a_word_of_another_dialect_is_a_syntax_error_where_it_stands(text: str, column: int) -> None:
+def test_operators_and_words_of_other_dialects_are_syntax_errors_with_position(text: str, column: int) -> None:
     fault = refusal(text)
     assert isinstance(fault, QuerySyntax)
     assert fault.span is not None
@@ -56,7 +56,7 @@ def test_a_function_under_the_name_of_another_dialect_cannot_be_called(name: str
 
 
 @pytest.mark.parametrize("word", ["ilike", "rlike", "regexp", "glob", "xor"])
-def test_words_that_are_operators_elsewhere_are_none(word: str) -> None:
+def test_operator_words_of_other_dialects_are_names(word: str) -> None:
     assert isinstance(refusal(f"select a {word} b from t"), QuerySyntax)
 
 
@@ -98,10 +98,10 @@ def test_the_cast_that_studio_sends_to_whoever_hosts_it_himself_is_read() -> Non
         ("select count() from t", "COUNT wants an argument"),
     ],
 )
-def test_a_clause_that_bigquery_has_not_there_is_a_syntax_error(text: str, said: str) -> None:
+def test_a_misplaced_clause_is_a_syntax_error(text: str, message: str) -> None:
     fault = refusal(text)
     assert isinstance(fault, QuerySyntax)
-    assert said in fault.message
+    assert message in fault.message
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_clause_that_bigquery_has_not_there_is_a_syntax_error(text: str, said:
         "select true and (a or b), not (a) from t",
     ],
 )
-def test_what_bigquery_has_is_let_through(text: str) -> None:
+def test_syntax_of_bigquery_is_accepted(text: str) -> None:
     assert admit(parse(text)).tree is not None
 
 
@@ -134,10 +134,10 @@ def test_what_bigquery_has_is_let_through(text: str) -> None:
         ("select a from t group by a having sum(a) over () > 1", "Analytic function not allowed in HAVING clause"),
     ],
 )
-def test_an_aggregate_where_there_are_no_groups_is_a_syntax_error(text: str, said: str) -> None:
+def test_an_aggregate_in_where_or_group_by_is_a_syntax_error(text: str, message: str) -> None:
     fault = refusal(text)
     assert isinstance(fault, QuerySyntax)
-    assert said in fault.message
+    assert message in fault.message
     assert fault.span is not None
 
 
@@ -151,5 +151,5 @@ def test_an_aggregate_where_there_are_no_groups_is_a_syntax_error(text: str, sai
         "select a from t qualify sum(a) over () > 1",
     ],
 )
-def test_an_aggregate_in_a_window_or_in_a_query_of_its_own_is_let_through(text: str) -> None:
+def test_an_aggregate_in_a_window_or_a_sub_query_is_accepted(text: str) -> None:
     assert admit(parse(text)).tree is not None

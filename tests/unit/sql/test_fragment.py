@@ -54,12 +54,12 @@ def test_parts_are_set_in_brackets_where_an_operator_could_reach_into_them() -> 
     assert printed(fragment("{0} * 2", exp.column("a", "t"))) == '"t"."a" * 2'
 
 
-def test_a_fragment_in_a_tree_is_printed_where_it_stands() -> None:
+def test_a_fragment_in_a_tree_is_printed_in_place() -> None:
     tree = exp.Add(this=fragment("{0}::BIGINT", exp.column("y")), expression=exp.Literal.number(1))
     assert printed(exp.select(tree)) == 'SELECT ("y"::BIGINT) + 1'
 
 
-def test_what_looks_like_a_hole_in_a_name_or_a_text_is_text() -> None:
+def test_braces_in_names_and_texts_are_not_holes() -> None:
     tree = fragment("{0}.{1} = {2}", exp.column("x"), name_part("{0}"), text_part("it's {0} @a {2}"))
     assert printed(tree) == """"x"."{0}" = 'it''s {0} @a {2}'"""
 
@@ -78,14 +78,14 @@ def test_a_hole_without_a_part_is_a_mistake() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_names_and_texts_are_written_by_the_script_whatever_they_say(text: str) -> None:
+def test_names_and_texts_of_any_content_are_quoted(text: str) -> None:
     tree = exp.select(exp.alias_(fragment("f({0})", text_part(text)), text, quoted=True))
     for script in (DUCKDB, CLICKHOUSE):
         assert printed(tree.copy(), script) == f"SELECT f({script.text(text)}) AS {script.name(text)}"
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_written_names_and_texts_end_where_the_engine_ends_them(text: str) -> None:
+def test_the_engine_delimits_quoted_names_and_texts_as_written(text: str) -> None:
     for script in (DUCKDB, CLICKHOUSE):
         for written in (script.text(text), script.name(text)):
             assert script.quoted.fullmatch(written)
@@ -107,7 +107,7 @@ def test_no_part_is_written_inside_quotes_of_a_template() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ue0ff", "\ue0ff0", "\ue0ffe", "\ue0ffs", "\0\ue0ff", "a"])
-def test_names_that_the_engine_cannot_be_given_are_spelled_so_that_none_becomes_another(name: str) -> None:
+def test_unsupported_names_have_distinct_identifiers(name: str) -> None:
     assert author_name(engine_name(name)) == name
     assert is_name(name) == (engine_name(name) == name)
     assert "\0" not in DUCKDB.identifier_for(name)
@@ -117,7 +117,7 @@ def test_names_that_the_engine_cannot_be_given_are_spelled_so_that_none_becomes_
         assert printed(name_part(name), script) == script.name(script.identifier_for(name))
 
 
-def test_clickhouse_is_given_no_name_that_it_takes_for_a_part_of_a_column() -> None:
+def test_names_of_clickhouses_subcolumns_are_escaped() -> None:
     names = ["null", "size0", "size12", "", "\ue0ffnull", "\ue0ff", "a", "Null", "size"]
     assert len({CLICKHOUSE.identifier_for(name) for name in names}) == len(names)
     assert not {"null", "size0", "size12", ""} & {CLICKHOUSE.identifier_for(name) for name in names}
@@ -145,7 +145,7 @@ def test_a_number_is_digits(number: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["a b", "a'", "1", "a;", "\ud800"])
-def test_a_slot_and_a_word_are_words(word: str) -> None:
+def test_slots_and_variables_must_be_plain_words(word: str) -> None:
     for node in (exp.Parameter(this=exp.Var(this=word)), exp.Var(this=word)):
         with pytest.raises(ValueError, match="no word"):
             printed(exp.select(node))
@@ -160,7 +160,7 @@ def test_a_constant_of_a_template_holds_nothing_that_has_a_meaning(text: str) ->
 SLOT = exp.Parameter(this=exp.Var(this="p"))
 
 
-def test_an_optional_predicate_and_a_block_filter_are_segments_of_their_own() -> None:
+def test_optional_predicates_and_block_filters_are_separate_segments() -> None:
     which = BlockFilter("s", ("abcdef",))
     inner = optional_predicate(SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter(which), SLOT.copy()))
     tree = exp.select(exp.column("a")).where(inner).where(text_part("{1} OR $p"))
@@ -170,7 +170,7 @@ def test_an_optional_predicate_and_a_block_filter_are_segments_of_their_own() ->
     assert found.text == "SELECT \"a\" WHERE (f() OR (true AND $p)) AND '{1} OR $p'"
 
 
-def test_one_side_of_an_optional_predicate_is_printed_where_the_value_is_known() -> None:
+def test_one_side_of_an_optional_predicate_is_printed_for_a_known_value() -> None:
     which = BlockFilter("s", ("abcdef",))
     segments = ("WHERE ", OptionalPredicate("p", ("a",), (which, " AND b")), " LIMIT 1")
     assert print_segments(segments) == "WHERE (a OR true AND b) LIMIT 1"
@@ -179,22 +179,22 @@ def test_one_side_of_an_optional_predicate_is_printed_where_the_value_is_known()
     assert print_segments(segments, {"p": 1}, {which: None}) == "WHERE (true AND b) LIMIT 1"
 
 
-def test_the_slots_that_stand_in_the_text_are_told() -> None:
+def test_the_slots_of_the_printed_text_are_returned() -> None:
     tree = exp.select(exp.Parameter(this=exp.Var(this="p")), text_part("$q"))
     assert print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB).slots == {"p"}
 
 
-def test_spliced_fragments_are_one_template() -> None:
+def test_merged_fragments_are_one_template() -> None:
     alias = merge_fragments("{0} AS {1}", fragment("{0}.{1}", name_part("x"), name_part("{0}")), name_part("y"))
     assert printed(join_fragments(", ", [alias, fragment("{0}", text_part("{1}"))])) == """"x"."{0}" AS "y", '{1}'"""
 
 
 @pytest.mark.parametrize("text", ["a", "1.5", "'it''s (b'", '"a"."b c"', "f(x, (y))", "(a + b)", "[1, 2]", "f(x)[1]"])
-def test_a_text_that_stands_for_itself_is_closed(text: str) -> None:
+def test_a_single_operand_is_closed(text: str) -> None:
     assert is_closed(text, DUCKDB.quoted)
 
 
-def test_a_quote_after_a_backslash_ends_a_text_on_one_engine_alone() -> None:
+def test_a_backslash_escapes_a_quote_on_clickhouse_only() -> None:
     assert is_closed(r"f('\')", DUCKDB.quoted)
     assert not is_closed(r"f('\')", CLICKHOUSE.quoted)
     assert is_closed(r"f('\')')", CLICKHOUSE.quoted)

@@ -56,5 +56,5 @@ def test_a_call_runs_on_clickhouse_or_is_not_supported(clickhouse: World, name: 
     list(clickhouse.ask(statement, {}).batches)
 
 
-def test_the_page_says_what_is_so() -> None:
+def test_the_functions_page_is_up_to_date() -> None:
     assert PAGE.read_text() == page(), "make it again: python -m tests.unit.sql.functions_page"

@@ -7,7 +7,7 @@ from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, merge_rule_sets, unsupported
 
 
-def test_parts_are_lowered_before_the_whole() -> None:
+def test_children_are_lowered_before_their_parent() -> None:
     seen: list[str] = []
 
     def note(node: exp.Expr) -> exp.Expr:
@@ -23,19 +23,19 @@ def test_a_function_without_a_class_is_found_by_its_name_in_any_case() -> None:
     assert rules.lower(parse_one("select my_Function(1)")).sql() == "SELECT found"
 
 
-def test_what_replaces_a_node_keeps_its_type_and_place() -> None:
+def test_a_replacement_keeps_the_type_and_position() -> None:
     tree = parse_one("a + b")
     tree.meta["datatype"] = "anything"
     lowered = merge_rule_sets([RuleSet(nodes={exp.Add: lambda _: exp.column("sum")})]).lower(tree)
     assert lowered.meta["datatype"] == "anything"
 
 
-def test_two_meanings_of_one_node_are_a_mistake() -> None:
+def test_two_rules_for_one_node_are_an_error() -> None:
     with pytest.raises(ValueError, match="two rules"):
         merge_rule_sets([RuleSet(nodes={exp.Add: lambda node: node}), RuleSet(nodes={exp.Add: lambda node: node})])
 
 
-def test_what_is_not_supported_is_told_with_its_place() -> None:
+def test_an_unsupported_node_is_reported_with_its_position() -> None:
     tree = parse_one("select\n  soundex(x)", read="bigquery")
     with pytest.raises(QueryUnsupported, match="SOUNDEX is not supported") as caught:
         unsupported(tree.expressions[0], "SOUNDEX")

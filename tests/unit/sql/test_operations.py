@@ -33,26 +33,26 @@ def test_nodes_are_equal_where_their_operations_are() -> None:
     assert len({read("a"), read("A"), read("a", "b"), read("a")}) == 3
 
 
-def test_a_copy_does_the_same() -> None:
+def test_a_copy_has_the_same_operation() -> None:
     tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read("a"), operation=AsText()), "x"))
     copy = copied(tree)
     assert copy == tree
-    assert [what for _, what in find_operations(copy, Operation)] == [AsText(), PathRead(("a",))]
+    assert [operation for _, operation in find_operations(copy, Operation)] == [AsText(), PathRead(("a",))]
 
 
-def test_the_same_template_of_other_parts_says_nothing_of_what_it_does() -> None:
+def test_an_operation_is_not_derived_from_the_template() -> None:
     node = fragment("{0}::VARCHAR", VALUE.copy(), operation=AsText())
     assert not has_operation(with_parts(node, [exp.Null()]), AsText)
 
 
-def test_an_operation_is_asked_for_by_its_kind() -> None:
+def test_an_operation_is_looked_up_by_its_class() -> None:
     assert operation_of(read("a"), PathRead) == PathRead(("a",))
     assert operation_of(read("a"), Operation) == PathRead(("a",))
     for other in (None, VALUE, exp.Anonymous(this="f"), fragment("1")):
         assert operation_of(other, Operation) is None
 
 
-def test_rules_are_chosen_by_the_kind_of_an_operation_and_not_asked_again() -> None:
+def test_rules_are_chosen_by_the_class_of_an_operation_and_applied_once() -> None:
     lowered: list[str] = []
 
     def path(node: exp.Expr) -> exp.Expr:
@@ -60,12 +60,12 @@ def test_rules_are_chosen_by_the_kind_of_an_operation_and_not_asked_again() -> N
         return fragment("{0}.a", node.expressions[0], operation=PathRead(("a",)))
 
     rules = merge_rule_sets([RuleSet(operations={PathRead: path})])
-    made = rules.lower(exp.select(exp.alias_(read("a"), "x"))).expressions[0].this
+    result = rules.lower(exp.select(exp.alias_(read("a"), "x"))).expressions[0].this
     assert lowered == ["path"]
-    assert has_operation(made, PathRead)
-    assert not is_operation(made)
+    assert has_operation(result, PathRead)
+    assert not is_operation(result)
 
 
-def test_two_rules_for_one_operation_are_a_mistake() -> None:
+def test_two_rules_for_one_operation_are_an_error() -> None:
     with pytest.raises(ValueError, match="two rules"):
         merge_rule_sets([RuleSet(operations={PathRead: copied}), RuleSet(operations={PathRead: copied})])

@@ -20,8 +20,8 @@ def compiled(sql: str) -> str:
 @pytest.mark.parametrize(
     "spelt", ["2", "(2)", "((2))", "02", "0x2", "0X02", "(0x2)", "event_message", "t.event_message"]
 )
-def test_a_place_has_one_spelling(spelt: str) -> None:
-    assert compiled(f"select id, event_message from t order by {spelt}") == compiled(
+def test_ordinals_have_one_spelling(ordinal: str) -> None:
+    assert compiled(f"select id, event_message from t order by {ordinal}") == compiled(
         "select id, event_message from t order by 2"
     )
 
@@ -31,7 +31,7 @@ def test_a_place_has_one_spelling(spelt: str) -> None:
     ["-(-1)", "- -1", "-1", "1.0", "1e0", "'1'", "true", "null", "1 + 0", "cast(1 as int64)", "(select 1)", "date '2026-01-02'",
      "coalesce(1)", "if(true, 1, 2)", "b'1'", "~(-2)"],
 )  # fmt: skip
-def test_any_other_constant_puts_nothing_in_order(constant: str) -> None:
+def test_other_constants_are_removed_from_order_by(constant: str) -> None:
     for sql in ("select id, event_message from t", "select id, event_message from t union all select id, id from t"):
         assert compiled(f"{sql} order by {constant}") == compiled(sql)
 
@@ -41,11 +41,11 @@ def test_to_group_by_a_constant_is_to_group_by_no_column(constant: str) -> None:
     assert " GROUP BY CASE WHEN TRUE THEN " in compiled(f"select count(*) as n from t group by {constant}")
 
 
-def test_the_column_of_a_struct_is_spelt_out() -> None:
+def test_ordinals_of_select_as_struct_are_replaced_by_values() -> None:
     assert compiled("select as struct id, event_message from t order by 2") == compiled(
         "select as struct id, event_message from t order by event_message"
     )
 
 
-def test_what_a_pipe_groups_by_is_resolved_in_both_places() -> None:
+def test_grouping_keys_of_pipes_are_resolved_in_both_places() -> None:
     assert "GROUP BY 1" in compiled("from t |> aggregate count(*) as n group by event_message")

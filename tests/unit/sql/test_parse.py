@@ -32,7 +32,7 @@ def test_a_syntax_error_says_where(text: str, place: str) -> None:
     assert str(raised.value.span) == place
 
 
-def test_what_is_found_instead_is_told() -> None:
+def test_a_syntax_error_names_the_unexpected_word() -> None:
     with pytest.raises(QuerySyntax, match='near "c"'):
         parse("select a b c from t")
 
@@ -91,7 +91,7 @@ QUOTABLE = st.text(alphabet="'ab\"`-#/*r ", max_size=8).filter(lambda text: not 
 
 
 @given(st.lists(QUOTABLE, min_size=1, max_size=3))
-def test_what_a_client_quotes_by_doubling_is_read_as_it_was_meant(texts: list[str]) -> None:
+def test_literals_with_doubled_quotes_are_parsed(texts: list[str]) -> None:
     quoted = [text.replace("'", "''") for text in texts]
     assert literals("select " + ", ".join(f"'{text}'" for text in quoted)) == texts
 

@@ -53,7 +53,7 @@ def test_forty_levels_of_two_are_worked_out_in_forty_steps() -> None:
     assert measure_plan(parse_one(f"with c0 as (select x from t), {steps} select * from c40")).size.relations == 2**40
 
 
-def test_what_is_computed_once_counts_once() -> None:
+def test_materialized_ctes_are_counted_once() -> None:
     steps = ", ".join(f"c{n} as materialized (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
     assert points(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_POINTS
 
@@ -67,11 +67,11 @@ def test_what_is_computed_once_counts_once() -> None:
     ],
     ids=["joins", "grouping sets", "NULLIF"],
 )  # fmt: skip
-def test_what_planners_take_more_than_their_share_for_counts_more(less: str, more: str, factor: int) -> None:
+def test_joins_and_grouping_sets_count_more_than_linearly(less: str, more: str, factor: int) -> None:
     assert points(more) > factor * points(less)
 
 
-def test_a_column_is_as_large_as_what_stands_behind_it() -> None:
+def test_a_column_counts_as_its_expanded_expression() -> None:
     def doubled(levels: int) -> int:
         steps = "".join(f", c{n} as (select c{n - 1}.x || c{n - 1}.x as x from c{n - 1})" for n in range(1, levels + 1))
         return points(f"with c0 as (select x from t){steps} select 1 from c{levels} where c{levels}.x = 'a'")
@@ -92,16 +92,14 @@ def test_a_column_is_as_large_as_what_stands_behind_it() -> None:
     ],
     ids=["expressions", "joins", "grouping sets", "windows"],
 )
-def test_what_is_too_large_to_plan_is_refused_with_the_figure_and_the_bound(
-    logs: Program, engine: str, text: str
-) -> None:
+def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(logs: Program, engine: str, text: str) -> None:
     with pytest.raises(PlanTooLarge, match=f"{MAX_POINTS:,}") as raised:
         compile_sandbox(logs, text, TARGETS[engine], {})
     assert raised.value.span is not None
     assert raised.value.hint is not None
 
 
-def test_duckdb_computes_once_what_would_be_too_large_otherwise(logs: Program) -> None:
+def test_duckdb_materializes_ctes_of_large_plans(logs: Program) -> None:
     assert "AS MATERIALIZED" in compile_sandbox(logs, chain(40, JOINED), DuckDBTarget(), {}).sql
 
 

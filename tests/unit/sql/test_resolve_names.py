@@ -18,39 +18,41 @@ Body = Callable[[str], str]
 
 
 def test_a_select_alias_wins_over_a_column_in_group_by_and_order_by(body: Body) -> None:
-    made = body(
+    resolved = body(
         "select timestamp_trunc(timestamp, hour) as timestamp, count(*) as n from edge_logs"
         " group by timestamp order by timestamp desc"
     )
-    assert "GROUP BY 1 ORDER BY 1 DESC" in made
+    assert "GROUP BY 1 ORDER BY 1 DESC" in resolved
 
 
 def test_a_column_wins_over_a_select_alias_in_where(body: Body) -> None:
-    made = body("select upper(id) as id from edge_logs where id = 'x'")
-    assert made.endswith("WHERE edge_logs.id = 'x'")
+    resolved = body("select upper(id) as id from edge_logs where id = 'x'")
+    assert resolved.endswith("WHERE edge_logs.id = 'x'")
 
 
-def test_an_alias_inside_an_expression_of_order_by_is_spelt_out(body: Body) -> None:
+def test_an_alias_inside_an_expression_of_order_by_is_expanded(body: Body) -> None:
     assert "ORDER BY UPPER(edge_logs.id) || 'x'" in body("select upper(id) as n from edge_logs order by n || 'x'")
 
 
 def test_inside_an_aggregate_a_column_wins_over_an_alias(body: Body) -> None:
-    made = body("select max(timestamp) as timestamp from edge_logs group by id having max(timestamp) > '2026-01-01'")
-    assert "HAVING MAX(edge_logs.timestamp) >" in made
+    resolved = body(
+        "select max(timestamp) as timestamp from edge_logs group by id having max(timestamp) > '2026-01-01'"
+    )
+    assert "HAVING MAX(edge_logs.timestamp) >" in resolved
 
 
 def test_having_sees_select_aliases(body: Body) -> None:
     assert body("select id, count(*) as n from edge_logs group by id having n > 1").endswith("HAVING COUNT(*) > 1")
 
 
-def test_a_grouped_expression_that_is_selected_is_named_by_its_place(body: Body) -> None:
+def test_a_selected_group_key_becomes_an_ordinal(body: Body) -> None:
     assert body("select lower(id), 1 from edge_logs group by lower(id)").endswith("GROUP BY 1")
 
 
 def test_the_last_part_of_a_name_is_its_implicit_alias(body: Body) -> None:
-    made = body("select metadata.status, count(*) from edge_logs group by status")
+    resolved = body("select metadata.status, count(*) from edge_logs group by status")
     assert (
-        made
+        resolved
         == "SELECT PATH(edge_logs.metadata, 'status') AS status, COUNT(*) AS f0_ FROM edge_logs AS edge_logs GROUP BY 1"
     )
 
@@ -69,29 +71,29 @@ def test_a_column_of_two_tables_is_ambiguous(body: Body) -> None:
         body("select id from edge_logs a join auth_logs b on a.id = b.id")
 
 
-def test_columns_of_using_are_one(body: Body) -> None:
-    made = body("select id, a.event_message from edge_logs a left join auth_logs b using (id)")
-    assert made == (
+def test_columns_of_using_are_merged(body: Body) -> None:
+    resolved = body("select id, a.event_message from edge_logs a left join auth_logs b using (id)")
+    assert resolved == (
         "SELECT a.id AS id, a.event_message AS event_message FROM edge_logs AS a LEFT JOIN auth_logs AS b ON a.id = b.id"
     )
 
 
-def test_columns_of_using_in_a_full_join_are_whichever_is_there(body: Body) -> None:
+def test_columns_of_using_in_a_full_join_are_coalesced(body: Body) -> None:
     assert body("select id from edge_logs a full join auth_logs b using (id)").startswith(
         "SELECT COALESCE(a.id, b.id) AS id"
     )
 
 
 def test_a_star_is_every_column_once(body: Body) -> None:
-    made = body(
+    resolved = body(
         "select * from (select id, event_message from edge_logs) a join (select id from auth_logs) b using (id)"
     )
-    assert made.startswith("SELECT a.id AS id, a.event_message AS event_message FROM")
+    assert resolved.startswith("SELECT a.id AS id, a.event_message AS event_message FROM")
 
 
 def test_except_and_replace(body: Body) -> None:
-    made = body("select * except (metadata, timestamp) replace (upper(id) as id) from edge_logs")
-    assert made.startswith("SELECT UPPER(edge_logs.id) AS id, edge_logs.event_message AS event_message FROM")
+    resolved = body("select * except (metadata, timestamp) replace (upper(id) as id) from edge_logs")
+    assert resolved.startswith("SELECT UPPER(edge_logs.id) AS id, edge_logs.event_message AS event_message FROM")
 
 
 def test_except_of_an_unknown_column_is_an_error(body: Body) -> None:
@@ -110,9 +112,9 @@ def test_a_table_without_an_alias_is_named_by_its_name(body: Body) -> None:
 
 def test_a_callers_own_cte_may_shadow_a_sub_query_and_read_it(resolve: Callable[[str], Resolved]) -> None:
     resolved = resolve("with edge_logs as (select id from edge_logs where id = 'x') select * from edge_logs")
-    made = resolved.tree.sql("duckdb").replace('"', "")
-    assert "edge_logs_2 AS (SELECT t.id" not in made
-    assert "FROM edge_logs_2 AS edge_logs" in made or "FROM edge_logs AS edge_logs" in made
+    sql = resolved.tree.sql("duckdb").replace('"', "")
+    assert "edge_logs_2 AS (SELECT t.id" not in sql
+    assert "FROM edge_logs_2 AS edge_logs" in sql or "FROM edge_logs AS edge_logs" in sql
     assert len(resolved.tree.args["with_"].expressions) == 2
     assert resolved.sub_queries == ("edge_logs",)
 
@@ -129,14 +131,14 @@ def test_no_from_reads_nothing(resolve: Callable[[str], Resolved]) -> None:
     assert (resolved.sub_queries, resolved.streams) == ((), ())
 
 
-def test_a_stream_cannot_be_read_by_a_visitor(body: Body) -> None:
+def test_a_sandbox_query_cannot_read_a_stream(body: Body) -> None:
     with pytest.raises(QueryRefused) as raised:
         body("select *\nfrom `edge.stream`")
     assert str(raised.value.span) == "2:6"
     assert raised.value.hint == "These can be read: auth_logs, edge_logs, silent_logs."
 
 
-def test_the_nearest_sub_query_is_told(body: Body) -> None:
+def test_the_most_similar_sub_query_is_suggested(body: Body) -> None:
     with pytest.raises(QueryRefused) as raised:
         body("select 1 from edge_log")
     assert raised.value.hint is not None
@@ -148,14 +150,14 @@ def test_a_derived_table_does_not_see_its_siblings(body: Body) -> None:
         body("select 1 from edge_logs e, (select e.id as x) d")
 
 
-def test_a_sub_query_sees_the_query_around_it(body: Body) -> None:
-    made = body("select id from edge_logs e where exists (select 1 from auth_logs a where a.id = e.id)")
-    assert "WHERE EXISTS(SELECT 1 AS f0_ FROM auth_logs AS a WHERE a.id = e.id)" in made
+def test_a_sub_query_sees_the_enclosing_query(body: Body) -> None:
+    resolved = body("select id from edge_logs e where exists (select 1 from auth_logs a where a.id = e.id)")
+    assert "WHERE EXISTS(SELECT 1 AS f0_ FROM auth_logs AS a WHERE a.id = e.id)" in resolved
 
 
 def test_set_operations_order_by_their_columns(body: Body) -> None:
-    made = body("select id as a from edge_logs union all select id from auth_logs order by a desc limit 3")
-    assert made.endswith("ORDER BY 1 DESC LIMIT 3")
+    resolved = body("select id as a from edge_logs union all select id from auth_logs order by a desc limit 3")
+    assert resolved.endswith("ORDER BY 1 DESC LIMIT 3")
 
 
 def test_set_operations_of_different_widths_are_refused(body: Body) -> None:
@@ -164,18 +166,18 @@ def test_set_operations_of_different_widths_are_refused(body: Body) -> None:
 
 
 def test_by_name_pairs_columns_by_their_names(body: Body) -> None:
-    made = body("select 1 as a, 2 as b union all by name select 3 as b, 4 as a")
-    assert made.endswith("UNION ALL SELECT _side.a AS a, _side.b AS b FROM (SELECT 3 AS b, 4 AS a) AS _side")
+    resolved = body("select 1 as a, 2 as b union all by name select 3 as b, 4 as a")
+    assert resolved.endswith("UNION ALL SELECT _side.a AS a, _side.b AS b FROM (SELECT 3 AS b, 4 AS a) AS _side")
 
 
 def test_qualify_sees_select_aliases(body: Body) -> None:
-    made = body("select id, row_number() over (order by id) as n from edge_logs qualify n = 1")
-    assert "QUALIFY (ROW_NUMBER() OVER (ORDER BY edge_logs.id NULLS FIRST)) = 1" in made
+    resolved = body("select id, row_number() over (order by id) as n from edge_logs qualify n = 1")
+    assert "QUALIFY (ROW_NUMBER() OVER (ORDER BY edge_logs.id NULLS FIRST)) = 1" in resolved
 
 
 def test_a_recursive_query_knows_its_own_columns(body: Body) -> None:
-    made = body("with recursive n as (select 1 as i union all select i + 1 from n where i < 3) select i from n")
-    assert "UNION ALL SELECT n.i + 1 AS f0_ FROM n AS n WHERE n.i < 3" in made
+    resolved = body("with recursive n as (select 1 as i union all select i + 1 from n where i < 3) select i from n")
+    assert "UNION ALL SELECT n.i + 1 AS f0_ FROM n AS n WHERE n.i < 3" in resolved
 
 
 def test_distinct_on_and_semi_joins_are_not_supported(body: Body) -> None:
@@ -199,58 +201,60 @@ def test_the_moment_of_the_call_is_a_slot(body: Body, written: str) -> None:
     assert body(f"select {written} as now") == f"SELECT ${NOW} AS now"
 
 
-def test_dates_of_the_moment_keep_their_zone(body: Body) -> None:
-    made = body("select current_date('Asia/Tokyo') as d, current_date() as u")
-    assert "$now" in made
-    assert "CURRENT" not in made
-    assert "'Asia/Tokyo'" in made
+def test_current_date_keeps_its_time_zone(body: Body) -> None:
+    resolved = body("select current_date('Asia/Tokyo') as d, current_date() as u")
+    assert "$now" in resolved
+    assert "CURRENT" not in resolved
+    assert "'Asia/Tokyo'" in resolved
 
 
 def test_an_owner_reads_streams_by_their_dotted_names(resolve_owner: Callable[[str], str]) -> None:
-    made = resolve_owner("select id, project from `edge.stream` where project = @project")
-    assert "FROM edge.stream AS stream" in made
+    resolved = resolve_owner("select id, project from `edge.stream` where project = @project")
+    assert "FROM edge.stream AS stream" in resolved
 
 
 def test_other_keys_of_a_stream_are_read_from_its_events(resolve_owner: Callable[[str], str]) -> None:
-    made = resolve_owner("select tenant, t.region from `edge.stream` as t")
-    assert made.startswith("SELECT PATH(t.extras, 'tenant') AS tenant, PATH(t.extras, 'region') AS region")
+    resolved = resolve_owner("select tenant, t.region from `edge.stream` as t")
+    assert resolved.startswith("SELECT PATH(t.extras, 'tenant') AS tenant, PATH(t.extras, 'region') AS region")
 
 
 def test_the_order_of_a_sub_query_becomes_that_of_the_answer(resolve_owner: Callable[[str], str]) -> None:
-    made = resolve_owner("with e as (select id, timestamp from `edge.stream` order by timestamp desc) select id from e")
-    assert made.count("ORDER BY") == 1
-    assert made.endswith("FROM e AS e ORDER BY e.timestamp DESC")
+    resolved = resolve_owner(
+        "with e as (select id, timestamp from `edge.stream` order by timestamp desc) select id from e"
+    )
+    assert resolved.count("ORDER BY") == 1
+    assert resolved.endswith("FROM e AS e ORDER BY e.timestamp DESC")
 
 
-def test_the_order_of_a_sub_query_that_is_counted_is_gone(resolve_owner: Callable[[str], str]) -> None:
-    made = resolve_owner("with e as (select id from `edge.stream` order by id) select count(*) as n from e")
-    assert "ORDER BY" not in made
+def test_the_order_of_a_counted_sub_query_is_removed(resolve_owner: Callable[[str], str]) -> None:
+    resolved = resolve_owner("with e as (select id from `edge.stream` order by id) select count(*) as n from e")
+    assert "ORDER BY" not in resolved
 
 
 def test_the_order_of_a_limited_sub_query_stays(resolve_owner: Callable[[str], str]) -> None:
-    made = resolve_owner("with e as (select id from `edge.stream` order by id limit 5) select count(*) as n from e")
-    assert "ORDER BY 1 NULLS FIRST LIMIT 5" in made
+    resolved = resolve_owner("with e as (select id from `edge.stream` order by id limit 5) select count(*) as n from e")
+    assert "ORDER BY 1 NULLS FIRST LIMIT 5" in resolved
 
 
 def test_a_row_of_constants_is_written_where_it_is_read(body: Body) -> None:
-    made = body("with p as (select timestamp('2026-01-01') as t) select id from edge_logs, p where timestamp > p.t")
-    assert "CAST('2026-01-01' AS TIMESTAMPTZ)" in made.split("WHERE")[1]
-    assert "FROM edge_logs AS edge_logs WHERE" in made
+    resolved = body("with p as (select timestamp('2026-01-01') as t) select id from edge_logs, p where timestamp > p.t")
+    assert "CAST('2026-01-01' AS TIMESTAMPTZ)" in resolved.split("WHERE")[1]
+    assert "FROM edge_logs AS edge_logs WHERE" in resolved
 
 
 def test_a_sub_query_that_reads_nothing_is_its_value(body: Body) -> None:
-    made = body("with p as (select @since as t) select id from edge_logs where timestamp > (select t from p)")
-    assert made.endswith("WHERE edge_logs.timestamp > (($since))")
+    resolved = body("with p as (select @since as t) select id from edge_logs where timestamp > (select t from p)")
+    assert resolved.endswith("WHERE edge_logs.timestamp > (($since))")
 
 
 def test_constants_beside_an_outer_join_stay_a_table(body: Body) -> None:
-    made = body("with p as (select 1 as x) select e.id, x from edge_logs e left join p on e.id = 'a'")
-    assert "LEFT JOIN p AS p ON" in made
+    resolved = body("with p as (select 1 as x) select e.id, x from edge_logs e left join p on e.id = 'a'")
+    assert "LEFT JOIN p AS p ON" in resolved
 
 
-def test_columns_of_one_name_are_all_found_by_a_star(body: Body) -> None:
-    made = body("select * from (select id as a, event_message as a from edge_logs) as t")
-    assert made.startswith("SELECT t.a AS a, t.a_2 AS a FROM (SELECT")
+def test_a_star_reads_all_columns_with_the_same_name(body: Body) -> None:
+    resolved = body("select * from (select id as a, event_message as a from edge_logs) as t")
+    assert resolved.startswith("SELECT t.a AS a, t.a_2 AS a FROM (SELECT")
 
 
 def test_a_column_that_shares_its_name_cannot_be_named(body: Body) -> None:

@@ -13,83 +13,83 @@ EDGE = "FROM edge_logs AS edge_logs"
 
 
 def test_unnest_of_an_object_becomes_a_path_and_drops_rows_without_it(body: Body) -> None:
-    made = body("select m.status from edge_logs cross join unnest(metadata) as m")
-    assert made == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE IS_RECORD(edge_logs.metadata)"
+    resolved = body("select m.status from edge_logs cross join unnest(metadata) as m")
+    assert resolved == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE IS_RECORD(edge_logs.metadata)"
 
 
-def test_where_an_object_lies_within_others_only_the_innermost_is_asked_for(body: Body) -> None:
+def test_of_nested_objects_only_the_innermost_is_tested(body: Body) -> None:
     """None of them holds it unless it is an object itself."""
-    made = body("select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r")
-    assert made == (
+    resolved = body("select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r")
+    assert resolved == (
         f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
         " WHERE IS_RECORD(PATH(edge_logs.metadata, 'request'))"
     )
 
 
-def test_objects_beside_each_other_and_of_other_events_are_each_asked_for(body: Body) -> None:
-    made = body(
+def test_sibling_objects_and_objects_of_other_events_are_each_tested(body: Body) -> None:
+    resolved = body(
         "select 1 from edge_logs e cross join unnest(e.metadata) as m cross join unnest(m.request) as r"
         " cross join unnest(m.response) as s cross join auth_logs a cross join unnest(a.metadata) as am"
     )
-    assert made.endswith(
+    assert resolved.endswith(
         "WHERE (IS_RECORD(PATH(e.metadata, 'request')) AND IS_RECORD(PATH(e.metadata, 'response')))"
         " AND IS_RECORD(a.metadata)"
     )
 
 
 def test_a_comma_join_of_unnest_is_a_cross_join(body: Body) -> None:
-    made = body("select m.status from edge_logs, unnest(metadata) as m")
-    assert made == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE IS_RECORD(edge_logs.metadata)"
+    resolved = body("select m.status from edge_logs, unnest(metadata) as m")
+    assert resolved == f"SELECT PATH(edge_logs.metadata, 'status') AS status {EDGE} WHERE IS_RECORD(edge_logs.metadata)"
 
 
 @pytest.mark.parametrize("source", ["edge_logs as t, t.metadata as m", "edge_logs as t cross join t.metadata as m"])
 def test_a_path_of_a_table_to_the_left_is_unnested_without_saying_so(body: Body, source: str) -> None:
-    made = body(f"select m.status from {source}")
-    assert made == ("SELECT PATH(t.metadata, 'status') AS status FROM edge_logs AS t WHERE IS_RECORD(t.metadata)")
+    resolved = body(f"select m.status from {source}")
+    assert resolved == ("SELECT PATH(t.metadata, 'status') AS status FROM edge_logs AS t WHERE IS_RECORD(t.metadata)")
 
 
 def test_a_left_join_keeps_the_row(body: Body) -> None:
-    made = body(
+    resolved = body(
         "select r.path from edge_logs left join unnest(metadata) m on true left join unnest(m.request) as r on true"
     )
-    assert made == f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
+    assert resolved == f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
 
 
 def test_a_left_join_on_a_condition_is_unnested_for_real(body: Body) -> None:
-    made = body("select m.status from edge_logs left join unnest(metadata) as m on m.status > 1")
-    assert "LEFT JOIN UNNEST(ELEMENTS(edge_logs.metadata)) AS m(m) ON PATH(m.m, 'status') > 1" in made
+    resolved = body("select m.status from edge_logs left join unnest(metadata) as m on m.status > 1")
+    assert "LEFT JOIN UNNEST(ELEMENTS(edge_logs.metadata)) AS m(m) ON PATH(m.m, 'status') > 1" in resolved
 
 
 def test_an_inner_join_on_a_condition_filters_by_it(body: Body) -> None:
-    made = body("select 1 from edge_logs join unnest(metadata) as m on m.status > 1")
-    assert made.endswith("WHERE IS_RECORD(edge_logs.metadata) AND (PATH(edge_logs.metadata, 'status') > 1)")
+    resolved = body("select 1 from edge_logs join unnest(metadata) as m on m.status > 1")
+    assert resolved.endswith("WHERE IS_RECORD(edge_logs.metadata) AND (PATH(edge_logs.metadata, 'status') > 1)")
 
 
 def test_a_real_array_is_unnested_to_its_elements(body: Body) -> None:
-    made = body("select tag from edge_logs cross join unnest(metadata.tags) as tag")
-    assert made == (
+    resolved = body("select tag from edge_logs cross join unnest(metadata.tags) as tag")
+    assert resolved == (
         f"SELECT tag.tag AS tag {EDGE} CROSS JOIN UNNEST(ARRAY_ELEMENTS(PATH(edge_logs.metadata, 'tags'))) AS tag(tag)"
     )
 
 
 def test_the_fields_of_an_arrays_records_are_paths_into_the_element(body: Body) -> None:
-    made = body("select s.name, at from edge_logs, unnest(metadata.steps) as s with offset as at")
-    assert made.startswith("SELECT PATH(s.s, 'name') AS name, s.at AS at FROM")
+    resolved = body("select s.name, at from edge_logs, unnest(metadata.steps) as s with offset as at")
+    assert resolved.startswith("SELECT PATH(s.s, 'name') AS name, s.at AS at FROM")
 
 
 def test_a_path_that_is_both_object_and_array_is_unnested_in_the_general_form(body: Body) -> None:
-    made = body("select p.code, p.detail from edge_logs, unnest(metadata) m, unnest(m.parsed) p")
-    assert "UNNEST(ELEMENTS(PATH(edge_logs.metadata, 'parsed'))) AS p(p)" in made
+    resolved = body("select p.code, p.detail from edge_logs, unnest(metadata) m, unnest(m.parsed) p")
+    assert "UNNEST(ELEMENTS(PATH(edge_logs.metadata, 'parsed'))) AS p(p)" in resolved
 
 
 def test_unseen_streams_get_the_general_form(body: Body) -> None:
-    made = body("select p.code from silent_logs, unnest(metadata) p")
-    assert "UNNEST(ELEMENTS(silent_logs.metadata)) AS p(p)" in made
+    resolved = body("select p.code from silent_logs, unnest(metadata) p")
+    assert "UNNEST(ELEMENTS(silent_logs.metadata)) AS p(p)" in resolved
 
 
-def test_the_offset_of_a_lone_record_is_zero(body: Body) -> None:
-    made = body("select o from edge_logs, unnest(metadata) as m with offset as o")
-    assert made.startswith("SELECT 0 AS o FROM")
+def test_the_offset_of_a_single_record_is_zero(body: Body) -> None:
+    resolved = body("select o from edge_logs, unnest(metadata) as m with offset as o")
+    assert resolved.startswith("SELECT 0 AS o FROM")
 
 
 def test_the_first_of_a_record_is_the_record(body: Body) -> None:
@@ -98,13 +98,13 @@ def test_the_first_of_a_record_is_the_record(body: Body) -> None:
     )
 
 
-def test_a_subscript_of_what_may_be_an_array_reads_its_elements(body: Body) -> None:
-    made = body("select metadata.tags[0], metadata.request[1] from edge_logs")
-    assert "ELEMENTS(PATH(edge_logs.metadata, 'tags'))[" in made
-    assert "ELEMENTS(PATH(edge_logs.metadata, 'request'))[" in made
+def test_a_subscript_of_a_possible_array_reads_its_elements(body: Body) -> None:
+    resolved = body("select metadata.tags[0], metadata.request[1] from edge_logs")
+    assert "ELEMENTS(PATH(edge_logs.metadata, 'tags'))[" in resolved
+    assert "ELEMENTS(PATH(edge_logs.metadata, 'request'))[" in resolved
 
 
-def test_arrays_of_events_are_elements_where_arrays_are_asked_for(resolve: Callable[[str], Resolved]) -> None:
+def test_event_arrays_are_elements_where_arrays_are_required(resolve: Callable[[str], Resolved]) -> None:
     tree = resolve(
         "select 1 from edge_logs where 'x' in unnest(metadata.tags) and array_length(metadata.tags) > 1"
     ).tree
@@ -112,13 +112,13 @@ def test_arrays_of_events_are_elements_where_arrays_are_asked_for(resolve: Calla
 
 
 def test_an_unqualified_name_is_a_field_of_the_records_in_scope(body: Body) -> None:
-    made = body(
+    resolved = body(
         "select path from edge_logs, unnest(metadata) as m, unnest(m.request) as r where status_code > 1 or true".replace(
             "status_code", "status"
         )
     )
-    assert made.startswith("SELECT PATH(edge_logs.metadata, 'request', 'path') AS path")
-    assert "PATH(edge_logs.metadata, 'status') > 1" in made
+    assert resolved.startswith("SELECT PATH(edge_logs.metadata, 'request', 'path') AS path")
+    assert "PATH(edge_logs.metadata, 'status') > 1" in resolved
 
 
 def test_a_column_comes_before_a_field_of_that_name(body: Body) -> None:
@@ -142,76 +142,82 @@ def test_a_record_never_seen_may_have_any_field(body: Body) -> None:
     assert "PATH(r.r, 'anything') AS anything" in body("select anything from silent_logs, unnest(metadata) r")
 
 
-def test_a_path_never_seen_is_told(resolve: Callable[[str], Resolved]) -> None:
+def test_an_unseen_path_is_reported(resolve: Callable[[str], Resolved]) -> None:
     resolved = resolve("select m.request.pth, m.status from edge_logs, unnest(metadata) m")
     assert resolved.unseen_paths == ("metadata.request.pth; did you mean metadata.request.path?",)
 
 
 def test_a_key_with_a_dash_is_found_by_its_cleaned_name(body: Body) -> None:
     for name in ("user_agent", "_user_agent", "User_Agent", "`user-agent`"):
-        made = body(
+        resolved = body(
             f"select h.{name} as x from edge_logs, unnest(metadata) m, unnest(m.request) r, unnest(r.headers) h"
         )
-        assert "'headers', 'user-agent') AS x" in made
+        assert "'headers', 'user-agent') AS x" in resolved
 
 
-def test_a_key_is_found_whatever_its_case_but_not_in_backquotes(body: Body) -> None:
+def test_a_key_matches_in_any_case_unless_backquoted(body: Body) -> None:
     assert "'headers', 'Host')" in body("select metadata.request.headers.host from edge_logs")
     assert "'headers', 'host')" in body("select metadata.request.headers.`host` from edge_logs")
 
 
 def test_an_alias_may_be_the_column_that_it_unnests(body: Body) -> None:
-    made = body("select metadata.status, edge_logs.timestamp from edge_logs cross join unnest(metadata) as metadata")
-    assert made.startswith("SELECT PATH(edge_logs.metadata, 'status') AS status, edge_logs.timestamp AS timestamp")
+    resolved = body(
+        "select metadata.status, edge_logs.timestamp from edge_logs cross join unnest(metadata) as metadata"
+    )
+    assert resolved.startswith("SELECT PATH(edge_logs.metadata, 'status') AS status, edge_logs.timestamp AS timestamp")
 
 
-def test_what_a_parenthesised_join_drops_is_dropped_before_it_is_joined(body: Body) -> None:
-    made = body(
+def test_filters_of_a_parenthesised_join_apply_before_the_outer_join(body: Body) -> None:
+    resolved = body(
         "select e.id from auth_logs a cross join unnest(a.metadata) as am"
         " left join (edge_logs as e cross join unnest(metadata) as em cross join unnest(em.request) as er)"
         " on am.level = er.path"
     )
-    assert "LEFT JOIN edge_logs AS e ON PATH(a.metadata, 'level') = PATH(e.metadata, 'request', 'path') AND" in made
-    assert "'path') AND IS_RECORD(PATH(e.metadata, 'request')) WHERE" in made
-    assert made.endswith("WHERE IS_RECORD(a.metadata)")
+    assert "LEFT JOIN edge_logs AS e ON PATH(a.metadata, 'level') = PATH(e.metadata, 'request', 'path') AND" in resolved
+    assert "'path') AND IS_RECORD(PATH(e.metadata, 'request')) WHERE" in resolved
+    assert resolved.endswith("WHERE IS_RECORD(a.metadata)")
 
 
 def test_a_later_right_join_keeps_its_rows(body: Body) -> None:
-    made = body("select 1 from edge_logs e cross join unnest(e.metadata) m right join auth_logs a on m.status = a.id")
-    assert "CROSS JOIN UNNEST(ELEMENTS(e.metadata)) AS m(m)" in made
-    assert "WHERE" not in made
+    resolved = body(
+        "select 1 from edge_logs e cross join unnest(e.metadata) m right join auth_logs a on m.status = a.id"
+    )
+    assert "CROSS JOIN UNNEST(ELEMENTS(e.metadata)) AS m(m)" in resolved
+    assert "WHERE" not in resolved
 
 
 def test_a_correlated_sub_query_unnests_the_outer_record(body: Body) -> None:
-    made = body(
+    resolved = body(
         "select (select count(*) from unnest(m.steps) s where s.name = 'x') as n from edge_logs, unnest(metadata) m"
     )
-    assert "FROM UNNEST(ARRAY_ELEMENTS(PATH(edge_logs.metadata, 'steps'))) AS s(s)" in made
+    assert "FROM UNNEST(ARRAY_ELEMENTS(PATH(edge_logs.metadata, 'steps'))) AS s(s)" in resolved
 
 
 def test_records_pass_through_sub_queries(body: Body) -> None:
-    made = body("with r as (select id, m.request as req from edge_logs, unnest(metadata) m) select req.path from r")
-    assert made.endswith("SELECT PATH(r.req, 'path') AS path FROM r AS r")
+    resolved = body("with r as (select id, m.request as req from edge_logs, unnest(metadata) m) select req.path from r")
+    assert resolved.endswith("SELECT PATH(r.req, 'path') AS path FROM r AS r")
 
 
 def test_a_star_over_a_record_is_its_seen_fields(body: Body) -> None:
-    made = body("select r.* except (headers) from edge_logs, unnest(metadata) m, unnest(m.request) r")
-    assert made.startswith(
+    resolved = body("select r.* except (headers) from edge_logs, unnest(metadata) m, unnest(m.request) r")
+    assert resolved.startswith(
         "SELECT PATH(edge_logs.metadata, 'request', 'method') AS method,"
         " PATH(edge_logs.metadata, 'request', 'path') AS path FROM"
     )
 
 
 def test_an_empty_array_as_default_changes_nothing(body: Body) -> None:
-    made = body("select r.path from edge_logs, unnest(metadata) m left join unnest(coalesce(m.request, [])) r on true")
-    assert made.startswith(
+    resolved = body(
+        "select r.path from edge_logs, unnest(metadata) m left join unnest(coalesce(m.request, [])) r on true"
+    )
+    assert resolved.startswith(
         "SELECT PATH(edge_logs.metadata, 'request', 'path') AS path FROM edge_logs AS edge_logs WHERE"
     )
 
 
 def test_the_fields_of_a_struct_have_the_names_of_its_columns(body: Body) -> None:
-    made = body("select struct(e.id, m.status, 1 as one) as s from edge_logs e, unnest(metadata) m")
-    assert "'id': e.id, 'status': PATH(e.metadata, 'status'), 'one': 1" in made
+    resolved = body("select struct(e.id, m.status, 1 as one) as s from edge_logs e, unnest(metadata) m")
+    assert "'id': e.id, 'status': PATH(e.metadata, 'status'), 'one': 1" in resolved
 
 
 def test_the_alias_of_a_table_is_its_row(body: Body) -> None:

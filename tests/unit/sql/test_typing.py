@@ -76,11 +76,11 @@ def test_a_field_is_read_through_an_array_of_structs() -> None:
     assert kinds(sql) == [Kind.INT64]
 
 
-def test_what_nothing_is_known_of_has_no_type() -> None:
+def test_unknown_expressions_have_no_type() -> None:
     assert kinds("select nothing from nowhere") == [None]
 
 
-def test_types_meet_in_the_wider_one() -> None:
+def test_the_common_type_is_the_wider_one() -> None:
     assert common_type([INT64, None, FLOAT64]) == FLOAT64
     assert common_type([STRING, TIMESTAMP]) == TIMESTAMP
     assert common_type([VARIANT, INT64]) == INT64
@@ -89,7 +89,7 @@ def test_types_meet_in_the_wider_one() -> None:
     assert common_type([]) is None
 
 
-def test_a_node_that_stands_for_another_takes_its_type_and_its_place() -> None:
+def test_a_replacement_inherits_the_type_and_position() -> None:
     old = typed_as(sqlglot.exp.Literal.number(1), Datatype(Kind.INT64))
     old.meta["line"] = 3
     new = inherit(sqlglot.exp.Literal.number(2), old)

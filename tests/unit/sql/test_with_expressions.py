@@ -23,10 +23,10 @@ def test_names_are_the_values_before_them(text: str, means: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["with(a as 1)", "with(1, 2)", "with()", "with(a 1, a)"])
-def test_what_is_no_with_expression_is_a_syntax_error(text: str) -> None:
-    with pytest.raises(QueryFault) as told:
+def test_an_invalid_with_expression_is_a_syntax_error(text: str) -> None:
+    with pytest.raises(QueryFault) as raised:
         parse(f"select {text} from t")
-    assert told.value.span is not None
+    assert raised.value.span is not None
 
 
 def test_a_sub_query_in_with_is_none() -> None:

@@ -77,19 +77,19 @@ def store(address: str) -> Iterator[Store]:
         made.engine.close()
 
 
-def test_where_nothing_is_to_be_redacted_nothing_is_made_ready_to(store: Store) -> None:
+def test_without_private_texts_no_redaction_is_prepared(store: Store) -> None:
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
     assert store.hidings() == [False, False]
 
 
-def test_what_is_found_is_redacted_and_the_statement_is_not_trusted_again(store: Store) -> None:
+def test_after_a_match_the_statement_is_run_with_redaction_first(store: Store) -> None:
     store.ask(BY_PATH)
     store.add("/user/203.0.113.7")
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
     assert store.hidings() == [False, False, True, True]
 
 
-def test_an_answer_that_comes_in_pieces_is_never_trusted(store: Store) -> None:
+def test_a_streamed_answer_is_never_run_optimistically(store: Store) -> None:
     store.add(*["/rest"] * 1500, "/user/203.0.113.7")
     assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
@@ -99,7 +99,7 @@ def test_what_is_found_is_no_null_in_a_safe_function(store: Store) -> None:
     assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
 
 
-def test_a_querys_own_failure_is_still_its_own(store: Store) -> None:
+def test_an_error_of_the_query_is_reported_unchanged(store: Store) -> None:
     with pytest.raises(QueryValue, match="ERROR"):
         store.ask(FAILS)
 
