@@ -61,7 +61,7 @@ def type_of(translator: Expressions, node: exp.DataType) -> Type:
         digits = int(str(scale.this)) if isinstance(scale, exp.Literal) and str(scale.this).isdigit() else 3
         type_ = Type("DateTime", scale=min(digits, 6))
     if type_ is None:
-        raise translator.refused(
+        raise translator.refusal(
             node, f"A cast to {node.sql('clickhouse')[:60]} is not supported.", _SUPPORTED_TYPES_HINT
         )
     return type_.or_null() if node.args.get("nullable") else type_
@@ -82,7 +82,7 @@ def type_named(translator: Expressions, node: exp.Expr, text: str) -> Type:
         else _TYPE_BY_NAME.get(name)
     )
     if match is None or type_ is None:
-        raise translator.refused(node, f"A cast to {text[:60]!r} is not supported.", _SUPPORTED_TYPES_HINT)
+        raise translator.refusal(node, f"A cast to {text[:60]!r} is not supported.", _SUPPORTED_TYPES_HINT)
     return type_.or_null() if match[1] else type_
 
 
@@ -119,7 +119,7 @@ def to_text(value: Value) -> Value:
 
 def _cast_to_text(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
     if value.type.name in ("Array", "Map", "Interval"):
-        raise translator.refused(
+        raise translator.refusal(
             node, f"A {value.type} cannot be made a text.", "Write arrayStringConcat(…) for an array."
         )
     return to_text(value)
@@ -139,7 +139,7 @@ def _cast_to_int(translator: Expressions, node: exp.Expr, value: Value, _: Type)
             return Value(translator.fill(node, "unix_seconds(@value)", value=value.node), INT)
         case "Date":
             return Value(translator.fill(node, "unix_date(@value)", value=value.node), INT)
-    raise translator.refused(node, f"A {value.type} cannot be made a number.")
+    raise translator.refusal(node, f"A {value.type} cannot be made a number.")
 
 
 def _cast_to_float(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
@@ -155,7 +155,7 @@ def _cast_to_float(translator: Expressions, node: exp.Expr, value: Value, _: Typ
                 translator.fill(node, "ieee_divide(cast(unix_micros(@value) as float64), 1000000.0)", value=value.node),
                 FLOAT,
             )
-    raise translator.refused(node, f"A {value.type} cannot be made a number.")
+    raise translator.refusal(node, f"A {value.type} cannot be made a number.")
 
 
 def _cast_to_bool(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
@@ -163,7 +163,7 @@ def _cast_to_bool(translator: Expressions, node: exp.Expr, value: Value, _: Type
         return Value(value.node, BOOL, constant=value.constant)
     if value.type.name in ("Int64", "Float64"):
         return Value(exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0)), BOOL)
-    raise translator.refused(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
+    raise translator.refusal(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
 
 
 def _cast_to_datetime(translator: Expressions, node: exp.Expr, value: Value, type_: Type) -> Value:
@@ -190,7 +190,7 @@ def _convert_to_datetime(translator: Expressions, node: exp.Expr, value: Value) 
         case "String" if isinstance(value.constant, str):
             moment = parse_datetime(value.constant)
             if moment is None:
-                raise translator.refused(
+                raise translator.refusal(
                     node, f"{value.constant[:40]!r} is not a time.", "Write it as in '2026-06-22 09:30:00'."
                 )
             return Value(datetime_literal(translator, node, moment), type_)
@@ -207,7 +207,7 @@ def _cast_to_date(translator: Expressions, node: exp.Expr, value: Value, _: Type
         if isinstance(value.constant, int) and 0 <= value.constant < _MAX_UNIX_DAYS:
             return Value(translator.fill(node, "date_from_unix_date(@value)", value=value.node), DATE)
         if not isinstance(value.constant, int):
-            raise translator.refused(
+            raise translator.refusal(
                 node, "A number that is not constant cannot be made a Date.", "Write toDate(toDateTime(…))."
             )
     if value.type.name == "String" and not value.is_constant:

@@ -86,7 +86,7 @@ def unify_types(translator: Expressions, node: exp.Expr, left: Value, right: Val
     if names == {"String"}:
         return left, right
     hint = "Convert the text, as in toInt64OrZero(…)." if "String" in names else None
-    raise translator.refused(node, f"A {left.type} and a {right.type} cannot be compared.", hint)
+    raise translator.refusal(node, f"A {left.type} and a {right.type} cannot be compared.", hint)
 
 
 def is_null(value: Value) -> Value:
@@ -177,11 +177,11 @@ def tuple_membership(translator: Expressions, node: exp.Expr) -> exp.Expr:
 
 def _pairs(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> list[tuple[exp.Expr, exp.Expr]]:
     if not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
-        raise translator.refused(
+        raise translator.refusal(
             node, "A tuple can be compared with a tuple of as many values.", "Write (a, b) < (c, d)."
         )
     if not 1 <= len(left.expressions) <= _MAX_TUPLE_LENGTH:
-        raise translator.refused(node, f"Tuples of 1 to {_MAX_TUPLE_LENGTH} values can be compared.")
+        raise translator.refusal(node, f"Tuples of 1 to {_MAX_TUPLE_LENGTH} values can be compared.")
     return list(zip(left.expressions, right.expressions, strict=True))
 
 
@@ -212,7 +212,7 @@ def like(translator: Expressions, node: exp.Expr, *, may_be_null: bool = False) 
     if value.type.name == "Nothing":
         return Value(exp.Null(), FLAG.or_null())
     if value.type.name != "String":
-        raise translator.refused(
+        raise translator.refusal(
             node, f"LIKE wants a text, and this is a {value.type}.", "Convert it with toString(…)."
         )
     constant = pattern.constant if isinstance(pattern.constant, str) else None

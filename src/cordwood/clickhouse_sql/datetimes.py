@@ -73,13 +73,13 @@ def to_datetime(translator: Expressions, node: exp.Expr, value: Value) -> Value:
     if isinstance(value.constant, str):
         moment = parse_datetime(value.constant)
         if moment is None:
-            raise translator.refused(
+            raise translator.refusal(
                 node,
                 f"{value.constant[:40]!r} is not a time.",
                 "Write '2026-06-22 09:30:00' or parseDateTime64BestEffort(…).",
             )
         return Value(datetime_literal(translator, node, moment), type_)
-    raise translator.refused(
+    raise translator.refusal(
         node, f"A {value.type} and a time cannot be compared.", "Convert it with parseDateTime64BestEffort(…)."
     )
 
@@ -87,7 +87,7 @@ def to_datetime(translator: Expressions, node: exp.Expr, value: Value) -> Value:
 def unit_of(translator: Expressions, node: exp.Expr, text: str) -> str:
     unit = text.lower().removesuffix("s") if text.lower() not in UNITS else text.lower()
     if unit not in UNITS:
-        raise translator.refused(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
+        raise translator.refusal(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
     return unit
 
 
@@ -102,7 +102,7 @@ def interval_of(translator: Expressions, node: exp.Expr, amount: exp.Expr, unit:
             amount = exp.Neg(this=exp.Literal.number(str(amount.this)[1:]))
     number = translator.number(amount)
     if number.type.name == "Float64":
-        raise translator.refused(node, "An interval has a whole number of units.")
+        raise translator.refusal(node, "An interval has a whole number of units.")
     return Value(number.node, INTERVAL, constant=number.constant, unit=unit_of(translator, node, unit))
 
 
@@ -111,7 +111,7 @@ def add_interval(translator: Expressions, node: exp.Expr, left: Value, right: Va
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
     if right.type != INTERVAL or left.type == INTERVAL:
-        raise translator.refused(node, "An interval can be added to a time and taken from one.")
+        raise translator.refusal(node, "An interval can be added to a time and taken from one.")
     if left.type.name == "Date" and right.unit in ("day", "week", "month", "quarter", "year"):
         return _add_to_date(translator, node, left, right, is_minus=is_minus)
     moment = to_datetime(translator, node, left)
@@ -135,7 +135,7 @@ def add_number(translator: Expressions, node: exp.Expr, left: Value, right: Valu
     number = translator.number_of(node, right)
     if left.type.name not in TIME_TYPES or number.type.name != "Int64":
         hint = "Write timestamp - INTERVAL 1 HOUR, or dateDiff('second', a, b)."
-        raise translator.refused(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
+        raise translator.refusal(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
     unit = "day" if left.type.name == "Date" else "second"
     interval = Value(number.node, INTERVAL, constant=number.constant, unit=unit)
     return add_interval(translator, node, left, interval, is_minus=is_minus)
@@ -179,7 +179,7 @@ def start_of_interval(translator: Expressions, node: exp.Expr, value: Value, uni
             unit, amount = "day", 1
         elif _HOURS_PER_DAY % amount:
             # ClickHouse counts the intervals from the start of each day.
-            raise translator.refused(
+            raise translator.refusal(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )
     if amount == 1 and unit == "week":
@@ -194,7 +194,7 @@ def start_of_interval(translator: Expressions, node: exp.Expr, value: Value, uni
             step=literal_node(amount * _SECONDS_PER_UNIT[unit]),
         )
     else:
-        raise translator.refused(
+        raise translator.refusal(
             node, f"Intervals of {amount} {unit}s are not supported.", f"Write an interval of 1 {unit}, or of days."
         )
     if is_calendar_unit:

@@ -56,6 +56,6 @@ class Expressions(Protocol):
         """Return a filled template of BigQuery SQL at the node's position."""
         ...
 
-    def refused(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
+    def refusal(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         """Return a refusal at the node's position."""
         ...

@@ -361,7 +361,7 @@ class _SelectTranslator(msgspec.Struct):
             if value.is_constant:
                 continue
             if value.type.name in ("Map", "Interval"):
-                raise translator.refused(ordering.node, f"Rows cannot be ordered by a {value.type}.")
+                raise translator.refusal(ordering.node, f"Rows cannot be ordered by a {value.type}.")
             nulls_first = ordering.nulls_first if value.type.nullable else not ordering.is_descending
             node = value.node
             if value.type.name == "Float64":
@@ -378,7 +378,7 @@ class _SelectTranslator(msgspec.Struct):
         if value.type.name == "Map":
             return map_as_json(translator, node, value)
         if value.type.name == "Interval":
-            raise translator.refused(node, "An interval cannot be selected.")
+            raise translator.refusal(node, "An interval cannot be selected.")
         return _to_answer_form(translator, node, value) if self.is_outermost else value
 
     def _make_select(

@@ -81,19 +81,19 @@ class Translator(msgspec.Struct):
             return rule(self, node)
         if isinstance(node, exp.Query):
             hint = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
-            raise self.refused(node, "A query cannot stand in an expression.", hint)
+            raise self.refusal(node, "A query cannot stand in an expression.", hint)
         call = call_of(node)
         if call is None:
-            raise self.refused(node, f"{type(node).__name__.upper()} is refused here.")
+            raise self.refusal(node, f"{type(node).__name__.upper()} is refused here.")
         return self.call(call)
 
     def call(self, call: Call) -> Value:
         function = self.functions.get(call.name)
         if function is None and call.is_aggregate:
             hint = "Write HAVING for groups, or aggregate in a query in brackets."
-            raise self.refused(call.node, f"The aggregate {call.display_name} cannot stand here.", hint)
+            raise self.refusal(call.node, f"The aggregate {call.display_name} cannot stand here.", hint)
         if function is None:
-            raise self.refused(call.node, f"The function {call.display_name} cannot be called here.")
+            raise self.refusal(call.node, f"The function {call.display_name} cannot be called here.")
         return function(self, call)
 
     def value_with_default(self, node: exp.Expr) -> Value:
@@ -128,7 +128,7 @@ class Translator(msgspec.Struct):
         if value.type.name == "Nothing":
             return Value(exp.Null(), FLAG.or_null())
         if value.type.name not in NUMBER_TYPES:
-            raise self.refused(node, f"A {value.type} is no condition.", "Compare it, as in method = 'GET'.")
+            raise self.refusal(node, f"A {value.type} is no condition.", "Compare it, as in method = 'GET'.")
         is_nonzero = exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0))
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
@@ -172,7 +172,7 @@ class Translator(msgspec.Struct):
     def span(self, node: exp.Expr) -> Span | None:
         return span_of(node, self.text)
 
-    def refused(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
+    def refusal(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=self.span(node))
 
     def string(self, node: exp.Expr) -> Value:
@@ -181,7 +181,7 @@ class Translator(msgspec.Struct):
         if value.type.name == "Nothing":
             return Value(exp.Null(), STRING.or_null())
         if value.type.name != "String":
-            raise self.refused(
+            raise self.refusal(
                 node, f"A text is wanted here, and this is a {value.type}.", "Convert it with toString(…)."
             )
         return value
@@ -196,25 +196,25 @@ class Translator(msgspec.Struct):
             return Value(exp.Null(), INT.or_null())
         if value.type.name not in NUMBER_TYPES:
             hint = "Convert it with toInt64OrZero(…) or toFloat64OrZero(…)."
-            raise self.refused(node, f"A number is wanted here, and this is a {value.type}.", hint)
+            raise self.refusal(node, f"A number is wanted here, and this is a {value.type}.", hint)
         return as_number(value)
 
     def array(self, node: exp.Expr) -> Value:
         value = self.value_with_default(node)
         if value.type.name != "Array":
-            raise self.refused(node, f"An array is wanted here, and this is a {value.type}.")
+            raise self.refusal(node, f"An array is wanted here, and this is a {value.type}.")
         return value
 
     def constant_text(self, node: exp.Expr, subject: str) -> str:
         value = self.value(node)
         if not isinstance(value.constant, str):
-            raise self.refused(node, f"{subject} must be a text in quotes.")
+            raise self.refusal(node, f"{subject} must be a text in quotes.")
         return value.constant
 
     def constant_number(self, node: exp.Expr, subject: str) -> float:
         value = self.value(node)
         if not isinstance(value.constant, (int, float)):
-            raise self.refused(node, f"{subject} must be a number.")
+            raise self.refusal(node, f"{subject} must be a number.")
         return value.constant
 
 
@@ -273,12 +273,12 @@ def _literal(translator: Expressions, node: exp.Expr) -> Value:
     text = str(node.this)
     if text.isdigit():
         if int(text) >= 2**63:
-            raise translator.refused(node, "The number is too large: whole numbers have 64 bits.")
+            raise translator.refusal(node, "The number is too large: whole numbers have 64 bits.")
         return Value(exp.Literal.number(text), INT, constant=int(text))
     try:
         number = float(text)
     except ValueError:
-        raise translator.refused(node, f"{text[:40]} is not a number that can be read here.") from None
+        raise translator.refusal(node, f"{text[:40]} is not a number that can be read here.") from None
     return Value(exp.Literal.number(repr(number)), FLOAT, constant=number)
 
 
@@ -318,7 +318,7 @@ def _not(translator: Expressions, node: exp.Expr) -> Value:
 
 def _is(translator: Expressions, node: exp.Expr) -> Value:
     if not isinstance(node.expression, exp.Null):
-        raise translator.refused(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
+        raise translator.refusal(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
     return is_null(translator.value_with_default(node.this))
 
 
@@ -345,7 +345,7 @@ def arithmetic(translator: Expressions, node: exp.Expr, kind: type[exp.Expr], le
         if value.type.name not in (*NUMBER_TYPES, "Nothing"):
             sign = _OPERATOR_SYMBOLS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
-            raise translator.refused(node, f'"{sign}" wants numbers, and this is a {value.type}.', hint)
+            raise translator.refusal(node, f'"{sign}" wants numbers, and this is a {value.type}.', hint)
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
     left, right = as_number(left), as_number(right)
     return Value(at_position(node, kind(this=as_operand(left.node), expression=as_operand(right.node))), type_)
@@ -378,7 +378,7 @@ def as_float(value: Value) -> Value:
 def remainder(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
     dividend, divisor = translator.number(left), translator.number(right)
     if "Float64" in (dividend.type.name, divisor.type.name):
-        raise translator.refused(node, "A remainder wants whole numbers.", "Convert them with toInt64(…).")
+        raise translator.refusal(node, "A remainder wants whole numbers.", "Convert them with toInt64(…).")
     type_ = common_type(dividend.type, divisor.type) or INT
     return Value(translator.fill(node, "mod(@one, @other)", one=dividend.node, other=divisor.node), type_)
 
@@ -390,7 +390,7 @@ def unify_values(translator: Expressions, node: exp.Expr, values: Sequence[Value
         common_ = common_type(type_, value.type)
         if common_ is None:
             hint = "Convert one of them, as in toString(…)."
-            raise translator.refused(node, f"A {type_} and a {value.type} have no type together.", hint)
+            raise translator.refusal(node, f"A {type_} and a {value.type} have no type together.", hint)
         type_ = common_
     if all(value.type.name == "Nothing" for value in values):
         return [exp.Null() for _ in values], NOTHING
@@ -448,7 +448,7 @@ def _cast(translator: Expressions, node: exp.Expr) -> Value:
 def _bracket(translator: Expressions, node: exp.Expr) -> Value:
     """Return the value of a map's key or an array's element. sqlglot counts elements from 0, ClickHouse from 1."""
     if len(node.expressions) != 1:
-        raise translator.refused(node, "One key or one place is wanted in the brackets.")
+        raise translator.refusal(node, "One key or one place is wanted in the brackets.")
     value = translator.value(node.this)
     key = node.expressions[0]
     if value.type.name == "Map":
@@ -472,7 +472,7 @@ def map_item(translator: Expressions, node: exp.Expr, value: Value, key_node: ex
                 return item
         return _dynamic_map_item(translator, node, value, key_node)
     if not isinstance(key.constant, str):
-        raise translator.refused(node, "The key of a map must be a text in quotes.")
+        raise translator.refusal(node, "The key of a map must be a text in quotes.")
     item = next((part for name, part in value.parts if name == key.constant), None)
     return item if item is not None else _missing_value(value.parts[0][1].type if value.parts else STRING)
 
@@ -511,7 +511,7 @@ def _missing_value(type_: Type) -> Value:
 def element(translator: Expressions, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
     """Return an array's element by its index from 1, or from the end if negative; the default if it is out of range."""
     if value.type.name != "Array" or value.type.element is None:
-        raise translator.refused(node, f"A {value.type} has no elements.")
+        raise translator.refusal(node, f"A {value.type} has no elements.")
     index = translator.number(index_node)
     element_type = value.type.element
     array = value.expression()
@@ -543,7 +543,7 @@ def array_of_values(translator: Expressions, node: exp.Expr, values: Sequence[Va
     if type_.name in CONDITION_TYPES:
         nodes, type_ = [as_number(value).node for value in values], INT
     if type_.nullable and values:
-        raise translator.refused(node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…).")
+        raise translator.refusal(node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…).")
     return Value(
         at_position(node, exp.Array(expressions=nodes)), array_of(STRING if type_.name == "Nothing" else type_)
     )
@@ -589,7 +589,7 @@ def map_as_json(translator: Expressions, node: exp.Expr, value: Value) -> Value:
             return value
         attributes = whole_attributes(translator.row, AttributeForm.MAP)
         if attributes is None:
-            raise translator.refused(node, "The map is not known here.")
+            raise translator.refusal(node, "The map is not known here.")
         return Value(attributes, MAP)
     arguments: list[exp.Expr] = []
     for key, part in value.parts:
@@ -598,7 +598,7 @@ def map_as_json(translator: Expressions, node: exp.Expr, value: Value) -> Value:
 
 
 def _tuple(translator: Expressions, node: exp.Expr) -> Value:
-    raise translator.refused(node, "A tuple can be compared only.", "Select the values as columns of their own.")
+    raise translator.refusal(node, "A tuple can be compared only.", "Select the values as columns of their own.")
 
 
 _Rule = Callable[[Expressions, exp.Expr], Value]

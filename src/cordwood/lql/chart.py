@@ -165,8 +165,8 @@ def _query_window(query: Query, conditions: Conditions) -> Window | None:
     highs = [part_window.high for part_window in windows if part_window.high]
     if not lows or not highs:
         return None
-    low = Bound(_combine_bounds("GREATEST", lows), is_within=True)
-    high = Bound(_combine_bounds("LEAST", highs), is_within=all(bound.is_within for bound in highs))
+    low = Bound(_combine_bounds("GREATEST", lows), is_inclusive=True)
+    high = Bound(_combine_bounds("LEAST", highs), is_inclusive=all(bound.is_inclusive for bound in highs))
     return Window(low, high, _shortest(windows) or _fixed_length(lows, highs))
 
 
@@ -213,7 +213,7 @@ def _bucket_starts(window_: Window, bucket: Bucket) -> exp.Expr:
     assert window_.low is not None  # noqa: S101 # both ends were looked for
     assert window_.high is not None  # noqa: S101
     low = fill(_bucket_template(bucket), time=window_.low.time)
-    last = "@high" if window_.high.is_within else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
+    last = "@high" if window_.high.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
     high = fill(last, high=window_.high.time)
     if unit in _CALENDAR_UNITS:
         array = fill(f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high)

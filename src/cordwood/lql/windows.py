@@ -28,7 +28,7 @@ class Bound(msgspec.Struct, frozen=True):
     """An end of a window, inclusive or not; `moment` is its time if that does not depend on the current time."""
 
     time: exp.Expr
-    is_within: bool
+    is_inclusive: bool
     moment: datetime | None = None
 
 
@@ -49,7 +49,7 @@ def window(time: Time, zone: str) -> Window:
 def condition(column: exp.Expr, window_: Window, offset: int) -> exp.Expr:
     """Return the condition that the timestamp is in the window."""
     low, high = window_.low, window_.high
-    if low and high and low.is_within and high.is_within:
+    if low and high and low.is_inclusive and high.is_inclusive:
         if low.time == high.time:
             return fill("@column = @time", offset, column=column, time=low.time)
         return fill("@column BETWEEN @low AND @high", offset, column=column, low=low.time, high=high.time)
@@ -60,7 +60,7 @@ def condition(column: exp.Expr, window_: Window, offset: int) -> exp.Expr:
 def _end_condition(column: exp.Expr, end: Bound | None, side: str, offset: int) -> list[exp.Expr]:
     if end is None:
         return []
-    comparison = f"{side}=" if end.is_within else side
+    comparison = f"{side}=" if end.is_inclusive else side
     return [fill(f"@column {comparison} @time", offset, column=column, time=end.time)]
 
 
@@ -70,15 +70,15 @@ def truncation(unit: Unit) -> str:
 
 
 def _absolute_window(operator: Operator, period: Period, offset: int) -> Window:
-    low = _fixed_bound(period.low.time, offset, is_within=True)
+    low = _fixed_bound(period.low.time, offset, is_inclusive=True)
     end = _moment_end(period.high, offset)
     match operator:
         case Operator.GREATER:
-            return Window(msgspec.structs.replace(end, is_within=not end.is_within), None)
+            return Window(msgspec.structs.replace(end, is_inclusive=not end.is_inclusive), None)
         case Operator.GREATER_OR_EQUAL:
             return Window(low, None)
         case Operator.LESS:
-            return Window(None, msgspec.structs.replace(low, is_within=False))
+            return Window(None, msgspec.structs.replace(low, is_inclusive=False))
         case Operator.LESS_OR_EQUAL:
             return Window(None, end)
         case _:
@@ -91,19 +91,21 @@ def _moment_end(moment: Moment, offset: int) -> Bound:
     For the calendar's last day it is the latest time.
     """
     if moment.unit is None:
-        return _fixed_bound(moment.time, offset, is_within=True)
+        return _fixed_bound(moment.time, offset, is_inclusive=True)
     length = timedelta(seconds=SECONDS[moment.unit])
     if moment.time > datetime.max.replace(tzinfo=UTC) - length:
-        return _fixed_bound(datetime.max.replace(tzinfo=UTC), offset, is_within=True)
-    return _fixed_bound(moment.time + length, offset, is_within=False)
+        return _fixed_bound(datetime.max.replace(tzinfo=UTC), offset, is_inclusive=True)
+    return _fixed_bound(moment.time + length, offset, is_inclusive=False)
 
 
-def _fixed_bound(time: datetime, offset: int, *, is_within: bool) -> Bound:
-    return Bound(fill("CAST(@text AS TIMESTAMP)", offset, text=literal(time.isoformat(" "), offset)), is_within, time)
+def _fixed_bound(time: datetime, offset: int, *, is_inclusive: bool) -> Bound:
+    return Bound(
+        fill("CAST(@text AS TIMESTAMP)", offset, text=literal(time.isoformat(" "), offset)), is_inclusive, time
+    )
 
 
 def _relative_window(shorthand: Shorthand, zone: str, offset: int) -> Window:
-    now = Bound(fill("CURRENT_TIMESTAMP()", offset), is_within=True)
+    now = Bound(fill("CURRENT_TIMESTAMP()", offset), is_inclusive=True)
     match shorthand.kind:
         case Relative.NOW:
             low = fill("TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), SECOND)", offset)
@@ -146,7 +148,7 @@ def _ago_window(shorthand: Shorthand, offset: int) -> Window:
         if shorthand.until
         else "CURRENT_TIMESTAMP()"
     )
-    high = Bound(fill(end, offset), is_within=True)
+    high = Bound(fill(end, offset), is_inclusive=True)
     return Window(_inclusive(low) if seconds < _MAX_SECONDS_BACK else None, high, seconds - shorthand.until)
 
 
@@ -158,11 +160,11 @@ def _minute_of_day(minute: int, zone: str, offset: int) -> exp.Expr:
 
 
 def _inclusive(time: exp.Expr) -> Bound:
-    return Bound(time, is_within=True)
+    return Bound(time, is_inclusive=True)
 
 
 def _exclusive(time: exp.Expr) -> Bound:
-    return Bound(time, is_within=False)
+    return Bound(time, is_inclusive=False)
 
 
 def _units_ago(shorthand: Shorthand, zone: str, offset: int) -> exp.Expr:

@@ -17,7 +17,7 @@ from cordwood.errors import PlanTooLarge, Span
 from cordwood.sql.budget import spend
 from cordwood.sql.fragment import is_fragment, parts_of
 from cordwood.sql.positions import span_of
-from cordwood.sql.templates import measure
+from cordwood.sql.template_analysis import measure
 
 # Ten times what the largest known client query needs, and about a second of the slower planner.
 MAX_POINTS: Final = 3_200_000
@@ -36,9 +36,9 @@ _CHARACTERS_PER_NODE: Final = 5
 _SATURATED: Final = 10**15
 
 # Relations are counted in halves.
-_HALVES_PER_RELATION: Final = 2
-_HALVES_PER_DISTINCT: Final = 1
-_HALVES_PER_CORRELATED: Final = 1
+_HALF_RELATIONS: Final = 2
+_HALF_RELATIONS_PER_DISTINCT: Final = 1
+_HALF_RELATIONS_PER_CORRELATED: Final = 1
 # How often a CTE is planned if its reader has correlated sub-queries or laterals.
 _CORRELATED_REPEATS: Final = 3
 
@@ -51,30 +51,29 @@ _BARRIERS: Final = ("group", "distinct", "limit", "offset")
 class Size(msgspec.Struct):
     """The size of a part of a tree.
 
-    `halves` are twice the relations that its reader joins with its own. `expanded` are the characters with every column
-    replaced by its expression, as planners do when they push filters down and merge SELECTs: `x
-
-    x AS x` doubles with every sub-query. `columns` are the expanded characters of a query's columns by name, and `free`
-    the relations that are referenced but not read here.
+    `half_relations` are twice the relations that its reader joins with its own. `expanded_characters` are the
+    characters with every column replaced by its expression, as planners do when they push filters down and merge
+    SELECTs: `x || x AS x` doubles with every sub-query. `columns` are the expanded characters of a query's columns by
+    name, and `free_relations` the relations that are referenced but not read here.
     """
 
     points: int = 0
     characters: int = 0
-    expanded: int = 0
-    halves: int = 0
+    expanded_characters: int = 0
+    half_relations: int = 0
     relations: int = 0
-    free: frozenset[str] = frozenset()
+    free_relations: frozenset[str] = frozenset()
     columns: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "Size", count: int = 1) -> None:
         """Add a part so many times; the relations in it are joined once."""
         self.points = min(self.points + other.points * count, _SATURATED)
         self.characters = min(self.characters + other.characters * count, _SATURATED)
-        self.expanded = min(self.expanded + other.expanded * count, _SATURATED)
-        self.halves = min(self.halves + other.halves * min(count, 1), _SATURATED)
+        self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _SATURATED)
+        self.half_relations = min(self.half_relations + other.half_relations * min(count, 1), _SATURATED)
         self.relations = min(self.relations + other.relations * count, _SATURATED)
-        if other.free:
-            self.free |= other.free
+        if other.free_relations:
+            self.free_relations |= other.free_relations
 
     def add_with_columns(self, other: "Size") -> None:
         """Add a part once, and take over its columns."""
@@ -84,7 +83,7 @@ class Size(msgspec.Struct):
     @property
     def total(self) -> int:
         """The points, plus a share of the expansion: not all columns are expanded, and common parts are shared."""
-        return self.points + self.expanded // _EXPANDED_PER_POINT
+        return self.points + self.expanded_characters // _EXPANDED_PER_POINT
 
 
 class MeasuredPlan(msgspec.Struct):
@@ -170,9 +169,9 @@ class _PlanMeter(msgspec.Struct):
 
     def _measure_value(self, size: Size) -> Size:
         """Return the size of a sub-query used as a value; a correlated one is planned twice."""
-        if size.free:
+        if size.free_relations:
             size.points = min(2 * size.points, _SATURATED)
-            size.halves += _HALVES_PER_CORRELATED
+            size.half_relations += _HALF_RELATIONS_PER_CORRELATED
             self.correlated += 1
         return msgspec.structs.replace(size, columns={})
 
@@ -183,22 +182,22 @@ class _PlanMeter(msgspec.Struct):
         size.points += characters * _POINTS_PER_CHARACTER
         size.characters += characters
         if role is _Role.COLUMN and isinstance(node, exp.Column) and node.table:
-            size.free |= {node.table}
-            size.expanded += self.scope.get(node.table, _NO_COLUMNS).get(node.name, characters)
+            size.free_relations |= {node.table}
+            size.expanded_characters += self.scope.get(node.table, _NO_COLUMNS).get(node.name, characters)
             return
-        size.expanded += characters
+        size.expanded_characters += characters
         if role is _Role.WINDOW:
             size.points += _POINTS_PER_WINDOW
         elif role is _Role.DISTINCT and not isinstance(node.parent, exp.Select):
-            size.halves += _HALVES_PER_DISTINCT
+            size.half_relations += _HALF_RELATIONS_PER_DISTINCT
 
     def _measure_table(self, node: exp.Expr) -> Size:
         size = Size(
-            _POINTS_PER_RELATION, _CHARACTERS_PER_NODE + len(node.name), halves=_HALVES_PER_RELATION, relations=1
+            _POINTS_PER_RELATION, _CHARACTERS_PER_NODE + len(node.name), half_relations=_HALF_RELATIONS, relations=1
         )
         cte_size = self.ctes.get(node.name)
         if cte_size is not None:
-            size = msgspec.structs.replace(cte_size, characters=size.characters, free=frozenset())
+            size = msgspec.structs.replace(cte_size, characters=size.characters, free_relations=frozenset())
         for pivot in node.args.get("pivots") or ():
             size.add(self.measure(pivot))
         return size
@@ -218,7 +217,7 @@ class _PlanMeter(msgspec.Struct):
                 size.columns = _set_operation_columns(size.columns, side_size.columns)
         self.scope = outer
         if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _BARRIERS):
-            size.halves = _HALVES_PER_RELATION
+            size.half_relations = _HALF_RELATIONS
         if self.too_large_query is None and size.total > MAX_POINTS:
             self.too_large_query = node
         return size
@@ -233,9 +232,9 @@ class _PlanMeter(msgspec.Struct):
         is_lateral = False
         for source, condition in _sources(select):
             source_size = self.measure(source)
-            is_lateral |= not names.isdisjoint(source_size.free)
+            is_lateral |= not names.isdisjoint(source_size.free_relations)
             cte_points += source_size.points if source.name in self.ctes else 0
-            source_size.halves = max(source_size.halves, _HALVES_PER_RELATION)
+            source_size.half_relations = max(source_size.half_relations, _HALF_RELATIONS)
             size.add(source_size)
             names.add(source.alias_or_name)
             self.scope[source.alias_or_name] = source_size.columns
@@ -243,27 +242,27 @@ class _PlanMeter(msgspec.Struct):
                 self._add_node(condition, size)
         correlated = self.correlated
         for part in _parts(select, ("with_", "from_", "joins")):
-            expanded_before = size.expanded
+            expanded_before = size.expanded_characters
             self._add_node(part, size)
             if part.arg_key == "expressions":
-                columns[part.alias_or_name] = size.expanded - expanded_before
+                columns[part.alias_or_name] = size.expanded_characters - expanded_before
             elif part.arg_key == "group":
                 size.points += _grouping_points(part)
         size.columns = columns
-        size.free -= names
+        size.free_relations -= names
         if is_lateral or self.correlated > correlated:
             size.points = min(size.points + (_CORRELATED_REPEATS - 1) * cte_points, _SATURATED)
-        if size.halves > _HALVES_PER_RELATION:
-            size.points = min(size.points + _POINTS_PER_JOIN * size.halves**3 // _HALVES_PER_RELATION**3, _SATURATED)
+        if size.half_relations > _HALF_RELATIONS:
+            size.points = min(size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS**3, _SATURATED)
 
     def _measure_cte(self, cte: exp.Expr) -> Size:
         """Return the size of a CTE at its definition; `ctes` has the size at each reference."""
         name = cte.alias
-        self.ctes[name] = Size(_POINTS_PER_RELATION, halves=_HALVES_PER_RELATION, relations=1)
+        self.ctes[name] = Size(_POINTS_PER_RELATION, half_relations=_HALF_RELATIONS, relations=1)
         body_size = self.measure(cte.this)
         if cte.args.get("materialized") or self.reference_counts.get(name, 0) == 0:
             self.ctes[name].columns = body_size.columns
-            return msgspec.structs.replace(body_size, halves=0, columns={})
+            return msgspec.structs.replace(body_size, half_relations=0, columns={})
         self.ctes[name] = body_size
         return Size(body_size.characters * _POINTS_PER_CHARACTER, body_size.characters)
 
@@ -276,15 +275,15 @@ class _PlanMeter(msgspec.Struct):
             + keywords["OVER"] * _POINTS_PER_WINDOW
         )
         size.characters += characters
-        size.expanded += characters
-        size.halves += (
-            max(keywords["FROM"] - keywords["UNION"], 0) * _HALVES_PER_RELATION
-            + keywords["DISTINCT"] * _HALVES_PER_DISTINCT
+        size.expanded_characters += characters
+        size.half_relations += (
+            max(keywords["FROM"] - keywords["UNION"], 0) * _HALF_RELATIONS
+            + keywords["DISTINCT"] * _HALF_RELATIONS_PER_DISTINCT
         )
         size.relations += keywords["FROM"]
         if keywords["SELECT"] and not keywords["FROM"]:
             # An array as the right operand of IN.
-            size.halves += _HALVES_PER_RELATION + 2 * _HALVES_PER_CORRELATED
+            size.half_relations += _HALF_RELATIONS + 2 * _HALF_RELATIONS_PER_CORRELATED
             self.correlated += 1
         for index, part in enumerate(parts_of(node)):
             if holes[index] == 1:

@@ -87,11 +87,11 @@ class Relation(msgspec.Struct):
 
 
 class MergedColumn(msgspec.Struct, frozen=True):
-    """A merged column of USING: it replaces those of its `owners`; a star has it before the relation at index `at`."""
+    """A merged column of USING: it replaces those of its `owners`; a star has it before the relation at index `relation_index`."""
 
     column: Field
     owners: frozenset[str]
-    at: int
+    relation_index: int
 
 
 class Scope(msgspec.Struct):

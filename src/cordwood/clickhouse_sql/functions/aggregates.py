@@ -25,13 +25,13 @@ def aggregate(translator: Expressions, call: Call) -> Value:
 
 def _arguments(translator: Expressions, call: Call, count: int, parameters: int = 0) -> tuple[exp.Expr, ...]:
     if call.is_distinct and call.name not in ("count", "uniq", "uniqexact", "sum", "grouparray"):
-        raise translator.refused(call.node, f"{call.display_name} of DISTINCT values is not supported.")
+        raise translator.refusal(call.node, f"{call.display_name} of DISTINCT values is not supported.")
     if len(call.arguments) != count:
-        raise translator.refused(
+        raise translator.refusal(
             call.node, f"{call.display_name} takes {count} arguments, and {len(call.arguments)} were given."
         )
     if len(call.parameters) > parameters:
-        raise translator.refused(call.node, f"{call.display_name} takes no parameters in brackets of their own.")
+        raise translator.refusal(call.node, f"{call.display_name} takes no parameters in brackets of their own.")
     return call.arguments
 
 
@@ -57,7 +57,7 @@ def _count(translator: Expressions, call: Call) -> Value:
     if call.is_distinct:
         return _uniq(translator, call)
     if len(call.arguments) > 1:
-        raise translator.refused(call.node, "count takes at most 1 argument.")
+        raise translator.refusal(call.node, "count takes at most 1 argument.")
     value = translator.value_with_default(call.arguments[0]) if call.arguments else None
     if call.condition is not None:
         condition = translator.filter(call.condition)
@@ -75,7 +75,7 @@ def _uniq(translator: Expressions, call: Call) -> Value:
     """Return uniq and related functions, which ClickHouse approximates, as an exact count."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
-        raise translator.refused(call.node, f"{call.display_name} of several values is not supported.", hint)
+        raise translator.refusal(call.node, f"{call.display_name} of several values is not supported.", hint)
     (node,) = _arguments(translator, call, 1)
     value = _filtered_argument(translator, call, translator.value_with_default(node).node)
     return Value(translator.fill(call.node, "count(distinct @value)", value=value), INT)
@@ -141,7 +141,7 @@ def _comparable_value(translator: Expressions, node: exp.Expr) -> Value:
     if value.type.name in ("UInt8", "Bool"):
         return translator.number(node)
     if value.type.name in ("Map", "Array", "Interval"):
-        raise translator.refused(node, f"A {value.type} cannot be aggregated so.")
+        raise translator.refusal(node, f"A {value.type} cannot be aggregated so.")
     return value
 
 
@@ -177,7 +177,7 @@ def _gather(*, is_distinct: bool) -> _Aggregate:
 def _max_elements(translator: Expressions, call: Call) -> int:
     maximum = int(translator.constant_number(call.parameters[0], "The number of values"))
     if not 1 <= maximum <= _MAX_GATHERED:
-        raise translator.refused(call.node, f"From 1 to {_MAX_GATHERED} values can be gathered.")
+        raise translator.refusal(call.node, f"From 1 to {_MAX_GATHERED} values can be gathered.")
     return maximum
 
 
@@ -190,7 +190,7 @@ def _quantile(name: str, level: float | None = None) -> _Aggregate:
             else level or 0.5
         )
         if not 0 <= share <= 1:
-            raise translator.refused(call.node, "The level of a quantile lies between 0 and 1.")
+            raise translator.refusal(call.node, "The level of a quantile lies between 0 and 1.")
         value = _without_nan(as_float(translator.number(node)))
         aggregated = internal(name, _filtered_argument(translator, call, value.node), literal_node(float(share)))
         return _or_nan(translator, call, aggregated, value)

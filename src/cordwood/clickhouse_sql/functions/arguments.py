@@ -14,12 +14,12 @@ def arguments(translator: Expressions, call: Call, minimum: int, maximum: int | 
     maximum = minimum if maximum is None else maximum
     count = len(call.arguments)
     if call.parameters:
-        raise translator.refused(call.node, f"{call.display_name} takes its arguments in one pair of brackets.")
+        raise translator.refusal(call.node, f"{call.display_name} takes its arguments in one pair of brackets.")
     if count < minimum or (maximum >= 0 and count > maximum):
         expected = (
             str(minimum) if maximum == minimum else f"{minimum} or more" if maximum < 0 else f"{minimum} to {maximum}"
         )
-        raise translator.refused(call.node, f"{call.display_name} takes {expected} arguments, and {count} were given.")
+        raise translator.refusal(call.node, f"{call.display_name} takes {expected} arguments, and {count} were given.")
     return call.arguments
 
 
@@ -34,6 +34,6 @@ def arguments_before_zone(translator: Expressions, call: Call, count: int) -> tu
 def check_zone(translator: Expressions, node: exp.Expr) -> None:
     """Refuse a time zone other than UTC."""
     if translator.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):
-        raise translator.refused(
+        raise translator.refusal(
             node, "Time zones other than UTC are not supported.", "Leave the zone out, or write 'UTC'."
         )

@@ -57,7 +57,7 @@ def _text(translator: Expressions, node: exp.Expr) -> Value:
     value = translator.value(node)
     if value.type.name != "String":
         hint = "Numbers need no conversion: write toInt64(…) for another type."
-        raise translator.refused(node, f"A text is wanted here, and this is a {value.type}.", hint)
+        raise translator.refusal(node, f"A text is wanted here, and this is a {value.type}.", hint)
     return value
 
 

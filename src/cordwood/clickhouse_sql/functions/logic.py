@@ -28,7 +28,7 @@ def _if(translator: Expressions, call: Call) -> Value:
 def _multi_if(translator: Expressions, call: Call) -> Value:
     parts = arguments(translator, call, 3, -1)
     if len(parts) % 2 == 0:
-        raise translator.refused(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
+        raise translator.refusal(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
     conditions = [translator.filter(part) for part in parts[:-1:2]]
     return choose(translator, call.node, conditions, [translator.value(part) for part in (*parts[1::2], parts[-1])])
 

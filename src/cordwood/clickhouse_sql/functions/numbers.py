@@ -34,9 +34,9 @@ def _rounding_function(name: str) -> _Function:
                 parts = {"value": value.node, "digits": literal_node(digits)}
                 rounded = translator.fill(call.node, "cast(round(cast(@value as float64), @digits) as int64)", **parts)
                 return Value(rounded, value.type)
-            raise translator.refused(call.node, "A negative number of digits is not supported.")
+            raise translator.refusal(call.node, "A negative number of digits is not supported.")
         if not -15 <= digits <= 15:
-            raise translator.refused(call.node, "At most 15 digits are supported.")
+            raise translator.refusal(call.node, "At most 15 digits are supported.")
         if name == "round":
             return Value(
                 internal("round_even", value.node, exp.Literal.string(str(digits))), _with_nullability(FLOAT, value)
@@ -72,7 +72,7 @@ def _abs(translator: Expressions, call: Call) -> Value:
 def _int_div(translator: Expressions, call: Call) -> Value:
     left, right = (translator.number(part) for part in arguments(translator, call, 2))
     if "Float64" in (left.type.name, right.type.name):
-        raise translator.refused(call.node, "intDiv takes whole numbers.", "Convert them with toInt64(…).")
+        raise translator.refusal(call.node, "intDiv takes whole numbers.", "Convert them with toInt64(…).")
     quotient = translator.fill(call.node, "div(@left, @right)", left=left.node, right=right.node)
     return Value(quotient, msgspec.structs.replace(INT, nullable=left.type.nullable or right.type.nullable))
 
@@ -82,7 +82,7 @@ def _greatest_or_least(name: str) -> _Function:
         values = [translator.value_with_default(part) for part in arguments(translator, call, 1, -1)]
         nodes, type_ = unify_values(translator, call.node, values)
         if any(value.type.nullable for value in values):
-            raise translator.refused(
+            raise translator.refusal(
                 call.node, f"{name} of what may be NULL is not supported.", "Write coalesce(…) around it."
             )
         kind = exp.Greatest if name == "greatest" else exp.Least

@@ -33,10 +33,10 @@ _Function = Callable[[Expressions, Call], Value]
 def _translate_map(translator: Expressions, call: Call) -> Value:
     parts = arguments(translator, call, 0, -1)
     if len(parts) % 2:
-        raise translator.refused(call.node, "map takes pairs of a key and a value.")
+        raise translator.refusal(call.node, "map takes pairs of a key and a value.")
     keys = [translator.constant_text(key, "The key of a map") for key in parts[::2]]
     if len(set(keys)) < len(keys):
-        raise translator.refused(call.node, "A map has each key once.")
+        raise translator.refusal(call.node, "A map has each key once.")
     values = [translator.value_with_default(value) for value in parts[1::2]]
     if values:
         nodes, type_ = unify_values(translator, call.node, values)
@@ -68,14 +68,14 @@ def _map_argument(translator: Expressions, call: Call) -> Value:
     (node,) = arguments(translator, call, 1)
     value = translator.value(node)
     if value.type.name != "Map":
-        raise translator.refused(node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes.")
+        raise translator.refusal(node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes.")
     return value
 
 
 def _whole_attributes(translator: Expressions, node: exp.Expr, form: AttributeForm) -> Value:
     attributes = whole_attributes(translator.row, form)
     if attributes is None:
-        raise translator.refused(
+        raise translator.refusal(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
         )
     return Value(attributes, array_of(STRING))
@@ -86,7 +86,7 @@ def _contains(translator: Expressions, call: Call) -> Value:
     node, key = arguments(translator, call, 2)
     value = translator.value(node)
     if value.type.name != "Map":
-        raise translator.refused(node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes.")
+        raise translator.refusal(node, f"A map is wanted here, and this is a {value.type}.", "Write log_attributes.")
     key_text = translator.constant_text(key, "The key of a map")
     if value.parts is not None:
         return flag_value(is_true=any(name == key_text for name, _ in value.parts))
@@ -94,7 +94,7 @@ def _contains(translator: Expressions, call: Call) -> Value:
         return Value(internal("json_has", value.node, exp.Literal.string(key_text)), FLAG)
     attribute = translator.row.value(attribute_item(key_text))
     if attribute is None:
-        raise translator.refused(
+        raise translator.refusal(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
         )
     if attribute.is_constant:
@@ -124,9 +124,9 @@ def _has(translator: Expressions, call: Call) -> Value:
     element_type: Type = array.type.element or STRING
     type_ = common_type(element_type, value.type)
     if type_ is None or value.type.name == "Nothing":
-        raise translator.refused(element_node, f"A {array.type} has no {value.type}.", "Convert it, as in toString(…).")
+        raise translator.refusal(element_node, f"A {array.type} has no {value.type}.", "Convert it, as in toString(…).")
     if type_.name == "Float64" and element_type.name != "Float64":
-        raise translator.refused(element_node, f"A {array.type} has no {value.type}.", "Convert it with toInt64(…).")
+        raise translator.refusal(element_node, f"A {array.type} has no {value.type}.", "Convert it with toInt64(…).")
     unnest = exp.Unnest(expressions=[array.node], offset=False)
     membership = exp.In(this=convert(translator, element_node, value, type_), unnest=unnest)
     return Value(membership, msgspec.structs.replace(FLAG, nullable=value.type.nullable))
@@ -138,7 +138,7 @@ def _array_concat(translator: Expressions, call: Call) -> Value:
     values = [translator.array(part) for part in parts]
     for part, value in zip(parts, values, strict=True):
         if value.type != values[0].type:
-            raise translator.refused(part, f"A {values[0].type} and a {value.type} make no array together.")
+            raise translator.refusal(part, f"A {values[0].type} and a {value.type} make no array together.")
     if len(values) == 1:
         return values[0]
     holes = {f"p{index}": value.node for index, value in enumerate(values)}
@@ -162,7 +162,7 @@ def _array_sort(translator: Expressions, call: Call) -> Value:
     value = translator.array(node)
     name = _SORT_FUNCTIONS.get((value.type.element or STRING).name)
     if name is None:
-        raise translator.refused(node, f"A {value.type} cannot be sorted here.")
+        raise translator.refusal(node, f"A {value.type} cannot be sorted here.")
     return Value(internal(name, value.node), value.type)
 
 
@@ -170,7 +170,7 @@ def _array_join(translator: Expressions, call: Call) -> Value:
     """Return the element of an array that `select` has added to FROM."""
     joined_element = translator.row.value(element_item(call.node))
     if joined_element is None:
-        raise translator.refused(call.node, "arrayJoin cannot stand here.")
+        raise translator.refusal(call.node, "arrayJoin cannot stand here.")
     return joined_element
 
 
@@ -203,7 +203,7 @@ def _json_key(translator: Expressions, node: exp.Expr) -> exp.Expr:
         return exp.Literal.string(value.constant)
     if isinstance(value.constant, int) and value.constant > 0:
         return exp.Literal.number(value.constant)
-    raise translator.refused(node, "A key of JSON must be a text in quotes, or a place from 1 on.")
+    raise translator.refusal(node, "A key of JSON must be a text in quotes, or a place from 1 on.")
 
 
 _JSON_EXTRACTORS: Final[Mapping[str, tuple[str, Type, str | int]]] = {
@@ -219,7 +219,7 @@ def _json_extract(translator: Expressions, call: Call) -> Value:
     type_ = type_named(translator, type_node, translator.constant_text(type_node, "The name of a type"))
     extractor = _JSON_EXTRACTORS.get(type_.name)
     if extractor is None or type_.nullable:
-        raise translator.refused(
+        raise translator.refusal(
             type_node, f"{type_} is not supported here.", "There are: String, Int64 and its like, and Float64."
         )
     return _json(*extractor)(translator, msgspec.structs.replace(call, arguments=tuple(parts)))

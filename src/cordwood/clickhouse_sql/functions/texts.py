@@ -106,7 +106,7 @@ def _replace_regex(translator: Expressions, call: Call) -> Value:
     value, replacement_value = translator.string(node), translator.string(replacement)
     pattern_text = pattern_of(translator, pattern)
     if may_be_empty(pattern_text):
-        raise translator.refused(
+        raise translator.refusal(
             pattern, "A pattern that may match the empty text is not supported here.", "Write + for *."
         )
     parts = {"text": value.node, "pattern": exp.Literal.string(pattern_text), "by": replacement_value.node}
@@ -168,7 +168,7 @@ def _substring(translator: Expressions, call: Call) -> Value:
             return Value(translator.fill(call.node, "substr(@text, 1, 0)", text=value.node), _nullable(STRING, value))
         if count is not None:
             hint = "Write left(right(x, 5), 3), or a place from the front."
-            raise translator.refused(start, "A place from the end with a length is not supported.", hint)
+            raise translator.refusal(start, "A place from the end with a length is not supported.", hint)
     if count is not None and isinstance(count.constant, (int, float)) and count.constant < 0:
         value, count = _without_end(translator, call, value, int(-count.constant)), None
     if count is None:
@@ -243,7 +243,7 @@ def _join(translator: Expressions, call: Call) -> Value:
     node, *rest = arguments(translator, call, 1, 2)
     value = translator.array(node)
     if value.type.element != STRING:
-        raise translator.refused(node, f"An array of texts is wanted here, and this is a {value.type}.")
+        raise translator.refusal(node, f"An array of texts is wanted here, and this is a {value.type}.")
     separator = translator.constant_text(rest[0], "A separator") if rest else ""
     joined = translator.fill(
         call.node, "array_to_string(@array, @by)", array=value.node, by=exp.Literal.string(separator)

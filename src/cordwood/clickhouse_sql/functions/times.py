@@ -44,7 +44,7 @@ def _start_of_interval(translator: Expressions, call: Call) -> Value:
     node, interval = arguments_before_zone(translator, call, 2)
     step = translator.value(interval)
     if step.type != INTERVAL or not isinstance(step.constant, int) or step.constant < 1:
-        raise translator.refused(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
+        raise translator.refusal(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
     return start_of_interval(translator, call.node, translator.value_with_default(node), step.unit, step.constant)
 
 
@@ -74,7 +74,7 @@ def _from_unix(template: str, type_: Type) -> _Function:
         (node,) = arguments_before_zone(translator, call, 1)
         number = translator.number(node)
         if number.type.name != "Int64":
-            raise translator.refused(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
+            raise translator.refusal(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
         return Value(translator.fill(call.node, template, number=number.node), _with_nullability(type_, number))
 
     return function
@@ -268,7 +268,7 @@ def _format(translator: Expressions, call: Call) -> Value:
             segments.append("")
             continue
         if match[1] not in _FORMAT_ELEMENTS:
-            raise translator.refused(pattern, f"The element %{match[1]} is not supported in a format.")
+            raise translator.refusal(pattern, f"The element %{match[1]} is not supported in a format.")
         segments[-1] += _FORMAT_ELEMENTS[match[1]]
     segments[-1] += text[end:]
     return Value(_formatted(translator, call, moment, segments, computed), _with_nullability(STRING, moment))
@@ -279,7 +279,7 @@ def _formatted(
 ) -> exp.Expr:
     """Return the pieces of a format, with elements between them that BigQuery does not have."""
     if len(computed) > _MAX_COMPUTED_ELEMENTS:
-        raise translator.refused(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
+        raise translator.refusal(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
     parts: list[exp.Expr] = []
     for index, segment in enumerate(segments):
         if index:

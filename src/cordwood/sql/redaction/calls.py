@@ -23,7 +23,7 @@ from cordwood.sql.operations import (
     operation_of,
 )
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_TEXT
-from cordwood.sql.templates import catches_failures
+from cordwood.sql.template_analysis import catches_failures
 
 
 def redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:

@@ -52,7 +52,8 @@ def using_to_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tup
 
 def _slice_scope(scope: Scope, first: int, end: int) -> Scope:
     return Scope(
-        relations=scope.relations[first:end], merged=[merged for merged in scope.merged if first <= merged.at < end]
+        relations=scope.relations[first:end],
+        merged=[merged for merged in scope.merged if first <= merged.relation_index < end],
     )
 
 

@@ -17,7 +17,7 @@ from cordwood.sql.resolve.constants import constant_columns
 from cordwood.sql.resolve.expressions import Context, resolve_expression
 from cordwood.sql.resolve.joins import add_condition
 from cordwood.sql.resolve.resolution import Cte, CteScope, Output, Resolution
-from cordwood.sql.resolve.sets import combine_outputs
+from cordwood.sql.resolve.set_operations import combine_outputs
 from cordwood.sql.resolve.sources import read_from
 from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
 from cordwood.sql.scope import Field, Relation, Scope

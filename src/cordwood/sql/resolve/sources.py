@@ -188,7 +188,8 @@ def _read_parenthesised_join(reader: FromReader, source: exp.Expr, inner: exp.Ex
     _read_inner_joins(group, source, source.args.get("joins") or [])
     reader.scope.relations.extend(group.scope.relations)
     reader.scope.merged.extend(
-        msgspec.structs.replace(merged, at=merged.at + relation_count) for merged in group.scope.merged
+        msgspec.structs.replace(merged, relation_index=merged.relation_index + relation_count)
+        for merged in group.scope.merged
     )
     if not source.args.get("joins") and not source.this.args.get("joins"):
         # It never contained a join, or all of its joins have been removed.

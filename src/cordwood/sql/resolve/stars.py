@@ -84,7 +84,7 @@ def _resolve_value(item: exp.Expr, parts: list[exp.Identifier], context: Context
 def _scope_fields(context: Context) -> Iterator[Field]:
     scope = context.scope
     for index, relation in enumerate(scope.relations):
-        yield from (merged.column for merged in scope.merged if merged.at == index)
+        yield from (merged.column for merged in scope.merged if merged.relation_index == index)
         for field in _relation_fields(relation, context):
             if scope.merged_in(relation, field.name) is None:
                 yield field

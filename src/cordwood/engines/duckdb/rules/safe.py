@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.sql.fragment import fragment, is_fragment
 from cordwood.sql.lowering import RuleSet, mark_safe
-from cordwood.sql.templates import is_volatile
+from cordwood.sql.template_analysis import is_volatile
 from cordwood.sql.typing import inherit
 
 

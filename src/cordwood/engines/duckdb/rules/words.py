@@ -14,7 +14,7 @@ from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, name_part, parts_of, quoted_constant
 from cordwood.sql.lowering import RAISED, is_safe
 from cordwood.sql.operations import AsText, Recast, has_operation
-from cordwood.sql.templates import has_calls
+from cordwood.sql.template_analysis import has_calls
 
 NAMES: Final = {
     Kind.STRING: "VARCHAR",
