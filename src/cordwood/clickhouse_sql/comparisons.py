@@ -61,9 +61,9 @@ def compare(translator: Expressions, node: exp.Expr, left: Value, right: Value) 
     if "Nothing" in (left.type.name, right.type.name):
         return Value(exp.Null(), FLAG.or_null())
     if left.is_constant and right.is_constant:
-        is_true_ = compare_constants(type(node), left.constant, right.constant)
-        if is_true_ is not None:
-            return flag_value(is_true=is_true_)
+        outcome = compare_constants(type(node), left.constant, right.constant)
+        if outcome is not None:
+            return flag_value(is_true=outcome)
     left, right = unify_types(translator, node, left, right)
     type_ = msgspec.structs.replace(FLAG, nullable=left.type.nullable or right.type.nullable)
     return Value(at_position(node, type(node)(this=as_operand(left.node), expression=as_operand(right.node))), type_)
@@ -141,7 +141,7 @@ def _constant_list_membership(translator: Expressions, node: exp.Expr, *, may_be
     if not pairs:
         return flag_value(is_true=False)
     membership_node = exp.In(
-        this=as_operand(pairs[0][0].node), expressions=[as_operand(choice_.node) for _, choice_ in pairs]
+        this=as_operand(pairs[0][0].node), expressions=[as_operand(operand.node) for _, operand in pairs]
     )
     nullable = any(choice.type.nullable for choice in (value, *choices))
     return Value(at_position(node, membership_node), msgspec.structs.replace(FLAG, nullable=nullable))

@@ -124,8 +124,8 @@ def add_interval(translator: Expressions, node: exp.Expr, left: Value, right: Va
     if factor > 1:
         parts["amount"] = translator.fill(node, "@amount * 7", amount=right.node)
     scale = 6 if unit in ("microsecond", "millisecond") else moment.type.scale
-    sum_ = translator.fill(node, f"timestamp_{sign}(@moment, interval @amount {unit})", **parts)
-    return Value(sum_, Type("DateTime", nullable=moment.type.nullable, scale=scale))
+    result = translator.fill(node, f"timestamp_{sign}(@moment, interval @amount {unit})", **parts)
+    return Value(result, Type("DateTime", nullable=moment.type.nullable, scale=scale))
 
 
 def add_number(translator: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:

@@ -146,8 +146,8 @@ class QueryBranch(msgspec.Struct):
         return False
 
     def value(self, item: RowItem) -> Value | None:
-        value_ = self.columns.get(item.name) if item.kind == "column" else None
-        return None if value_ is None else copy_value(value_)
+        column_value = self.columns.get(item.name) if item.kind == "column" else None
+        return None if column_value is None else copy_value(column_value)
 
     def relation(self) -> exp.Expr:
         return derived_table(self.query)
@@ -179,13 +179,13 @@ class UnionRows(msgspec.Struct):
         return all(filtered.branch.has_attributes for filtered in self.branches)
 
     def value(self, item: RowItem) -> Value | None:
-        value_ = self.values.get(item)
-        if value_ is None:
-            value_ = self._read(item)
-            if value_ is None:
+        requested = self.values.get(item)
+        if requested is None:
+            requested = self._read(item)
+            if requested is None:
                 return None
-            self.values[item] = value_
-        return copy_value(value_)
+            self.values[item] = requested
+        return copy_value(requested)
 
     def _read(self, item: RowItem) -> Value | None:
         branch_values = [self._branch_value(filtered.branch, item) for filtered in self.branches]
@@ -255,12 +255,12 @@ class JoinedRows(msgspec.Struct):
         if item == _LEVELS:
             return self.union.value(item)
         if item not in self.values:
-            value_ = self._element(item.name) if item.kind == ELEMENT else self.union.value(item)
-            if value_ is None:
+            source_value = self._element(item.name) if item.kind == ELEMENT else self.union.value(item)
+            if source_value is None:
                 return None
             name = f"j{len(self.items) + 1}"
-            self.items.append(exp.Alias(this=value_.node, alias=exp.to_identifier(name, quoted=True)))
-            self.values[item] = msgspec.structs.replace(value_, node=column(name))
+            self.items.append(exp.Alias(this=source_value.node, alias=exp.to_identifier(name, quoted=True)))
+            self.values[item] = msgspec.structs.replace(source_value, node=column(name))
         return copy_value(self.values[item])
 
     def _element(self, name: str) -> Value:

@@ -224,15 +224,15 @@ class _SelectTranslator(msgspec.Struct):
         self._check_qualifiers(select, tables)
         values = {name: named_query.query for name, named_query in self.names.items() if named_query.is_value}
         expanded = expand_aliases(select, self.query_translator.text, values)
-        branches_, array_conditions = self._prune_branches(branches, expanded)
-        arrays = self._join_arrays(expanded)
+        filtered_branches, array_conditions = self._prune_branches(branches, expanded)
+        arrays = self._collect_arrays(expanded)
         if arrays:
-            joined_rows = self._join_rows(branches_, arrays)
+            joined_rows = self._join_rows(filtered_branches, arrays)
             condition = self._conjunction(joined_rows, array_conditions)
-            branches_ = [FilteredBranch(joined_rows, None if condition.constant is True else condition.node)]
+            filtered_branches = [FilteredBranch(joined_rows, None if condition.constant is True else condition.node)]
         if self._is_aggregate(expanded):
-            return self._translate_aggregated(expanded, branches_)
-        return self._translate_rows(expanded, branches_)
+            return self._translate_aggregated(expanded, filtered_branches)
+        return self._translate_rows(expanded, filtered_branches)
 
     def _check_qualifiers(self, select: exp.Expr, tables: frozenset[str]) -> None:
         for node in select.walk(prune=lambda node: isinstance(node, exp.Query) and node is not select):
@@ -266,7 +266,7 @@ class _SelectTranslator(msgspec.Struct):
         ]
         return filtered, array_conditions
 
-    def _join_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
+    def _collect_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
         """Return the distinct arrays of arrayJoin, and store the number of its array on each call."""
         arrays: dict[str, exp.Expr] = {}
         for part in _all_expressions(expanded):

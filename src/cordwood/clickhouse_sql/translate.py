@@ -108,12 +108,12 @@ class Translator(msgspec.Struct):
         if isinstance(node, COMPARISONS):
             return self._compare(node)
         if isinstance(node, (exp.In, exp.Like, exp.ILike)) and not node.args.get("negate"):
-            value_ = (
+            flag = (
                 membership(self, node, may_be_null=True)
                 if isinstance(node, exp.In)
                 else like(self, node, may_be_null=True)
             )
-            return _as_condition(value_)
+            return _as_condition(flag)
         if isinstance(node, exp.Not):
             inner = self.condition(node.this)
             if inner.constant is not None:
@@ -138,11 +138,11 @@ class Translator(msgspec.Struct):
         deciding = not isinstance(node, exp.And)
         conditions: list[exp.Expr] = []
         for part in _flatten_chain(node):
-            condition_ = self.condition(part)
-            if condition_.constant is deciding:
+            translated = self.condition(part)
+            if translated.constant is deciding:
                 return _constant_condition(deciding)
-            if condition_.constant is None:
-                conditions.append(condition_.node)
+            if translated.constant is None:
+                conditions.append(translated.node)
         if not conditions:
             return _constant_condition(not deciding)
         return Condition(_join_operands(type(node), conditions))
@@ -387,11 +387,11 @@ def unify_values(translator: Expressions, node: exp.Expr, values: Sequence[Value
     """Return the expressions of several values with their common type, as for branches, lists and arrays."""
     type_: Type = NOTHING
     for value in values:
-        common_ = common_type(type_, value.type)
-        if common_ is None:
+        wider = common_type(type_, value.type)
+        if wider is None:
             hint = "Convert one of them, as in toString(…)."
             raise translator.refusal(node, f"A {type_} and a {value.type} have no type together.", hint)
-        type_ = common_
+        type_ = wider
     if all(value.type.name == "Nothing" for value in values):
         return [exp.Null() for _ in values], NOTHING
     if not any(value.type.nullable for value in values):

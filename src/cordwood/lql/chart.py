@@ -51,13 +51,13 @@ def write_chart(query: Query, info: SubQueryInfo, conditions: Conditions) -> tup
     unit = _unit(query)
     columns = _columns(query, info, conditions, unit)
     aggregated = _aggregate_query(query, info, conditions, columns)
-    window_ = _query_window(query, conditions) if unit and not query.dimensions else None
-    if window_ is None or unit is None:
+    time_window = _query_window(query, conditions) if unit and not query.dimensions else None
+    if time_window is None or unit is None:
         return _sorted(aggregated, query, info, columns), ()
     bucket = query.buckets[0] if query.buckets else Bucket(unit)
-    if window_.seconds is not None and window_.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED:
+    if time_window.seconds is not None and time_window.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED:
         return _sorted(aggregated, query, info, columns), (UNFILLED_NOTICE,)
-    return _sorted(_fill_buckets(aggregated, columns, window_, bucket), query, info, columns), (FILL_NOTICE,)
+    return _sorted(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
 
 
 def _unit(query: Query) -> Unit | None:
@@ -171,7 +171,7 @@ def _query_window(query: Query, conditions: Conditions) -> Window | None:
 
 
 def _shortest(windows: list[Window]) -> float | None:
-    return min((window_.seconds for window_ in windows if window_.seconds is not None), default=None)
+    return min((time_window.seconds for time_window in windows if time_window.seconds is not None), default=None)
 
 
 def _fixed_length(lows: list[Bound], highs: list[Bound]) -> float | None:
@@ -190,7 +190,7 @@ def _combine_bounds(function: str, bounds: list[Bound]) -> exp.Expr:
     return combined
 
 
-def _fill_buckets(aggregated: exp.Select, columns: list[Column], window_: Window, bucket: Bucket) -> exp.Select:
+def _fill_buckets(aggregated: exp.Select, columns: list[Column], time_window: Window, bucket: Bucket) -> exp.Select:
     """Return a query for every bucket of the window with its aggregates."""
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP)]
     for chart_column in columns[1:]:
@@ -198,7 +198,7 @@ def _fill_buckets(aggregated: exp.Select, columns: list[Column], window_: Window
         filled_value = fill("IFNULL(@value, 0)", value=value) if chart_column.function in _ZERO_FILLED else value
         selected.append(alias(filled_value, chart_column.name))
     start = alias(_bucket_value(bucket.unit), "bucket")
-    buckets = exp.Select(expressions=[start]).from_(_bucket_starts(window_, bucket), copy=False)
+    buckets = exp.Select(expressions=[start]).from_(_bucket_starts(time_window, bucket), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
     on_bucket = fill("@counted = @bucket", counted=column(("counted", TIMESTAMP)), bucket=column(("buckets", "bucket")))
     return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
@@ -208,13 +208,13 @@ def _bucket_value(unit: Unit) -> exp.Expr:
     return fill("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
 
 
-def _bucket_starts(window_: Window, bucket: Bucket) -> exp.Expr:
+def _bucket_starts(time_window: Window, bucket: Bucket) -> exp.Expr:
     unit = bucket.unit
-    assert window_.low is not None  # noqa: S101 # both ends were looked for
-    assert window_.high is not None  # noqa: S101
-    low = fill(_bucket_template(bucket), time=window_.low.time)
-    last = "@high" if window_.high.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
-    high = fill(last, high=window_.high.time)
+    assert time_window.low is not None  # noqa: S101 # both ends were looked for
+    assert time_window.high is not None  # noqa: S101
+    low = fill(_bucket_template(bucket), time=time_window.low.time)
+    last = "@high" if time_window.high.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
+    high = fill(last, high=time_window.high.time)
     if unit in _CALENDAR_UNITS:
         array = fill(f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high)
     else:

@@ -99,9 +99,11 @@ class Conditions(msgspec.Struct, frozen=True):
         """Return the negation of a filter; it keeps events for which the filter is NULL, as for a missing field."""
         if isinstance(inner, Field) and isinstance(inner.value, Null):
             return self.unnests.where_any(inner.path, lambda column: fill("@c IS NOT NULL", inner.offset, c=column))
-        condition_ = self.translate(inner)
+        negated_condition = self.translate(inner)
         return fill(
-            "(@value) IS NOT TRUE", 0, value=condition_.unnest() if isinstance(condition_, exp.Paren) else condition_
+            "(@value) IS NOT TRUE",
+            0,
+            value=negated_condition.unnest() if isinstance(negated_condition, exp.Paren) else negated_condition,
         )
 
     def timestamp(self, path: Path) -> exp.Expr:
@@ -165,14 +167,16 @@ class Conditions(msgspec.Struct, frozen=True):
     def _translate_includes(self, node: Field, column: exp.Expr) -> exp.Expr:
         element = fill("item", node.offset)
         if node.operator is Operator.INCLUDES_REGEX:
-            condition_ = fill(_MATCH, node.offset, column=element, pattern=_text(node))
+            element_condition = fill(_MATCH, node.offset, column=element, pattern=_text(node))
         else:
-            condition_ = self._compare(Field(node.path, Operator.EQUAL, node.value, node.offset), Kind.VARIANT, element)
+            element_condition = self._compare(
+                Field(node.path, Operator.EQUAL, node.value, node.offset), Kind.VARIANT, element
+            )
         return fill(
             "EXISTS(SELECT 1 FROM UNNEST(@column) AS item WHERE @condition)",
             node.offset,
             column=column,
-            condition=condition_,
+            condition=element_condition,
         )
 
     def _compare(self, node: Field, kind: Kind, column: exp.Expr) -> exp.Expr:

@@ -50,8 +50,8 @@ def _compile(node: Filter) -> EventPredicate:
             predicates = [_compile(predicate) for predicate in filters]
             return lambda read: all(predicate(read) for predicate in predicates)
         case Or(filters):
-            predicates_ = [_compile(predicate) for predicate in filters]
-            return lambda read: any(predicate(read) for predicate in predicates_)
+            alternatives = [_compile(predicate) for predicate in filters]
+            return lambda read: any(predicate(read) for predicate in alternatives)
         case Message():
             return _compile_message(node)
         case Time(offset=offset):

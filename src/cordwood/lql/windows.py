@@ -46,9 +46,9 @@ def window(time: Time, zone: str) -> Window:
     return _absolute_window(time.operator, time.when, time.offset)
 
 
-def condition(column: exp.Expr, window_: Window, offset: int) -> exp.Expr:
+def condition(column: exp.Expr, time_window: Window, offset: int) -> exp.Expr:
     """Return the condition that the timestamp is in the window."""
-    low, high = window_.low, window_.high
+    low, high = time_window.low, time_window.high
     if low and high and low.is_inclusive and high.is_inclusive:
         if low.time == high.time:
             return fill("@column = @time", offset, column=column, time=low.time)

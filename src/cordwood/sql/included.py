@@ -146,7 +146,7 @@ def _join_parameters(endpoint: Endpoint, included: Sequence[Endpoint]) -> Iterat
     names: set[str] = set()
     for parameter in (
         *endpoint.parameters,
-        *(parameter_ for included_endpoint in included for parameter_ in included_endpoint.parameters),
+        *(included_parameter for included_endpoint in included for included_parameter in included_endpoint.parameters),
     ):
         if parameter.name not in names:
             names.add(parameter.name)

@@ -35,12 +35,12 @@ def check_overflow(node: exp.Expr) -> exp.Expr:
     inputs = list(_find_inputs(node))
     if (
         len(inputs) > _MAX_INPUTS
-        or any(input_.find(*_NOT_REPEATABLE) for input_ in inputs)
+        or any(operand.find(*_NOT_REPEATABLE) for operand in inputs)
         or not _can_repeat(node, inputs)
     ):
         return node
     # The copies are lowered to identical SQL, which the engine evaluates once.
-    return inherit(operation_node(OverflowCheck(), copied(node), *(copied(input_) for input_ in inputs)), node)
+    return inherit(operation_node(OverflowCheck(), copied(node), *(copied(operand) for operand in inputs)), node)
 
 
 def may_overflow(node: exp.Expr) -> bool:
@@ -55,7 +55,7 @@ def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
             return False
         ancestor = ancestor.parent
     is_grouped = isinstance(ancestor, exp.Select) and ancestor.args.get("group") is not None
-    return not is_grouped or all(input_.find(exp.AggFunc) for input_ in inputs)
+    return not is_grouped or all(operand.find(exp.AggFunc) for operand in inputs)
 
 
 def _is_outermost(node: exp.Expr) -> bool:

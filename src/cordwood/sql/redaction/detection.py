@@ -41,8 +41,11 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def builtin_stages(self) -> tuple[Stage, ...]:
-        enabled = [pass_ for pass_ in PASSES if self._is_enabled(pass_.detector)]
-        return tuple(_combine_passes(tuple(passes)) for _, passes in groupby(enabled, key=lambda pass_: pass_.stage))
+        enabled = [redaction_pass for redaction_pass in PASSES if self._is_enabled(redaction_pass.detector)]
+        return tuple(
+            _combine_passes(tuple(passes))
+            for _, passes in groupby(enabled, key=lambda redaction_pass: redaction_pass.stage)
+        )
 
     @cached_property
     def before_addresses(self) -> tuple[Stage, ...]:
@@ -70,9 +73,12 @@ def _combine_passes(passes: Sequence[Pass]) -> Stage:
     kept_groups: tuple[int, ...] = ()
     prefix_groups: tuple[int, ...] = ()
     group_count = 0
-    for pass_ in passes:
-        kept_groups += tuple(group_count + number for number in pass_.kept_groups)
-        prefix_groups += tuple(group_count + number for number in pass_.prefix_groups)
-        group_count += len(_GROUP.findall(pass_.pattern))
-    pattern, hint = ("|".join(parts) for parts in zip(*((pass_.pattern, pass_.hint) for pass_ in passes), strict=True))
+    for redaction_pass in passes:
+        kept_groups += tuple(group_count + number for number in redaction_pass.kept_groups)
+        prefix_groups += tuple(group_count + number for number in redaction_pass.prefix_groups)
+        group_count += len(_GROUP.findall(redaction_pass.pattern))
+    pattern, hint = (
+        "|".join(parts)
+        for parts in zip(*((redaction_pass.pattern, redaction_pass.hint) for redaction_pass in passes), strict=True)
+    )
     return Stage(_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
