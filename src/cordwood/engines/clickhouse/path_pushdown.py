@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.stored import ReadMode, event_of, stored
+from cordwood.engines.clickhouse.rules.stored import ReadMode, event_of, stored_path
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import KINDS, is_event_path, root_and_steps
@@ -97,7 +97,7 @@ def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Exp
     """Return the subcolumn, except in an outer join, which could not distinguish it from one of a missing row."""
     if read.column not in PATHS or any(join.side for join in select.args.get("joins") or ()):
         return None
-    return stored(table.alias_or_name, read.column, read.steps, read.mode)
+    return stored_path(table.alias_or_name, read.column, read.steps, read.mode)
 
 
 def _widen(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) -> bool:

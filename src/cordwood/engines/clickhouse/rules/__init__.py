@@ -40,7 +40,7 @@ from cordwood.engines.clickhouse.rules import (
 )
 from cordwood.sql.lowering import Rules, merge_rule_sets
 
-_MEANINGS: Final = (
+_RULE_MODULES: Final = (
     literals,
     arithmetic,
     comparison,
@@ -77,4 +77,4 @@ _MEANINGS: Final = (
     searching,
 )
 
-RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _MEANINGS)
+RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _RULE_MODULES)

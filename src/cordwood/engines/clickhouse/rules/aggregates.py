@@ -18,59 +18,59 @@ from cordwood.sql.typing import datatype_of, inherit, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 
-def gathered(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
+def collect_values(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
     """Return an aggregate that collects the values, the template of an ordered array over it, and the template's parts.
 
     Values are collected inside tuples, because groupArray skips NULLs.
     """
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
-    keys = [one.this if isinstance(one, exp.Ordered) else one for one in ordered]
+    keys = [item.this if isinstance(item, exp.Ordered) else item for item in ordered]
     row = f"tuple({holes(len(keys) + 1)})"
     if skip_nulls:
-        called = fragment(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
+        aggregate = fragment(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
     else:
-        called = fragment(f"groupArray({row})", value, *keys)
+        aggregate = fragment(f"groupArray({row})", value, *keys)
     template = "arrayDistinct({0})" if argument.distinct else "{0}"
     template = f"arrayMap(_t -> _t.1, {_sorted(template, ordered)})"
     if argument.limit is not None:
-        return called, f"arraySlice({template}, 1, {{1}})", [argument.limit]
-    return called, template, []
+        return aggregate, f"arraySlice({template}, 1, {{1}})", [argument.limit]
+    return aggregate, template, []
 
 
-def listed(argument: Argument, *, skip_nulls: bool) -> exp.Expr:
+def collect_array(argument: Argument, *, skip_nulls: bool) -> exp.Expr:
     """Return the values of the group as an array."""
-    called, template, parts = gathered(argument, skip_nulls=skip_nulls)
-    return fragment(template, called, *parts)
+    aggregate, template, parts = collect_values(argument, skip_nulls=skip_nulls)
+    return fragment(template, aggregate, *parts)
 
 
 def _sorted(template: str, ordered: list[exp.Expr]) -> str:
     """Return the template sorted by each key, the last key first: ClickHouse's sort is stable."""
-    for index, one in reversed(list(enumerate(ordered))):
-        down = isinstance(one, exp.Ordered) and bool(one.args.get("desc"))
-        nulls_first = one.args.get("nulls_first") if isinstance(one, exp.Ordered) else None
-        first = (not down) if nulls_first is None else bool(nulls_first)
-        constant_value = "isNotNull" if first is not down else "isNull"
-        name = "arrayReverseSort" if down else "arraySort"
-        template = f"{name}(_t -> tuple({constant_value}(_t.{index + 2}), _t.{index + 2}), {template})"
+    for index, item in reversed(list(enumerate(ordered))):
+        is_descending = isinstance(item, exp.Ordered) and bool(item.args.get("desc"))
+        nulls_first = item.args.get("nulls_first") if isinstance(item, exp.Ordered) else None
+        puts_nulls_first = (not is_descending) if nulls_first is None else bool(nulls_first)
+        null_test = "isNotNull" if puts_nulls_first is not is_descending else "isNull"
+        name = "arrayReverseSort" if is_descending else "arraySort"
+        template = f"{name}(_t -> tuple({null_test}(_t.{index + 2}), _t.{index + 2}), {template})"
     return template
 
 
 def _array_agg(node: exp.Expr) -> exp.Expr:
     argument = read_argument(node)
-    called, template, parts = gathered(argument, skip_nulls=bool(argument.ignore_nulls))
-    return wrapped(node, called, template, *parts)
+    aggregate, template, parts = collect_values(argument, skip_nulls=bool(argument.ignore_nulls))
+    return apply_outside_window(node, aggregate, template, *parts)
 
 
 def _array_concat_agg(node: exp.Expr) -> exp.Expr:
     argument = read_argument(node)
-    called, template, parts = gathered(argument, skip_nulls=False)
+    aggregate, template, parts = collect_values(argument, skip_nulls=False)
     datatype = datatype_of(argument.value)
     name = type_part(datatype)
     if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
-        return wrapped(node, called, f"arrayFlatten({template})", *parts)
+        return apply_outside_window(node, aggregate, f"arrayFlatten({template})", *parts)
     # ClickHouse's arrayFlatten would also join arrays inside the elements.
     joined = f"arrayFold((_x, _y) -> arrayConcat(_x, _y), {template}, CAST([], {{{len(parts) + 1}}}))"
-    return wrapped(node, called, joined, *parts, name)
+    return apply_outside_window(node, aggregate, joined, *parts, name)
 
 
 def _string_agg(node: exp.Expr) -> exp.Expr:
@@ -78,9 +78,9 @@ def _string_agg(node: exp.Expr) -> exp.Expr:
     separator = node.args.get("separator") or exp.Literal.string(",")
     if kind_of(argument.value) not in (None, Kind.STRING, Kind.BYTES):
         argument.value = cast_to(node, argument.value, STRING)
-    called, template, parts = gathered(argument, skip_nulls=True)
+    aggregate, template, parts = collect_values(argument, skip_nulls=True)
     joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
-    return wrapped(node, called, f"if(empty({{0}}), NULL, {joined})", *parts, separator)
+    return apply_outside_window(node, aggregate, f"if(empty({{0}}), NULL, {joined})", *parts, separator)
 
 
 def _simple(name: str, *, cast: str | None = None) -> Rule:
@@ -89,25 +89,25 @@ def _simple(name: str, *, cast: str | None = None) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
         suffix = "Distinct" if argument.distinct else ""
-        return settled(node, fragment(f"{name}{suffix}({{0}})", _value(argument, node)), cast)
+        return cast_aggregate(node, fragment(f"{name}{suffix}({{0}})", _value(argument, node)), cast)
 
     return rule
 
 
-def settled(node: exp.Expr, called: exp.Expr, cast: str | None) -> exp.Expr:
+def cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
     """Cast an aggregate's result; with a window, leave the cast to the window's rule.
 
     A cast between an aggregate and its OVER is a syntax error.
     """
-    return wrapped(node, called, f"CAST({{0}}, {quoted_constant(cast)})") if cast else called
+    return apply_outside_window(node, aggregate, f"CAST({{0}}, {quoted_constant(cast)})") if cast else aggregate
 
 
-def wrapped(node: exp.Expr, called: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
+def apply_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
     """Apply a template to an aggregate's result `{0}`; if the aggregate has an OVER, apply it outside of that."""
     if has_window(node):
-        called.meta["wrap"] = template, parts
-        return called
-    return fragment(template, called, *parts)
+        aggregate.meta["wrap"] = template, parts
+        return aggregate
+    return fragment(template, aggregate, *parts)
 
 
 def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
@@ -124,10 +124,12 @@ def _sum(node: exp.Expr) -> exp.Expr:
     suffix = "Distinct" if argument.distinct else ""
     value = _value(argument, node)
     if kind is Kind.INT64 and not node.meta_get(_SMALL):
-        called = fragment(f"sumOrNull{suffix}(toInt128({{0}}))", value)
-        return wrapped(node, called, "accurateCast({0}, 'Nullable(Int64)')")
-    called = fragment(f"sumOrNull{suffix}({{0}})", value)
-    return settled(node, called, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None)
+        aggregate = fragment(f"sumOrNull{suffix}(toInt128({{0}}))", value)
+        return apply_outside_window(node, aggregate, "accurateCast({0}, 'Nullable(Int64)')")
+    aggregate = fragment(f"sumOrNull{suffix}({{0}})", value)
+    return cast_aggregate(
+        node, aggregate, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None
+    )
 
 
 # The meta key of a sum that cannot overflow, for which ClickHouse's own sum is used: it is three times as fast.
@@ -174,27 +176,27 @@ _COUNT = "Int64"
 
 def _count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
-        return settled(node, fragment("count()"), _COUNT)
+        return cast_aggregate(node, fragment("count()"), _COUNT)
     argument = read_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT:
         value = read_as(value, Kind.STRING)
     if kind_of(value) is Kind.FLOAT64 and argument.distinct:
         value = fragment("({0} + 0.)", value)
-    return settled(node, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value), _COUNT)
+    return cast_aggregate(node, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value), _COUNT)
 
 
 def _count_if(node: exp.Expr) -> exp.Expr:
     argument = read_argument(node)
     value = _value(argument, node)
-    called = "uniqExactIf({0}, {0})" if argument.distinct else "countIf({0})"
-    return settled(node, fragment(called, value), _COUNT)
+    template = "uniqExactIf({0}, {0})" if argument.distinct else "countIf({0})"
+    return cast_aggregate(node, fragment(template, value), _COUNT)
 
 
-def _truth(name: str) -> Rule:
+def _boolean(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = _value(read_argument(node), node)
-        return settled(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+        return cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
 
     return rule
 
@@ -209,7 +211,7 @@ def _extremum(name: str) -> Rule:
         if kind_of(value) is Kind.FLOAT64:
             return _float_extremum(node, name, value)
         if kind_of(value) is Kind.BOOL:
-            return settled(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+            return cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
         return fragment(f"{name}OrNull({{0}})", value)
 
     return rule
@@ -218,17 +220,17 @@ def _extremum(name: str) -> Rule:
 def _float_extremum(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
     """Return the maximum of pairs of a NaN flag and the number, whose sign is reversed for MIN."""
     sign = "" if name == "max" else "-"
-    called = fragment(
+    aggregate = fragment(
         f"maxOrNullIf(tuple(isNaN(assumeNotNull({{0}})), {sign}assumeNotNull({{0}})), isNotNull({{0}}))", value
     )
-    return wrapped(node, called, f"if(isNull({{0}}), NULL, {sign}tupleElement({{0}}, 2))")
+    return apply_outside_window(node, aggregate, f"if(isNull({{0}}), NULL, {sign}tupleElement({{0}}, 2))")
 
 
 def _event_extremum(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = read_as(value, Kind.FLOAT64), read_as(copied(value), Kind.STRING)
-    counts = (fragment("count({0})", copied(each)) for each in (numbers, texts))
-    ends = (fragment(f"{name}OrNull({{0}})", each) for each in (numbers, texts))
-    return combine_aggregates("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *ends)
+    counts = (fragment("count({0})", copied(values)) for values in (numbers, texts))
+    extremes = (fragment(f"{name}OrNull({{0}})", values) for values in (numbers, texts))
+    return combine_aggregates("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *extremes)
 
 
 def _any_value(node: exp.Expr) -> exp.Expr:
@@ -248,12 +250,12 @@ def _at_extremum(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return combine_aggregates("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
-    constant_value = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copied(key), copied(value))
-    found = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copied(key))
-    return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, constant_value, found)
+    extreme_of_present = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copied(key), copied(value))
+    result = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copied(key))
+    return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, extreme_of_present, result)
 
 
-def _by(name: str) -> Rule:
+def _arg_extremum(name: str) -> Rule:
     return lambda node: _at_extremum(name, node.this, node.expression)
 
 
@@ -261,14 +263,14 @@ def _distinct_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
     value = read_argument(node).value
     value = read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
-    return settled(node, fragment("uniqExact({0})", value), _COUNT)
+    return cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT)
 
 
-def plain(value: exp.Expr) -> exp.Expr:
+def comparable(value: exp.Expr) -> exp.Expr:
     return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
 
 
-def _nulls(node: exp.Expr) -> exp.Expr:
+def _drop_modifier(node: exp.Expr) -> exp.Expr:
     """Remove the node: the rule of the aggregate inside has applied the modifier."""
     inner: exp.Expr = node.this
     return inherit(inner, node)
@@ -282,15 +284,15 @@ def _pair(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
         pair = "isNotNull({0}) AND isNotNull({1})"
-        called = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
+        aggregate = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
         if name.endswith("Pop"):
-            return _unsettled(called, fragment("anyOrNull({0} + {1})", copied(left), copied(right)))
-        return _of_two(called, fragment(f"countIf({pair})", copied(left), copied(right)))
+            return _nan_for_single_infinite(aggregate, fragment("anyOrNull({0} + {1})", copied(left), copied(right)))
+        return _null_below_two(aggregate, fragment(f"countIf({pair})", copied(left), copied(right)))
 
     return rule
 
 
-def _spread(name: str) -> Rule:
+def _deviation(name: str) -> Rule:
     """Return the rule of a variance or deviation by the stable algorithm.
 
     ClickHouse's default subtracts sums of squares, which loses all digits for large values close to each other.
@@ -300,22 +302,24 @@ def _spread(name: str) -> Rule:
         argument = read_argument(node)
         suffix = "Distinct" if argument.distinct else ""
         value = fragment("toFloat64({0})", _value(argument, node))
-        called = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
+        aggregate = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
         if name.endswith("Pop"):
-            return _unsettled(called, fragment("anyOrNull({0})", copied(value)))
-        return _of_two(called, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value)))
+            return _nan_for_single_infinite(aggregate, fragment("anyOrNull({0})", copied(value)))
+        return _null_below_two(
+            aggregate, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value))
+        )
 
     return rule
 
 
-def _of_two(called: exp.Expr, count: exp.Expr) -> exp.Expr:
+def _null_below_two(aggregate: exp.Expr, count: exp.Expr) -> exp.Expr:
     """Return NULL for fewer than two values, where ClickHouse returns NaN or infinity."""
-    return combine_aggregates("if({0} < 2, NULL, {1})", count, called)
+    return combine_aggregates("if({0} < 2, NULL, {1})", count, aggregate)
 
 
-def _unsettled(called: exp.Expr, one: exp.Expr) -> exp.Expr:
+def _nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
     """Return NaN for a single value that is not finite, where ClickHouse returns zero."""
-    return combine_aggregates("({0} + 0 * {1})", called, one)
+    return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)
 
 
 MEANING = RuleSet(
@@ -325,27 +329,27 @@ MEANING = RuleSet(
         exp.GroupConcat: _string_agg,
         exp.Count: _count,
         exp.CountIf: _count_if,
-        exp.LogicalAnd: _truth("min"),
-        exp.LogicalOr: _truth("max"),
+        exp.LogicalAnd: _boolean("min"),
+        exp.LogicalOr: _boolean("max"),
         exp.Sum: _sum,
         exp.Avg: _avg,
         exp.Min: _extremum("min"),
         exp.Max: _extremum("max"),
         exp.AnyValue: _any_value,
-        exp.ArgMax: _by("Max"),
-        exp.ArgMin: _by("Min"),
+        exp.ArgMax: _arg_extremum("Max"),
+        exp.ArgMin: _arg_extremum("Min"),
         exp.ApproxDistinct: _distinct_count,
-        exp.IgnoreNulls: _nulls,
-        exp.RespectNulls: _nulls,
+        exp.IgnoreNulls: _drop_modifier,
+        exp.RespectNulls: _drop_modifier,
         exp.Grouping: _grouping,
         exp.BitwiseAndAgg: _simple("groupBitAndOrNull", cast="Nullable(Int64)"),
         exp.BitwiseOrAgg: _simple("groupBitOrOrNull", cast="Nullable(Int64)"),
         exp.BitwiseXorAgg: _simple("groupBitXorOrNull", cast="Nullable(Int64)"),
-        exp.Stddev: _spread("stddevSamp"),
-        exp.StddevSamp: _spread("stddevSamp"),
-        exp.StddevPop: _spread("stddevPop"),
-        exp.Variance: _spread("varSamp"),
-        exp.VariancePop: _spread("varPop"),
+        exp.Stddev: _deviation("stddevSamp"),
+        exp.StddevSamp: _deviation("stddevSamp"),
+        exp.StddevPop: _deviation("stddevPop"),
+        exp.Variance: _deviation("varSamp"),
+        exp.VariancePop: _deviation("varPop"),
         exp.Corr: _pair("corr"),
         exp.CovarPop: _pair("covarPop"),
         exp.CovarSamp: _pair("covarSamp"),

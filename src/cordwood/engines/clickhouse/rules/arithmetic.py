@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, guarded, once
+from cordwood.engines.clickhouse.rules.words import NAMES, fail_if, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, is_small
 from cordwood.sql.fragment import fragment
@@ -47,7 +47,7 @@ def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
         quotient = "toFloat64(@a) / toFloat64(@b)"
     if isinstance(constant(right), (int, float)) and constant(right) != 0:
         return once(quotient, left, right)
-    return once(guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", quotient), left, right)
+    return once(fail_if(node, "(@b = 0 AND isNotNull(@a))", "division by zero", quotient), left, right)
 
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
@@ -63,17 +63,17 @@ def _ieee_division(node: exp.Expr) -> exp.Expr:
     return fragment("(toFloat64({0}) / toFloat64({1}))", left, right)
 
 
-def _whole_division(node: exp.Expr) -> exp.Expr:
+def _integer_division(node: exp.Expr) -> exp.Expr:
     if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
         unsupported(node, "DIV of a FLOAT64")
     left, right = operands(node)
     if kind_of(left) in EXACT or kind_of(right) in EXACT:
-        whole = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
-        return once(guarded(node, "@b = 0", "division by zero", _exact(node, whole)), left, right)
-    wrong, message = "(@b = 0 AND isNotNull(@a))", "division by zero"
+        quotient = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
+        return once(fail_if(node, "@b = 0", "division by zero", _exact(node, quotient)), left, right)
+    is_invalid, message = "(@b = 0 AND isNotNull(@a))", "division by zero"
     if is_safe(node):
-        wrong = "(@b = 0 OR @b = -1 AND @a < -9223372036854775807)"
-    return once(guarded(node, wrong, message, f"intDiv(@a, if({wrong}, 1, @b))"), left, right)
+        is_invalid = "(@b = 0 OR @b = -1 AND @a < -9223372036854775807)"
+    return once(fail_if(node, is_invalid, message, f"intDiv(@a, if({is_invalid}, 1, @b))"), left, right)
 
 
 def _remainder(node: exp.Expr) -> exp.Expr:
@@ -82,9 +82,9 @@ def _remainder(node: exp.Expr) -> exp.Expr:
     remainder = "(@a % if(@b IN (0, -1), 1, @b))"
     if any(kind_of(side) in EXACT for side in (left, right)):
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
-        whole = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
-        remainder = _exact(node, f"@a - {whole} * {divisor}")
-    return once(guarded(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
+        quotient = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
+        remainder = _exact(node, f"@a - {quotient} * {divisor}")
+    return once(fail_if(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
 
 
 def _product(node: exp.Expr) -> exp.Expr:
@@ -92,21 +92,21 @@ def _product(node: exp.Expr) -> exp.Expr:
     if kind_of(node) in EXACT:
         product = _rounded(node, "CAST({0}, 'Nullable(Decimal(76, 18))') * CAST({1}, 'Nullable(Decimal(38, 9))')")
         return fragment(product, left, right)
-    return checked(node, "*", left, right)
+    return checked_arithmetic(node, "*", left, right)
 
 
 _INT64_MAX = "9223372036854775807"
 
 
-def checked(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     """Return INT64 arithmetic that fails on overflow; small constants need no check."""
     if kind_of(node) is not Kind.INT64 or (any(is_small(side) for side in (left, right)) and sign != "*"):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
     if all(is_small(side) for side in (left, right)):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
-    wide = f"(toInt128(@a) {sign} @b)"
-    wrong = f"({wide} > {_INT64_MAX} OR {wide} < -{_INT64_MAX} - 1)"
-    return once(guarded(node, wrong, "int64 overflow", f"toInt64(@a {sign} @b)"), left, right)
+    widened = f"(toInt128(@a) {sign} @b)"
+    is_overflow = f"({widened} > {_INT64_MAX} OR {widened} < -{_INT64_MAX} - 1)"
+    return once(fail_if(node, is_overflow, "int64 overflow", f"toInt64(@a {sign} @b)"), left, right)
 
 
 def _safe(sign: str) -> Rule:
@@ -118,10 +118,10 @@ def _safe(sign: str) -> Rule:
                 left,
                 right,
             )
-        wide = f"(toInt256(@a) {sign} toInt256(@b))"
+        widened = f"(toInt256(@a) {sign} toInt256(@b))"
         if kind_of(node) in EXACT:
             return fragment(f"({{0}} {sign} {{1}})", left, right)
-        return once(f"accurateCastOrNull({wide}, 'Int64')", left, right)
+        return once(f"accurateCastOrNull({widened}, 'Int64')", left, right)
 
     return rule
 
@@ -144,7 +144,7 @@ def _bits(name: str) -> Rule:
 def _shift(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         shifted = f"if(@b > 63, toInt64(0), reinterpretAsInt64({name}(reinterpretAsUInt64(toInt64(@a)), toUInt8(bitAnd(@b, 63)))))"
-        return once(guarded(node, "@b < 0", "Bitwise shift by negative offset.", shifted), node.this, node.expression)
+        return once(fail_if(node, "@b < 0", "Bitwise shift by negative offset.", shifted), node.this, node.expression)
 
     return rule
 
@@ -160,13 +160,15 @@ def _complement(node: exp.Expr) -> exp.Expr:
     return fragment("bitNot(toInt64({0}))", node.this)
 
 
-def _checked(node: exp.Expr) -> exp.Expr:
+def _overflow_check(node: exp.Expr) -> exp.Expr:
     """Fail if the result is infinite although all operands are finite."""
-    result, *leaves = node.expressions
-    numbers = [read_as(leaf, Kind.FLOAT64) for leaf in leaves if kind_of(leaf) in (Kind.FLOAT64, Kind.VARIANT)]
+    result, *operands = node.expressions
+    numbers = [
+        read_as(operand, Kind.FLOAT64) for operand in operands if kind_of(operand) in (Kind.FLOAT64, Kind.VARIANT)
+    ]
     finite = "".join(f" AND isFinite({{{index}}})" for index in range(1, len(numbers) + 1))
     return fragment(
-        guarded(node, f"ifNull(isInfinite({{0}}){finite}, 0)", "Floating point overflow", "{0}"), result, *numbers
+        fail_if(node, f"ifNull(isInfinite({{0}}){finite}, 0)", "Floating point overflow", "{0}"), result, *numbers
     )
 
 
@@ -174,7 +176,7 @@ MEANING = RuleSet(
     nodes={
         exp.Div: _division,
         exp.SafeDivide: _safe_division,
-        exp.IntDiv: _whole_division,
+        exp.IntDiv: _integer_division,
         exp.Mod: _remainder,
         exp.Mul: _product,
         exp.SafeAdd: _safe("+"),
@@ -190,6 +192,6 @@ MEANING = RuleSet(
         exp.Neg: _negation,
     },
     by_name={"IEEE_DIVIDE": _ieee_division},
-    operations={OverflowCheck: _checked},
+    operations={OverflowCheck: _overflow_check},
     before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
 )

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import IS_NONE, MAY_BE_NONE, guarded, null_of, once, type_part
+from cordwood.engines.clickhouse.rules.words import IS_NULL, MAY_BE_NULL, fail_if, null_of, once, type_part
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_ascending
 from cordwood.sql.bigquery.size_limits import max_elements
@@ -22,21 +22,21 @@ def _subscript(node: exp.Expr) -> exp.Expr:
         return _json_subscript(base, index, counts_from_one=int(node.args.get("offset") or 0) == 1)
     if kind is Kind.STRUCT:
         return _struct_subscript(node, base, index)
-    first = 1 - int(node.args.get("offset") or 0)
-    safe = bool(node.args.get("safe")) or bool(base.meta_get(MAY_BE_NONE))
-    return _element(mark_safe(node) if safe else node, base, index, first)
+    offset = 1 - int(node.args.get("offset") or 0)
+    is_safe_access = bool(node.args.get("safe")) or bool(base.meta_get(MAY_BE_NULL))
+    return _element(mark_safe(node) if is_safe_access else node, base, index, offset)
 
 
-def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, first: int) -> exp.Expr:
-    """Return the element at an index; `first` converts the index to ClickHouse's, which counts from one.
+def _element(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) -> exp.Expr:
+    """Return the element at an index; `offset` converts the index to ClickHouse's, which counts from one.
 
     ClickHouse counts negative indexes from the end, so they are checked as out of bounds.
     """
-    constant_value = constant_int(index)
-    position = str(constant_value + first) if constant_value is not None else f"@b + {first}" if first else "@b"
-    wrong = f"({position} < 1 OR {position} > toInt64(length(@a)))"
-    body = guarded(node, wrong, "Array index is out of bounds", f"@a[{position}]")
-    return once(body, base) if constant_value is not None else once(body, base, index)
+    constant_index = constant_int(index)
+    position_sql = str(constant_index + offset) if constant_index is not None else f"@b + {offset}" if offset else "@b"
+    is_out_of_bounds = f"({position_sql} < 1 OR {position_sql} > toInt64(length(@a)))"
+    body = fail_if(node, is_out_of_bounds, "Array index is out of bounds", f"@a[{position_sql}]")
+    return once(body, base) if constant_index is not None else once(body, base, index)
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -> exp.Expr:
@@ -62,7 +62,7 @@ def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Ex
 def _size(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.VARIANT:
         return fragment("if(JSONType({0}) = 'Array', toInt64(JSONLength({0})), NULL)", node.this)
-    if node.this.unnest().meta_get(IS_NONE):
+    if node.this.unnest().meta_get(IS_NULL):
         return null_of(INT64)
     return fragment("toInt64(length({0}))", node.this)
 
@@ -78,17 +78,21 @@ def _concat(node: exp.Expr) -> exp.Expr:
 
 def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
     """Cast an array to the type of the whole: ClickHouse has no common type for arrays of integers and of fractions."""
-    whole, own = datatype_of(node), datatype_of(part)
-    name = type_part(whole)
-    if name is None or not (own and own.element and whole and whole.element) or own.element.kind is whole.element.kind:
+    array_type, part_type = datatype_of(node), datatype_of(part)
+    name = type_part(array_type)
+    if (
+        name is None
+        or not (part_type and part_type.element and array_type and array_type.element)
+        or part_type.element.kind is array_type.element.kind
+    ):
         return part
     return fragment("CAST({0}, {1})", part, name)
 
 
-def _end(position: str) -> Rule:
+def _first_or_last(position: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         message = "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"
-        return once(guarded(node, "empty(@a)", message, f"@a[{position}]"), node.this)
+        return once(fail_if(node, "empty(@a)", message, f"@a[{position}]"), node.this)
 
     return rule
 
@@ -101,9 +105,9 @@ def _slice(node: exp.Expr) -> exp.Expr:
     size = "toInt64(length(@a))"
     low = f"greatest(if(@b < 0, {size} + @b, @b), 0) + 1"
     high = f"if(@c < 0, {size} + @c, @c) + 1"
-    none = "arraySlice(@a, 1, 0)"
+    empty = "arraySlice(@a, 1, 0)"
     sliced = f"arraySlice(@a, assumeNotNull({low}), assumeNotNull(greatest({high} - ({low}) + 1, 0)))"
-    return once(f"if(isNull(@b) OR isNull(@c) OR {high} < 1, {none}, {sliced})", node.this, start, end)
+    return once(f"if(isNull(@b) OR isNull(@c) OR {high} < 1, {empty}, {sliced})", node.this, start, end)
 
 
 def _to_text(node: exp.Expr) -> exp.Expr:
@@ -115,11 +119,11 @@ def _to_text(node: exp.Expr) -> exp.Expr:
         value = fragment("arrayMap(_e -> {1}, {0})", value, cast_to(item, item, STRING))
     if null is not None:
         value = once("arrayMap(_e -> ifNull(_e, @b), @a)", value, null)
-    kept = "arrayMap(_e -> assumeNotNull(_e), arrayFilter(_e -> isNotNull(_e), @a))"
+    present = "arrayMap(_e -> assumeNotNull(_e), arrayFilter(_e -> isNotNull(_e), @a))"
     if constant_text(separator) is not None:
-        return once(f"arrayStringConcat({kept}, @b)", value, separator)
-    joined = f"arrayFold((_x, _y) -> concat(_x, @b, _y), arraySlice({kept}, 2), {kept}[1])"
-    return once(f"if(isNull(@b), NULL, {joined.replace('@b', 'assumeNotNull(@b)')})", value, separator)
+        return once(f"arrayStringConcat({present}, @b)", value, separator)
+    joined_text = f"arrayFold((_x, _y) -> concat(_x, @b, _y), arraySlice({present}, 2), {present}[1])"
+    return once(f"if(isNull(@b), NULL, {joined_text.replace('@b', 'assumeNotNull(@b)')})", value, separator)
 
 
 def _series(node: exp.Expr) -> exp.Expr:
@@ -132,11 +136,13 @@ def _series(node: exp.Expr) -> exp.Expr:
         if kind is not Kind.INT64
         else "intDiv(toInt128(@b) - @a, if(@c = 0, 1, @c))"
     )
-    count = f"ifNull(if({_AWAY}, 0, {last} + 1), 0)"
-    most = max_elements(*parts)
-    too_large = f"{count} > {most}"
+    count = f"ifNull(if({_STEPS_AWAY}, 0, {last} + 1), 0)"
+    element_limit = max_elements(*parts)
+    too_large = f"{count} > {element_limit}"
     if not is_safe(node):
-        too_large = f"throwIf({too_large}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {most} elements')})"
+        too_large = (
+            f"throwIf({too_large}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {element_limit} elements')})"
+        )
     count = f"toUInt64(if({too_large}, 0, {count}))"
     items = (
         f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
@@ -148,7 +154,7 @@ def _series(node: exp.Expr) -> exp.Expr:
     return once(body, *parts, null_of(datatype))
 
 
-_AWAY = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
+_STEPS_AWAY = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
 _NAMES = {
     Kind.INT64: "Nullable(Int64)",
     Kind.FLOAT64: "Nullable(Float64)",
@@ -168,9 +174,9 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     count = f"if({is_missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
     if are_ascending(node.expression):
         return once(count, node.this, node.expression)
-    wrong = f"(NOT ({is_missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
+    is_invalid = f"(NOT ({is_missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
     message = "RANGE_BUCKET wants boundaries in order, none of them NULL"
-    return once(guarded(node, wrong, message, count), node.this, node.expression)
+    return once(fail_if(node, is_invalid, message, count), node.this, node.expression)
 
 
 MEANING = RuleSet(
@@ -179,8 +185,8 @@ MEANING = RuleSet(
         exp.ArraySize: _size,
         exp.ArrayReverse: _reverse,
         exp.ArrayConcat: _concat,
-        exp.ArrayFirst: _end("1"),
-        exp.ArrayLast: _end("-1"),
+        exp.ArrayFirst: _first_or_last("1"),
+        exp.ArrayLast: _first_or_last("-1"),
         exp.ArraySlice: _slice,
         exp.ArrayToString: _to_text,
         exp.GenerateSeries: _series,

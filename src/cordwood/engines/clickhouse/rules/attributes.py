@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import event_text, text_at_hand
+from cordwood.engines.clickhouse.rules.reading import attached_text, event_text
 from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.shape import ValueKind
 from cordwood.sql.attribute_levels import MAX_CHARACTERS, expand_levels
@@ -13,14 +13,14 @@ from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import KINDS, internal_function
 
-_PARTS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _attribute(node: exp.Expr) -> exp.Expr:
     """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
     value = node.expressions[0]
     kinds = value.meta_get(KINDS)
-    if text_at_hand(value) is not None or (kinds is not None and not kinds & _PARTS):
+    if attached_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_KINDS):
         return event_text(value)
     return _text_of(value, "if(@a = '{}', @a, NULL)")
 
@@ -29,12 +29,12 @@ def _scalar(node: exp.Expr) -> exp.Expr:
     return _text_of(node.expressions[0], "NULL")
 
 
-def _text_of(value: exp.Expr, of_object: str) -> exp.Expr:
+def _text_of(value: exp.Expr, object_sql: str) -> exp.Expr:
     text = "JSONExtract(@a, 'Nullable(String)')"
-    return once(f"multiIf(startsWith(@a, '['), @a, startsWith(@a, '{{'), {of_object}, {text})", value)
+    return once(f"multiIf(startsWith(@a, '['), @a, startsWith(@a, '{{'), {object_sql}, {text})", value)
 
 
-def _level(entries: str) -> str:
+def _flatten_level(entries: str) -> str:
     """Return the entries with each object replaced by its own entries."""
     children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
     return f"arrayFlatten(arrayMap(e -> if(startsWith(e.2, '{{') AND e.2 != '{{}}', {children}, [e]), {entries}))"
@@ -43,22 +43,24 @@ def _level(entries: str) -> str:
 _REPEATED: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
-def _all(node: exp.Expr, each: str) -> exp.Expr:
-    """Return an array with the expression `each` for each attribute, whose key is `e.1` and whose value is `e.2`."""
+def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
+    """Return an array with `attribute_sql` for each attribute, whose key is `e.1` and whose value is `e.2`."""
     metadata, extras, project, levels = node.expressions
-    own = "arrayFilter(e -> e.2 != 'null', JSONExtractKeysAndValuesRaw(_x))"
-    top = f"arrayConcat({own}, if(_p = '', [], [tuple('project', _p)]))"
-    scalar = "if(startsWith(_m, '{') OR _m = 'null', [], [tuple('metadata', _m)])"
+    extra_entries = "arrayFilter(e -> e.2 != 'null', JSONExtractKeysAndValuesRaw(_x))"
+    top_level = f"arrayConcat({extra_entries}, if(_p = '', [], [tuple('project', _p)]))"
+    scalar_metadata = "if(startsWith(_m, '{') OR _m = 'null', [], [tuple('metadata', _m)])"
     children = "JSONExtractKeysAndValuesRaw(_m)"
-    lifted = f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar}))"
-    both = f"arrayMap(_top -> arrayConcat(_top, {lifted}), [{top}])[1]"
+    metadata_entries = (
+        f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
+    )
+    entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
     is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS}"
-    apart = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _level, _REPEATED)}, _b)"
-    shown = f"arrayMap(e -> {each}, arrayFilter(e -> e.2 != 'null', {apart}))"
-    made = f"arrayMap(_b -> {shown}, [{both}])[1]"
+    flattened = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)}, _b)"
+    attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
+    result = f"arrayMap(_b -> {attributes}, [{entries}])[1]"
     quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
     documents = f"[ifNull({{0}}, '{{}}')], [ifNull({{1}}, '{{}}')], [{quoted}]"
-    return fragment(f"arrayMap((_m, _x, _p) -> {made}, {documents})[1]", metadata, extras, project)
+    return fragment(f"arrayMap((_m, _x, _p) -> {result}, {documents})[1]", metadata, extras, project)
 
 
 _TEXT: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), e.2)"
@@ -66,15 +68,15 @@ _TEXT: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), e.2)"
 
 def _map(node: exp.Expr) -> exp.Expr:
     member = f"concat(toJSONString(e.1), ':', toJSONString({_TEXT}))"
-    return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _all(node, member))
+    return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _map_attributes(node, member))
 
 
 def _keys(node: exp.Expr) -> exp.Expr:
-    return _all(node, "e.1")
+    return _map_attributes(node, "e.1")
 
 
 def _values(node: exp.Expr) -> exp.Expr:
-    return _all(node, _TEXT)
+    return _map_attributes(node, _TEXT)
 
 
 def _json_text(node: exp.Expr) -> exp.Expr:

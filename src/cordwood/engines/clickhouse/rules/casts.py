@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import event_text, read_as, text_to_time
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
-from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once, type_part
+from cordwood.engines.clickhouse.rules.words import NAMES, fail_if, null_of, once, type_part
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_text
@@ -25,7 +25,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
     if to is None:
         unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
     if node.args.get("format"):
-        return _formatted(node, to)
+        return _cast_with_format(node, to)
     return cast_to(node, without_leap_second(node.this, to.kind), to)
 
 
@@ -35,30 +35,30 @@ def _safe_cast(node: exp.Expr) -> exp.Expr:
 
 def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     """Cast `value` to a type; `node` tells whether a failure is NULL."""
-    own = kind_of(value)
+    source_kind = kind_of(value)
     if isinstance(value, exp.Null):
         return null_of(to)
     if to.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _composite(value, to)
-    caster = _CASTERS.get((own, to.kind)) if own else None
+        return _cast_composite(value, to)
+    caster = _CASTERS.get((source_kind, to.kind)) if source_kind else None
     if caster is not None:
         return caster(node, value)
-    return _plain(node, value, to.kind)
+    return _cast_directly(node, value, to.kind)
 
 
-def _plain(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
+def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
     if is_safe(node):
         return fragment(f"accurateCastOrNull({{0}}, {quoted_constant(NAMES[to])})", value)
     return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({NAMES[to]})')})", value)
 
 
-def _composite(value: exp.Expr, to: Datatype) -> exp.Expr:
+def _cast_composite(value: exp.Expr, to: Datatype) -> exp.Expr:
     """Cast to an ARRAY or STRUCT by position; between named tuples ClickHouse would match fields by name."""
     name, nameless = type_part(to), type_part(to, has_names=False)
     if name is None or nameless is None:
         return value
-    by_place = fragment("CAST({0}, {1})", value, nameless) if name != nameless else value
-    return fragment("CAST({0}, {1})", by_place, name)
+    by_position = fragment("CAST({0}, {1})", value, nameless) if name != nameless else value
+    return fragment("CAST({0}, {1})", by_position, name)
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -68,34 +68,35 @@ def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         "if(match(trimBoth(@a), '^[+-]?0[xX][0-9a-fA-F]{1,16}$'), if(startsWith(trimBoth(@a), '-'), -1, 1) *"
         " reinterpretAsInt64(reverse(unhex(leftPad(replaceRegexpOne(trimBoth(@a), '^[+-]?0[xX]', ''), 16, '0')))), NULL)"
     ).replace("{1,16}", "+")
-    read = f"ifNull({decimal}, {hexadecimal})"
-    return once(_or_bad(node, read, "Bad int64 value"), value)
+    parsed = f"ifNull({decimal}, {hexadecimal})"
+    return once(_parse_or_fail(node, parsed, "Bad int64 value"), value)
 
 
-def _or_bad(node: exp.Expr, read: str, message: str) -> str:
+def _parse_or_fail(node: exp.Expr, parsed: str, message: str) -> str:
     """Return the parsed value of a text; a text that cannot be parsed is an error, or NULL inside SAFE."""
-    return read if is_safe(node) else guarded(node, f"@a IS NOT NULL AND ({read}) IS NULL", message, read)
+    return parsed if is_safe(node) else fail_if(node, f"@a IS NOT NULL AND ({parsed}) IS NULL", message, parsed)
 
 
 def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return once(
-        _or_bad(node, "multiIf(lower(@a) = 'true', true, lower(@a) = 'false', false, NULL)", "Bad bool value"), value
+        _parse_or_fail(node, "multiIf(lower(@a) = 'true', true, lower(@a) = 'false', false, NULL)", "Bad bool value"),
+        value,
     )
 
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    words = "multiIf(match(lower(trimBoth(@a)), '^[+-]?(inf|infinity)$'), if(startsWith(trimBoth(@a), '-'), -inf, inf), lower(trimBoth(@a)) = 'nan', nan, isInfinite(toFloat64OrNull(trimBoth(@a))), NULL, toFloat64OrNull(trimBoth(@a)))"
-    return once(_or_bad(node, words, "Bad double value"), value)
+    parsed = "multiIf(match(lower(trimBoth(@a)), '^[+-]?(inf|infinity)$'), if(startsWith(trimBoth(@a), '-'), -inf, inf), lower(trimBoth(@a)) = 'nan', nan, isInfinite(toFloat64OrNull(trimBoth(@a))), NULL, toFloat64OrNull(trimBoth(@a)))"
+    return once(_parse_or_fail(node, parsed, "Bad double value"), value)
 
 
 def _text_to_exact(kind: Kind) -> Caster:
     """Return the caster from a text to NUMERIC or BIGNUMERIC with rounding: ClickHouse's own parsers truncate."""
-    read = "toDecimal256OrNull(trimBoth(@a), 38)"
+    parsed = "toDecimal256OrNull(trimBoth(@a), 38)"
     if kind is Kind.NUMERIC:
-        read = f"toDecimal128OrNull(toString(round({read}, 9)), 9)"
+        parsed = f"toDecimal128OrNull(toString(round({parsed}, 9)), 9)"
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-        return once(_or_bad(node, read, "Invalid NUMERIC value"), value)
+        return once(_parse_or_fail(node, parsed, "Invalid NUMERIC value"), value)
 
     return caster
 
@@ -107,12 +108,12 @@ def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a FLOAT64 to INT64, half away from zero; ClickHouse rounds half to even."""
-    away = "(trunc(@a) + sign(@a) * (abs(@a - trunc(@a)) >= 0.5))"
-    read = f"accurateCastOrNull({away}, 'Int64')"
+    rounded = "(trunc(@a) + sign(@a) * (abs(@a - trunc(@a)) >= 0.5))"
+    rounded_int = f"accurateCastOrNull({rounded}, 'Int64')"
     return once(
-        read
+        rounded_int
         if is_safe(node)
-        else guarded(node, f"@a IS NOT NULL AND {read} IS NULL", "Illegal conversion to int64", read),
+        else fail_if(node, f"@a IS NOT NULL AND {rounded_int} IS NULL", "Illegal conversion to int64", rounded_int),
         value,
     )
 
@@ -127,20 +128,20 @@ def float_text(value: exp.Expr) -> exp.Expr:
 
     The exponent begins at 1e17 if there are more than fifteen significant digits.
     """
-    told = "toString(@a + 0.)"
-    plain = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
-    too_long = f"(abs(@a) >= 1 AND abs(@a) < 1e17 AND match({told}, '^-?\\d{{15,}}[1-9]'))"
-    with_exponent = f"replaceRegexpOne(replaceRegexpOne({told}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
+    default_text = "toString(@a + 0.)"
+    is_short = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
+    is_long = f"(abs(@a) >= 1 AND abs(@a) < 1e17 AND match({default_text}, '^-?\\d{{15,}}[1-9]'))"
+    with_exponent = f"replaceRegexpOne(replaceRegexpOne({default_text}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
     # ClickHouse prints no exponent between 1e-7 and 1e21.
-    point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
-    great = f"concat({point(told, _GREAT)}, 'e+', toString(length({told}) - (@a < 0) - 1))"
-    little = f"concat({point(told, _LITTLE)}, 'e-0', toString(length(extract({told}, '^-?0.(0+)')) + 1))"
-    said = f"multiIf(position({told}, 'e') > 0, {with_exponent}, abs(@a) < 1, {little}, {great})"
-    return once(f"if({plain} OR {too_long}, {told}, {said})", value)
+    with_point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
+    large = f"concat({with_point(default_text, _LARGE_DIGITS)}, 'e+', toString(length({default_text}) - (@a < 0) - 1))"
+    small = f"concat({with_point(default_text, _SMALL_DIGITS)}, 'e-0', toString(length(extract({default_text}, '^-?0.(0+)')) + 1))"
+    scientific = f"multiIf(position({default_text}, 'e') > 0, {with_exponent}, abs(@a) < 1, {small}, {large})"
+    return once(f"if({is_short} OR {is_long}, {default_text}, {scientific})", value)
 
 
-_GREAT: Final = "'^(-?)(\\d)(\\d*?)0*$'"
-_LITTLE: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
+_LARGE_DIGITS: Final = "'^(-?)(\\d)(\\d*?)0*$'"
+_SMALL_DIGITS: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
 
 
 def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -160,7 +161,7 @@ def _bool_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return once(guarded(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
+    return once(fail_if(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
 
 
 def _text_to_bytes(_: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -191,10 +192,10 @@ def _event_to(kind: Kind) -> Caster:
     """Return the caster from an event's value by way of its text, so that an invalid value fails like any text."""
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-        told = read_as(value, Kind.STRING)
+        text = read_as(value, Kind.STRING)
         if kind is Kind.INT64:
-            return cast_to(node, cast_to(node, told, Datatype(Kind.FLOAT64)), Datatype(kind))
-        return cast_to(node, told, Datatype(kind))
+            return cast_to(node, cast_to(node, text, Datatype(Kind.FLOAT64)), Datatype(kind))
+        return cast_to(node, text, Datatype(kind))
 
     return caster
 
@@ -212,7 +213,7 @@ def _bool_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 _ISO: Final = re.compile(
     r"(-?)P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+(?:\.\d+)?)S)?)?"
 )
-_PLAIN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\d+):(\d+):(\d+(?:\.\d+)?)")
+_CANONICAL: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\d+):(\d+):(\d+(?:\.\d+)?)")
 
 
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -226,22 +227,22 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _interval_counts(literal_text: str) -> tuple[int, int, int] | None:
-    plain, iso = _PLAIN.fullmatch(literal_text), _ISO.fullmatch(literal_text)
-    if plain:
-        return _plain_counts(plain)
+    canonical, iso = _CANONICAL.fullmatch(literal_text), _ISO.fullmatch(literal_text)
+    if canonical:
+        return _canonical_counts(canonical)
     return _iso_counts(iso) if iso else None
 
 
-def _plain_counts(found: re.Match[str]) -> tuple[int, int, int]:
-    sign, turn = (-1 if found[index] else 1 for index in (1, 5))
-    seconds = int(found[6]) * 3600 + int(found[7]) * 60 + float(found[8])
-    return sign * (int(found[2]) * 12 + int(found[3])), int(found[4]), round(turn * seconds * 1_000_000)
+def _canonical_counts(match: re.Match[str]) -> tuple[int, int, int]:
+    sign, time_sign = (-1 if match[index] else 1 for index in (1, 5))
+    seconds = int(match[6]) * 3600 + int(match[7]) * 60 + float(match[8])
+    return sign * (int(match[2]) * 12 + int(match[3])), int(match[4]), round(time_sign * seconds * 1_000_000)
 
 
-def _iso_counts(found: re.Match[str]) -> tuple[int, int, int]:
-    sign = -1 if found[1] else 1
-    years, months, weeks, days, hours, minutes = (int(found[index] or 0) for index in range(2, 8))
-    seconds = hours * 3600 + minutes * 60 + float(found[8] or 0)
+def _iso_counts(match: re.Match[str]) -> tuple[int, int, int]:
+    sign = -1 if match[1] else 1
+    years, months, weeks, days, hours, minutes = (int(match[index] or 0) for index in range(2, 8))
+    seconds = hours * 3600 + minutes * 60 + float(match[8] or 0)
     return sign * (years * 12 + months), sign * (weeks * 7 + days), round(sign * seconds * 1_000_000)
 
 
@@ -260,26 +261,26 @@ def interval_text(value: exp.Expr) -> exp.Expr:
     return once(f"concat({months}, ' ', toString(@a.2), ' ', {clock})", value)
 
 
-def _formatted(node: exp.Expr, to: Datatype) -> exp.Expr:
-    shape = constant_text(node.args["format"])
-    if shape is None:
+def _cast_with_format(node: exp.Expr, to: Datatype) -> exp.Expr:
+    format_text = constant_text(node.args["format"])
+    if format_text is None:
         unsupported(node, "CAST with a format that is no literal")
-    own = kind_of(node.this)
-    if to == STRING and own in MOMENTS:
-        return parts_text(node, node.this, shape)
-    if to == STRING and own is Kind.BYTES:
-        return _by_shape(
-            node, {"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"}, shape
+    source_kind = kind_of(node.this)
+    if to == STRING and source_kind in MOMENTS:
+        return parts_text(node, node.this, format_text)
+    if to == STRING and source_kind is Kind.BYTES:
+        return _by_format(
+            node, {"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"}, format_text
         )
-    if to.kind is Kind.BYTES and own is Kind.STRING:
-        return _by_shape(node, {"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"}, shape)
+    if to.kind is Kind.BYTES and source_kind is Kind.STRING:
+        return _by_format(node, {"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"}, format_text)
     return unsupported(node, f"CAST to {to.kind} with a format")
 
 
-def _by_shape(node: exp.Expr, templates: dict[str, str], shape: str) -> exp.Expr:
-    if shape.upper() not in templates:
-        unsupported(node, f"The format '{shape}'")
-    return fragment(templates[shape.upper()], node.this)
+def _by_format(node: exp.Expr, templates: dict[str, str], format_text: str) -> exp.Expr:
+    if format_text.upper() not in templates:
+        unsupported(node, f"The format '{format_text}'")
+    return fragment(templates[format_text.upper()], node.this)
 
 
 _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text, is_bytes
 from cordwood.engines.clickhouse.rules.words import (
-    guarded,
+    fail_if,
     null_of,
     once,
 )
@@ -17,27 +17,27 @@ from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing.datatypes import STRING
 
 
-def _letters(value: str) -> str:
+def _characters(value: str) -> str:
     return f"arrayMap(_i -> substringUTF8({value}, _i, 1), range(1, lengthUTF8({value}) + 1))"
 
 
-def _code_of(letter: str) -> str:
-    byte = f"toInt64(reinterpretAsUInt8(substring({letter}, %d, 1)))"
+def _code_of(character: str) -> str:
+    byte = f"toInt64(reinterpretAsUInt8(substring({character}, %d, 1)))"
     one, two, three, four = (byte % index for index in range(1, 5))
-    rest = f"({two} - 128)", f"({three} - 128)", f"({four} - 128)"
+    continuation = f"({two} - 128)", f"({three} - 128)", f"({four} - 128)"
     return (
-        f"multiIf({one} < 128, {one}, {one} < 224, ({one} - 192) * 64 + {rest[0]},"
-        f" {one} < 240, ({one} - 224) * 4096 + {rest[0]} * 64 + {rest[1]},"
-        f" ({one} - 240) * 262144 + {rest[0]} * 4096 + {rest[1]} * 64 + {rest[2]})"
+        f"multiIf({one} < 128, {one}, {one} < 224, ({one} - 192) * 64 + {continuation[0]},"
+        f" {one} < 240, ({one} - 224) * 4096 + {continuation[0]} * 64 + {continuation[1]},"
+        f" ({one} - 240) * 262144 + {continuation[0]} * 4096 + {continuation[1]} * 64 + {continuation[2]})"
     )
 
 
 def _code_points(node: exp.Expr) -> exp.Expr:
     value = as_text(node.this)
     if is_bytes(value):
-        letters = "arrayMap(_i -> substring(assumeNotNull(@a), _i, 1), range(1, length(assumeNotNull(@a)) + 1))"
-        return once(f"if(isNull(@a), [], arrayMap(_c -> toInt64(reinterpretAsUInt8(_c)), {letters}))", value)
-    return once(f"if(isNull(@a), [], arrayMap(_c -> {_code_of('_c')}, {_letters('assumeNotNull(@a)')}))", value)
+        characters = "arrayMap(_i -> substring(assumeNotNull(@a), _i, 1), range(1, length(assumeNotNull(@a)) + 1))"
+        return once(f"if(isNull(@a), [], arrayMap(_c -> toInt64(reinterpretAsUInt8(_c)), {characters}))", value)
+    return once(f"if(isNull(@a), [], arrayMap(_c -> {_code_of('_c')}, {_characters('assumeNotNull(@a)')}))", value)
 
 
 def _character_of(code: str) -> str:
@@ -52,19 +52,19 @@ def _character_of(code: str) -> str:
 
 
 def _from_code_points(node: exp.Expr) -> exp.Expr:
-    wrong = "arrayExists(_c -> ifNull(_c < 0 OR _c > 1114111 OR _c BETWEEN 55296 AND 57343, false), @a)"
-    return _from_codes(node, wrong, "Invalid codepoint", _character_of("_c"))
+    is_invalid = "arrayExists(_c -> ifNull(_c < 0 OR _c > 1114111 OR _c BETWEEN 55296 AND 57343, false), @a)"
+    return _from_codes(node, is_invalid, "Invalid codepoint", _character_of("_c"))
 
 
 def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
-    wrong = "arrayExists(_c -> ifNull(_c < 0 OR _c > 255, false), @a)"
-    return _from_codes(node, wrong, "Invalid extended ASCII code point", "char(_c)")
+    is_invalid = "arrayExists(_c -> ifNull(_c < 0 OR _c > 255, false), @a)"
+    return _from_codes(node, is_invalid, "Invalid extended ASCII code point", "char(_c)")
 
 
-def _from_codes(node: exp.Expr, wrong: str, message: str, one: str) -> exp.Expr:
-    letters = f"arrayMap(_c -> {one}, arrayMap(_c -> assumeNotNull(_c), @a))"
-    body = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({letters}))"
-    return once(guarded(node, wrong, message, body), node.this)
+def _from_codes(node: exp.Expr, is_invalid: str, message: str, character: str) -> exp.Expr:
+    characters = f"arrayMap(_c -> {character}, arrayMap(_c -> assumeNotNull(_c), @a))"
+    body = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({characters}))"
+    return once(fail_if(node, is_invalid, message, body), node.this)
 
 
 def _first_code(node: exp.Expr) -> exp.Expr:
@@ -75,9 +75,9 @@ def _first_code(node: exp.Expr) -> exp.Expr:
 
 
 def _character(node: exp.Expr) -> exp.Expr:
-    wrong = "(@a < 0 OR @a > 1114111 OR @a BETWEEN 55296 AND 57343)"
+    is_invalid = "(@a < 0 OR @a > 1114111 OR @a BETWEEN 55296 AND 57343)"
     body = f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of('assumeNotNull(@a)')}))"
-    return once(guarded(node, wrong, "Invalid codepoint", body), node.expressions[0])
+    return once(fail_if(node, is_invalid, "Invalid codepoint", body), node.expressions[0])
 
 
 def _translate(node: exp.Expr) -> exp.Expr:
@@ -95,15 +95,13 @@ _DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
 
 def _initcap(node: exp.Expr) -> exp.Expr:
     """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
-    given = node.args.get("expression")
-    delimiters = given if given is not None else text_part(_DELIMITERS)
-    letter = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
-    before = "_i = 1 OR positionUTF8(@b, substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
-    letters = (
-        f"arrayMap(_i -> if({before}, upperUTF8({letter}), {letter}), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
-    )
+    argument = node.args.get("expression")
+    delimiters = argument if argument is not None else text_part(_DELIMITERS)
+    character = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
+    follows_delimiter = "_i = 1 OR positionUTF8(@b, substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
+    characters = f"arrayMap(_i -> if({follows_delimiter}, upperUTF8({character}), {character}), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
     return once(
-        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat({letters.replace('@b', 'assumeNotNull(@b)')}))",
+        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat({characters.replace('@b', 'assumeNotNull(@b)')}))",
         as_text(node.this),
         delimiters,
     )

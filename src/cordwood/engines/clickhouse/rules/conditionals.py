@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.comparison import meeting_kind
+from cordwood.engines.clickhouse.rules.comparison import common_kind
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import EXACT, Datatype, Kind
@@ -15,9 +15,9 @@ from cordwood.sql.typing import datatype_of, kind_of
 _CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT)
 
 
-def branch(value: exp.Expr | None, whole: exp.Expr) -> exp.Expr:
+def branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
     """Return one of several values converted to their common type."""
-    datatype = datatype_of(whole)
+    datatype = datatype_of(conditional)
     if value is None or isinstance(value, exp.Null):
         return null_of(datatype)
     return _as_branch(value, datatype) if datatype is not None else value
@@ -32,23 +32,23 @@ def _as_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     return read_as(value, datatype.kind)
 
 
-def _truth(condition: exp.Expr) -> exp.Expr:
+def _boolean(condition: exp.Expr) -> exp.Expr:
     return read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
 
 
 def _case(node: exp.Expr) -> exp.Expr:
     subject, branches = node.this, node.args["ifs"]
-    kind = meeting_kind([kind_of(subject), *(kind_of(one.this) for one in branches)]) if subject else None
+    kind = common_kind([kind_of(subject), *(kind_of(branch_.this) for branch_ in branches)]) if subject else None
     parts: list[exp.Expr] = []
-    for one in branches:
-        parts += [_condition(subject, one.this, kind), branch(one.args["true"], node)]
+    for branch_ in branches:
+        parts += [_condition(subject, branch_.this, kind), branch(branch_.args["true"], node)]
     parts.append(branch(node.args.get("default"), node))
     return fragment(f"multiIf({holes(len(parts))})", *parts)
 
 
 def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
     if subject is None:
-        return _truth(condition)
+        return _boolean(condition)
     left, right = (read_as(side, kind) if kind else side for side in (copied(subject), condition))
     return fragment("{0} = {1}", left, right)
 
@@ -57,7 +57,7 @@ def _if(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
         return node
     return fragment(
-        "if({0}, {1}, {2})", _truth(node.this), branch(node.args["true"], node), branch(node.args.get("false"), node)
+        "if({0}, {1}, {2})", _boolean(node.this), branch(node.args["true"], node), branch(node.args.get("false"), node)
     )
 
 
@@ -70,7 +70,7 @@ def _coalesce(node: exp.Expr) -> exp.Expr:
     return fragment(f"coalesce({holes(len(parts))})", *parts)
 
 
-def _in_turn(node: exp.Expr) -> exp.Expr:
+def _as_case(node: exp.Expr) -> exp.Expr:
     """Rewrite COALESCE with ERROR as CASE.
 
     ClickHouse evaluates all arguments of COALESCE, but only the chosen branch of CASE.
@@ -84,7 +84,7 @@ def _in_turn(node: exp.Expr) -> exp.Expr:
 
 def _nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
-    kind = meeting_kind([kind_of(left), kind_of(right)])
+    kind = common_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
         return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, copied(left))
     return fragment("nullIf({0}, {1})", left, read_as(right, kind) if kind else right)
@@ -94,16 +94,16 @@ def _error(node: exp.Expr) -> exp.Expr:
     """Lower ERROR; ClickHouse raises only constant messages, so a computed message is replaced by a general one."""
     if is_safe(node):
         return exp.Null()
-    sentence = node.expressions[0]
-    told = "{0}" if constant_text(sentence) is not None else quoted_constant(_UNTOLD)
-    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED)}, {told}))", sentence)
+    message = node.expressions[0]
+    text = "{0}" if constant_text(message) is not None else quoted_constant(_COMPUTED_MESSAGE)
+    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED)}, {text}))", message)
 
 
-_UNTOLD = "ERROR, with a sentence that is worked out and cannot be told"
+_COMPUTED_MESSAGE = "ERROR, with a sentence that is worked out and cannot be told"
 
 
 MEANING = RuleSet(
     nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif},
     by_name={"ERROR": _error},
-    before_children={exp.Coalesce: _in_turn},
+    before_children={exp.Coalesce: _as_case},
 )

@@ -9,7 +9,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_text import json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.spelling import literal_of, readable
-from cordwood.engines.clickhouse.rules.words import cast, guarded, once
+from cordwood.engines.clickhouse.rules.words import cast, fail_if, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import (
@@ -31,47 +31,47 @@ from cordwood.sql.typing.datatypes import STRING
 
 
 def _format(node: exp.Expr) -> exp.Expr:
-    shape = constant_text(node.this)
+    format_text = constant_text(node.this)
     if isinstance(node.this, exp.Null):
         return exp.Null()
-    if shape is None:
+    if format_text is None:
         unsupported(node, "FORMAT with a format that is no literal")
-    parts = list(_pieces(node, shape))
+    parts = list(_format_parts(node, format_text))
     if not parts:
         return fragment("''")
     return fragment(f"concat({holes(len(parts))}, '')", *parts)
 
 
-def _pieces(node: exp.Expr, shape: str) -> Iterator[exp.Expr]:
-    for piece in parse_format(node, shape):
-        if piece is None:
-            yield _wrong(node, "The format of FORMAT is not valid: a percent sign is written %%.")
-        elif isinstance(piece, str):
-            yield text_part(piece)
+def _format_parts(node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
+    for part in parse_format(node, format_text):
+        if part is None:
+            yield _invalid_format(node, "The format of FORMAT is not valid: a percent sign is written %%.")
+        elif isinstance(part, str):
+            yield text_part(part)
         else:
-            yield _one(node, piece)
+            yield _format_field(node, part)
 
 
-_NOTHING: Final = "CAST(NULL, 'Nullable(String)')"
+_NULL_TEXT: Final = "CAST(NULL, 'Nullable(String)')"
 
 
-def _wrong(node: exp.Expr, message: str) -> exp.Expr:
+def _invalid_format(node: exp.Expr, message: str) -> exp.Expr:
     if is_safe(node):
-        return fragment(_NOTHING)
+        return fragment(_NULL_TEXT)
     raise QueryValue(message, span=span_in_text(node))
 
 
-def _one(node: exp.Expr, field: Field) -> exp.Expr:
+def _format_field(node: exp.Expr, field: Field) -> exp.Expr:
     letter = field.spec.letter
     if field.spec.is_too_wide:
-        return fragment(_NOTHING) if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
+        return fragment(_NULL_TEXT) if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
     if letter in INTEGER_LETTERS:
-        return _whole(node, field)
+        return _integer(node, field)
     if letter in FRACTION_LETTERS:
         return _exact(node, field, field.exact) if field.exact else _fraction(node, field)
     if letter in TEXT_LETTERS:
-        return _padded(field, _as_text(node, letter, field.value))
-    return _wrong(node, f"FORMAT has no specifier %{letter}.")
+        return _pad(field, _as_text(node, letter, field.value))
+    return _invalid_format(node, f"FORMAT has no specifier %{letter}.")
 
 
 def _printf(node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr:
@@ -80,21 +80,21 @@ def _printf(node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.E
         unsupported(node, "A precision in FORMAT that is no literal")
     if field.width is not None and field.spec.is_zero_padded:
         unsupported(node, _ZEROS)
-    shape = text_part(field.spec.text(letter).replace("*", ""))
-    return _filled_by_star(field, fragment("printf({1}, {0})", value, shape))
+    format_text = text_part(field.spec.text(letter).replace("*", ""))
+    return _pad_to_argument(field, fragment("printf({1}, {0})", value, format_text))
 
 
 _ZEROS: Final = "A field in FORMAT that zeros fill, whose width is no literal,"
 
 
-def _whole(node: exp.Expr, field: Field) -> exp.Expr:
+def _integer(node: exp.Expr, field: Field) -> exp.Expr:
     spec, value = field.spec, fragment("toInt64({0})", read_as(field.value, Kind.INT64))
     letter = spec.letter if spec.letter in HEX_LETTERS else "d"
     if letter != "d":
-        value = once(guarded(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
+        value = once(fail_if(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
     if spec.precision is None and not spec.is_grouped:
         return _printf(node, field, letter, value)
-    return _by_hand(node, field, _digits(spec, letter), value, *([field.precision] if field.precision else []))
+    return _compose_number(node, field, _digits(spec, letter), value, *([field.precision] if field.precision else []))
 
 
 def _digits(spec: Specifier, letter: str) -> str:
@@ -118,14 +118,16 @@ def _digits(spec: Specifier, letter: str) -> str:
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 
 
-def _by_hand(node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+def _compose_number(
+    node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
+) -> exp.Expr:
     """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
     spec = field.spec
     sign = f"if(@a < 0, '-', '{spec.plus}')"
     if spec.letter in HEX_LETTERS:
         sign = f"if(@a = 0, '', '0{spec.letter}')" if spec.is_alternate and spec.letter != "o" else "''"
     if not spec.is_zero_padded:
-        return _padded(field, once(f"concat({sign}, {digits})", *parts, texts=texts))
+        return _pad(field, once(f"concat({sign}, {digits})", *parts, texts=texts))
     if spec.width == "*":
         unsupported(node, _ZEROS)
     zeros = f"repeat('0', greatest({int(spec.width or 0)} - toInt64(length({sign})) - toInt64(length({digits})), 0))"
@@ -137,12 +139,14 @@ def _fraction(node: exp.Expr, field: Field) -> exp.Expr:
     if spec.is_grouped:
         if field.precision is not None:
             unsupported(node, "A precision in FORMAT that is no literal")
-        return _by_hand(node, field, _grouped("printf({0}, abs(@a))"), value, texts=[text_part(spec.number_only)])
-    plain = _printf(node, field, spec.letter, value)
+        return _compose_number(
+            node, field, _group_digits("printf({0}, abs(@a))"), value, texts=[text_part(spec.number_only)]
+        )
+    padded = _printf(node, field, spec.letter, value)
     if not spec.is_zero_padded:
-        return plain
-    unfilled = fragment("printf({1}, {0})", copied(value), text_part(spec.without_zero_padding.text(spec.letter)))
-    return fragment("if(isFinite({0}), {1}, {2})", copied(value), plain, unfilled)
+        return padded
+    without_zeros = fragment("printf({1}, {0})", copied(value), text_part(spec.without_zero_padding.text(spec.letter)))
+    return fragment("if(isFinite({0}), {1}, {2})", copied(value), padded, without_zeros)
 
 
 def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
@@ -150,28 +154,28 @@ def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
     spec = field.spec
     if field.precision is not None:
         unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
-    places = int(spec.precision or 6)
-    kept = min(places, _PLACES[kind])
-    digits = f"replaceOne(toDecimalString(@a, {kept}), '-', '')"
-    if places > kept:
-        digits = f"concat({digits}, repeat('0', {places - kept}))"
-    if not places and not spec.is_alternate:
+    decimals = int(spec.precision or 6)
+    kept_decimals = min(decimals, _DECIMALS[kind])
+    digits = f"replaceOne(toDecimalString(@a, {kept_decimals}), '-', '')"
+    if decimals > kept_decimals:
+        digits = f"concat({digits}, repeat('0', {decimals - kept_decimals}))"
+    if not decimals and not spec.is_alternate:
         digits = f"replaceOne({digits}, '.', '')"
     value = cast(field.value, kind)
-    return _by_hand(node, field, _grouped(digits) if spec.is_grouped else digits, value)
+    return _compose_number(node, field, _group_digits(digits) if spec.is_grouped else digits, value)
 
 
 # The number of digits that ClickHouse keeps after the point.
-_PLACES: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
+_DECIMALS: Final = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
 
 
-def _grouped(digits: str) -> str:
+def _group_digits(digits: str) -> str:
     """Insert commas into the digits before the point or the exponent."""
-    first = f"reverse(replaceRegexpAll(reverse(extract({digits}, '^[0-9]+')), '(...)', '\\\\1,'))"
-    return f"concat(replaceRegexpOne({first}, '^,', ''), replaceRegexpOne({digits}, '^[0-9]+', ''))"
+    leading_digits = f"reverse(replaceRegexpAll(reverse(extract({digits}, '^[0-9]+')), '(...)', '\\\\1,'))"
+    return f"concat(replaceRegexpOne({leading_digits}, '^,', ''), replaceRegexpOne({digits}, '^[0-9]+', ''))"
 
 
-def _padded(field: Field, value: exp.Expr) -> exp.Expr:
+def _pad(field: Field, value: exp.Expr) -> exp.Expr:
     """Pad a text to the width in characters; ClickHouse's printf counts bytes."""
     spec = field.spec
     if spec.letter in TEXT_LETTERS and field.precision is not None:
@@ -179,17 +183,17 @@ def _padded(field: Field, value: exp.Expr) -> exp.Expr:
     elif spec.letter in TEXT_LETTERS and spec.precision is not None:
         value = fragment(f"substringUTF8({{0}}, 1, {int(spec.precision)})", value)
     if spec.width is None or field.width is not None:
-        return _filled_by_star(field, value)
+        return _pad_to_argument(field, value)
     return once(f"{'right' if spec.is_left else 'left'}PadUTF8(@a, greatest({int(spec.width)}, lengthUTF8(@a)))", value)
 
 
-def _filled_by_star(field: Field, value: exp.Expr) -> exp.Expr:
+def _pad_to_argument(field: Field, value: exp.Expr) -> exp.Expr:
     if field.width is None:
         return value
-    left = "true" if field.spec.is_left else "@b < 0"
-    wide = "greatest(toUInt64(abs(@b)), lengthUTF8(@a))"
+    is_left = "true" if field.spec.is_left else "@b < 0"
+    width = "greatest(toUInt64(abs(@b)), lengthUTF8(@a))"
     return once(
-        f"multiIf(isNull(@b), NULL, {left}, rightPadUTF8(@a, {wide}), leftPadUTF8(@a, {wide}))", value, field.width
+        f"multiIf(isNull(@b), NULL, {is_left}, rightPadUTF8(@a, {width}), leftPadUTF8(@a, {width}))", value, field.width
     )
 
 
@@ -199,10 +203,10 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     if letter == "P":
         unsupported(node, "%P")
     if letter == "p":
-        written = json_text(value, datatype_of(value))
-        return fragment("if(isNull({0}), NULL, {1})", copied(value), written)
-    told = literal_of(value) if letter == "T" else readable(value)
-    return fragment("ifNull({0}, 'NULL')", told)
+        json_value = json_text(value, datatype_of(value))
+        return fragment("if(isNull({0}), NULL, {1})", copied(value), json_value)
+    text = literal_of(value) if letter == "T" else readable(value)
+    return fragment("ifNull({0}, 'NULL')", text)
 
 
 MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})

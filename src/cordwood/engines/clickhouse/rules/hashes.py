@@ -3,13 +3,13 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import guarded, once
+from cordwood.engines.clickhouse.rules.words import fail_if, once
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 
 
-def _plain(template: str) -> Rule:
+def _from_template(template: str) -> Rule:
     return lambda node: fragment(template, as_text(node.this))
 
 
@@ -21,15 +21,19 @@ def _sha2(node: exp.Expr) -> exp.Expr:
 
 
 def _unhex(node: exp.Expr) -> exp.Expr:
-    wrong = "NOT match(@a, '^[0-9a-fA-F]*$')"
-    return once(guarded(node, wrong, "Failed to decode invalid hexadecimal string", "unhex(@a)"), as_text(node.this))
+    is_invalid = "NOT match(@a, '^[0-9a-fA-F]*$')"
+    return once(
+        fail_if(node, is_invalid, "Failed to decode invalid hexadecimal string", "unhex(@a)"), as_text(node.this)
+    )
 
 
-def _decoded(base: int) -> Rule:
+def _decode(base: int) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        told = f"tryBase{base}Decode(@a)"
-        wrong = f"(@a != '' AND {told} = '')"
-        return once(guarded(node, wrong, f"Failed to decode invalid base{base} string", told), as_text(node.this))
+        decoded = f"tryBase{base}Decode(@a)"
+        is_invalid = f"(@a != '' AND {decoded} = '')"
+        return once(
+            fail_if(node, is_invalid, f"Failed to decode invalid base{base} string", decoded), as_text(node.this)
+        )
 
     return rule
 
@@ -45,19 +49,19 @@ def _uuid(node: exp.Expr) -> exp.Expr:
 
 MEANING = RuleSet(
     nodes={
-        exp.MD5: _plain("lower(hex(MD5({0})))"),
-        exp.MD5Digest: _plain("toString(MD5({0}))"),
-        exp.SHA: _plain("toString(SHA1({0}))"),
-        exp.SHA1Digest: _plain("toString(SHA1({0}))"),
+        exp.MD5: _from_template("lower(hex(MD5({0})))"),
+        exp.MD5Digest: _from_template("toString(MD5({0}))"),
+        exp.SHA: _from_template("toString(SHA1({0}))"),
+        exp.SHA1Digest: _from_template("toString(SHA1({0}))"),
         exp.SHA2: _sha2,
         exp.SHA2Digest: _sha2,
-        exp.LowerHex: _plain("lower(hex({0}))"),
-        exp.Hex: _plain("hex({0})"),
+        exp.LowerHex: _from_template("lower(hex({0}))"),
+        exp.Hex: _from_template("hex({0})"),
         exp.Unhex: _unhex,
-        exp.ToBase64: _plain("base64Encode({0})"),
-        exp.FromBase64: _decoded(64),
-        exp.ToBase32: _plain("base32Encode({0})"),
-        exp.FromBase32: _decoded(32),
+        exp.ToBase64: _from_template("base64Encode({0})"),
+        exp.FromBase64: _decode(64),
+        exp.ToBase32: _from_template("base32Encode({0})"),
+        exp.FromBase32: _decode(32),
         exp.FarmFingerprint: _fingerprint,
         exp.Uuid: _uuid,
     }

@@ -11,10 +11,10 @@ from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.nodes import internal_function
 
 
-def _whole_number(node: exp.Expr) -> exp.Expr:
-    text, least, most = node.expressions
-    within = f"@a >= {int(constant_text(least) or 0)} AND @a <= {int(constant_text(most) or 0)}"
-    return once(f"if({within}, @a, NULL)", fragment("toInt64OrNull({0})", text))
+def _integer(node: exp.Expr) -> exp.Expr:
+    text, minimum, maximum = node.expressions
+    is_in_range = f"@a >= {int(constant_text(minimum) or 0)} AND @a <= {int(constant_text(maximum) or 0)}"
+    return once(f"if({is_in_range}, @a, NULL)", fragment("toInt64OrNull({0})", text))
 
 
 def _quantile(template: str) -> Rule:
@@ -31,7 +31,7 @@ def _round_even(node: exp.Expr) -> exp.Expr:
     return fragment(f"round({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
 
 
-def _templated(template: str) -> Rule:
+def _from_template(template: str) -> Rule:
     return lambda node: fragment(template, *node.expressions)
 
 
@@ -49,8 +49,8 @@ def _json_object(node: exp.Expr) -> exp.Expr:
 
 
 def _key(node: exp.Expr) -> exp.Expr:
-    constant_value = constant(node)
-    return exp.Literal.number(constant_value) if isinstance(constant_value, int) else node
+    constant_key = constant(node)
+    return exp.Literal.number(constant_key) if isinstance(constant_key, int) else node
 
 
 def _json(name: str, *, default: str = "") -> Rule:
@@ -66,19 +66,19 @@ def _json(name: str, *, default: str = "") -> Rule:
 
 
 _RULES: Final[dict[str, Rule]] = {
-    "whole_number": _whole_number,
-    "float_number": _templated("toFloat64OrNull({0})"),
+    "whole_number": _integer,
+    "float_number": _from_template("toFloat64OrNull({0})"),
     "finite": _finite,
     "not_nan": lambda node: once("if(isNaN(@a), NULL, @a)", node.expressions[0]),
-    "float_text": _templated("toString({0})"),
+    "float_text": _from_template("toString({0})"),
     "round_even": _round_even,
-    "lower": _templated("lower({0})"),
-    "upper": _templated("upper({0})"),
+    "lower": _from_template("lower({0})"),
+    "upper": _from_template("upper({0})"),
     "quantile": _quantile("quantileExactInclusiveOrNull({1})({0})"),
     "quantile_tdigest": _quantile("CAST(quantileTDigestOrNull({1})({0}), 'Nullable(Float64)')"),
     "json_object": _json_object,
-    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _templated("arraySort({0})")),
-    "json_member": _templated("JSONExtractString({0}, {1})"),
+    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _from_template("arraySort({0})")),
+    "json_member": _from_template("JSONExtractString({0}, {1})"),
     "json_string": _json("JSONExtractString"),
     "json_raw": _json("JSONExtractRaw"),
     "json_int": _json("JSONExtractInt"),

@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.arithmetic import checked, operands
-from cordwood.engines.clickhouse.rules.times import DAYS, MONTHS, moved, span
+from cordwood.engines.clickhouse.rules.arithmetic import checked_arithmetic, operands
+from cordwood.engines.clickhouse.rules.times import DAYS, MONTHS, add_interval, span
 from cordwood.engines.clickhouse.rules.words import cast
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import MICROSECONDS, interval_parts, unit_of
@@ -55,8 +55,8 @@ def _sum(node: exp.Expr) -> exp.Expr:
     if kinds in _DAYS:
         return fragment(_DAYS[kinds].format(sign=sign), node.this, node.expression)
     if kinds[0] == kinds[1] and kinds[0] in MOMENTS and sign == "-":
-        return _gap(node.this, node.expression, kinds[0])
-    return checked(node, sign, *operands(node))
+        return _difference(node.this, node.expression, kinds[0])
+    return checked_arithmetic(node, sign, *operands(node))
 
 
 _DAYS: Final[dict[tuple[Kind | None, Kind | None], str]] = {
@@ -66,20 +66,20 @@ _DAYS: Final[dict[tuple[Kind | None, Kind | None], str]] = {
 
 
 def _sum_with_interval(left: exp.Expr, right: exp.Expr, sign: str) -> exp.Expr:
-    own, other = kind_of(left), kind_of(right)
-    if own is other:
+    left_kind, right_kind = kind_of(left), kind_of(right)
+    if left_kind is right_kind:
         return fragment(f"tuple{'Minus' if sign == '-' else 'Plus'}({{0}}, {{1}})", left, right)
-    if own is Kind.INTERVAL:
-        return moved(right, sign, left, other or Kind.TIMESTAMP)
-    return moved(left, sign, right, own or Kind.TIMESTAMP)
+    if left_kind is Kind.INTERVAL:
+        return add_interval(right, sign, left, right_kind or Kind.TIMESTAMP)
+    return add_interval(left, sign, right, left_kind or Kind.TIMESTAMP)
 
 
-def _gap(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
+def _difference(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     if kind is Kind.DATE:
         return fragment("tuple(toInt64(0), toInt64(toInt64({0}) - toInt64({1})), toInt64(0))", left, right)
     left, right = (cast(side, Kind.DATETIME) for side in (left, right))
-    gap = "toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1})"
-    return fragment(f"tuple(toInt64(0), toInt64(0), {gap})", left, right)
+    microseconds = "toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1})"
+    return fragment(f"tuple(toInt64(0), toInt64(0), {microseconds})", left, right)
 
 
 MEANING = RuleSet(

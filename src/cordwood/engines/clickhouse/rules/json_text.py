@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, written
+from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, format_time
 from cordwood.engines.clickhouse.rules.words import cast, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import option_value, stringifies_wide
@@ -15,12 +15,12 @@ from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, typed_as
 
-SHORT: Final = (
+SHORTEST_FLOAT: Final = (
     "replaceRegexpOne(replaceRegexpOne(toString(@a), 'e(\\\\d)', 'e+\\\\1'), 'e([+-])(\\\\d)$', 'e\\\\10\\\\2')"
 )
 _FLOAT: Final = (
     f"multiIf(isNaN(@a), '\"NaN\"', isInfinite(@a), if(@a > 0, '\"Infinity\"', '\"-Infinity\"'), @a = 0, '0',"
-    f" abs(@a) >= 1e15, {SHORT}, {SHORT})"
+    f" abs(@a) >= 1e15, {SHORTEST_FLOAT}, {SHORTEST_FLOAT})"
 )
 DOCUMENT: Final = {
     Kind.STRING: "toJSONString(@a)",
@@ -50,14 +50,14 @@ def json_text(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, 
     """Return the JSON text of a value; never NULL: a missing value is `null`."""
     if isinstance(node, exp.Null):
         return fragment("'null'")
-    return _present(node, datatype, scalars, depth=0)
+    return _text_or_null(node, datatype, scalars, depth=0)
 
 
-def _present(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
-    return fragment("ifNull({0}, 'null')", _written(node, datatype, scalars, depth))
+def _text_or_null(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+    return fragment("ifNull({0}, 'null')", _json_text_of(node, datatype, scalars, depth))
 
 
-def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
+def _json_text_of(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     if datatype is None:
         return fragment("toJSONString({0})", node)
     if datatype.kind is Kind.ARRAY:
@@ -67,18 +67,18 @@ def _written(node: exp.Expr, datatype: Datatype | None, scalars: Mapping[Kind, s
     if datatype.kind is Kind.INTERVAL:
         unsupported(node, "An INTERVAL as JSON")
     if datatype.kind in _TIMES:
-        constant_value = node if datatype_of(node) else typed_as(node, datatype)
-        whole = written(constant_value, datatype.kind, _TIMES[datatype.kind], None)
+        typed = node if datatype_of(node) else typed_as(node, datatype)
+        formatted = format_time(typed, datatype.kind, _TIMES[datatype.kind], None)
         end = "Z" if datatype.kind is Kind.TIMESTAMP else ""
         return fragment(
-            f"concat('\"', {{0}}, {{1}}, '{end}\"')", whole, once(SUBSECOND, cast(copied(node), Kind.DATETIME))
+            f"concat('\"', {{0}}, {{1}}, '{end}\"')", formatted, once(SUBSECOND, cast(copied(node), Kind.DATETIME))
         )
     return once(scalars.get(datatype.kind, "toJSONString(toString(@a))"), node)
 
 
 def _array(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], depth: int) -> exp.Expr:
     name = f"_j{depth}"
-    inner = _present(fragment(name), datatype.element, scalars, depth + 1)
+    inner = _text_or_null(fragment(name), datatype.element, scalars, depth + 1)
     template = f"concat('[', arrayStringConcat(arrayMap({name} -> assumeNotNull({{1}}), {{0}}), ','), ']')"
     return fragment(template, node, inner)
 
@@ -87,15 +87,15 @@ def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dep
     """Print a struct field by field under the author's names, which may be empty or duplicate."""
     name = f"_s{depth}"
     parts: list[exp.Expr] = []
-    pieces: list[str] = []
+    members: list[str] = []
     for index, (label, field) in enumerate(datatype.fields):
         key = ("," if index else "{") + json.dumps(label, ensure_ascii=False) + ":"
         parts.append(text_part(key))
-        parts.append(_present(fragment(f"tupleElement({name}, {index + 1})"), field, scalars, depth + 1))
-        pieces.append(holes(2, first=2 * index + 1))
-    if not pieces:
+        parts.append(_text_or_null(fragment(f"tupleElement({name}, {index + 1})"), field, scalars, depth + 1))
+        members.append(holes(2, first=2 * index + 1))
+    if not members:
         return fragment("'{}'")
-    body = f"concat({', '.join(pieces)}, '}}')"
+    body = f"concat({', '.join(members)}, '}}')"
     template = f"arrayMap({name} -> if(isNull({name}), NULL, {body}), [{{0}}])[1]"
     return fragment(template, node, *parts)
 
@@ -103,16 +103,16 @@ def _object(node: exp.Expr, datatype: Datatype, scalars: Mapping[Kind, str], dep
 def _to_json(node: exp.Expr) -> exp.Expr:
     if node.args.get("to_json"):
         return json_text(node.this, datatype_of(node.this), _TEXTS if stringifies_wide(node) else DOCUMENT)
-    made = json_text(node.this, datatype_of(node.this))
+    result = json_text(node.this, datatype_of(node.this))
     options = node.args.get("options")
     datatype = datatype_of(node.this)
-    is_one = datatype is not None and datatype.kind not in _NESTED
-    if options is not None and option_value(options) is not False and not is_one:
+    is_one_line = datatype is not None and datatype.kind not in _INDENTED_KINDS
+    if options is not None and option_value(options) is not False and not is_one_line:
         unsupported(node, "TO_JSON_STRING with pretty_print")
-    return made
+    return result
 
 
 # The types whose JSON has several lines when it is indented.
-_NESTED: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
+_INDENTED_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
 MEANING = RuleSet(nodes={exp.JSONFormat: _to_json})

@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORT, json_text
+from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORTEST_FLOAT, json_text
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
-from cordwood.engines.clickhouse.rules.words import guarded, null_of, once
+from cordwood.engines.clickhouse.rules.words import fail_if, null_of, once
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_documents import (
     INVALID_JSON,
@@ -28,9 +28,9 @@ from cordwood.sql.typing import datatype_of, kind_of
 def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
     """Return the path as arguments of ClickHouse's functions, with keys as holes; array positions count from one."""
     keys = [step for step in steps if isinstance(step, str)]
-    index = count(first)
-    said = "".join(f", {{{next(index)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
-    return said, list(map(text_part, keys))
+    hole_index = count(first)
+    template = "".join(f", {{{next(hole_index)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
+    return template, list(map(text_part, keys))
 
 
 def _document(value: exp.Expr) -> exp.Expr:
@@ -41,7 +41,7 @@ def _document(value: exp.Expr) -> exp.Expr:
 
 
 # A truncated text is completed, if the closing braces of one or two objects are missing.
-_WHOLE: Final = (
+_COMPLETED: Final = (
     "multiIf(isValidJSON(@a), @a, NOT startsWith(@a, '{'), NULL, isValidJSON(concat(@a, '}')), concat(@a, '}'),"
     " isValidJSON(concat(@a, '}}')), concat(@a, '}}'), NULL)"
 )
@@ -51,7 +51,7 @@ def _readable(value: exp.Expr, path: str) -> exp.Expr:
     """Return the document that a path is applied to; a text may lack its closing braces."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
         return _document(value)
-    return once(_WHOLE, value)
+    return once(_COMPLETED, value)
 
 
 def _path(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
@@ -60,10 +60,10 @@ def _path(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 def _query(node: exp.Expr) -> exp.Expr:
     """Lower JSON_QUERY and JSON_EXTRACT: the part as JSON, or as text if the document is text; a JSON null is NULL."""
-    found = _path(node)
-    if found is None:
+    path_and_keys = _path(node)
+    if path_and_keys is None:
         return exp.Null()
-    path, keys = found
+    path, keys = path_and_keys
     part = once(f"nullIf(JSONExtractRaw(@a{path}), '')", _readable(node.this, path), texts=keys)
     return part if kind_of(node.this) is Kind.JSON else fragment("nullIf({0}, 'null')", part)
 
@@ -78,29 +78,29 @@ def scalar_text(value: str, path: str) -> str:
 
 def _value(node: exp.Expr) -> exp.Expr:
     """Lower JSON_VALUE and JSON_EXTRACT_SCALAR."""
-    found = _path(node)
-    if found is None:
+    path_and_keys = _path(node)
+    if path_and_keys is None:
         return exp.Null()
-    path, keys = found
+    path, keys = path_and_keys
     return once(scalar_text("@a", path), _readable(node.this, path), texts=keys)
 
 
 def _list(node: exp.Expr) -> exp.Expr:
     """Lower JSON_QUERY_ARRAY: the elements as JSON."""
-    found = _path(node)
-    if found is None:
+    path_and_keys = _path(node)
+    if path_and_keys is None:
         return exp.Null()
-    path, keys = found
+    path, keys = path_and_keys
     items = f"arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(assumeNotNull(@a){path}))"
     return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array', {items}, [])", _document(node.this), texts=keys)
 
 
 def _value_list(node: exp.Expr) -> exp.Expr:
     """Lower JSON_VALUE_ARRAY: the elements' texts; an empty array if one of them is not a scalar."""
-    found = _path(node)
-    if found is None:
+    path_and_keys = _path(node)
+    if path_and_keys is None:
         return exp.Null()
-    path, keys = found
+    path, keys = path_and_keys
     raw = f"JSONExtractArrayRaw(assumeNotNull(@a){path})"
     scalars = f"NOT arrayExists(_e -> JSONType(_e) IN ('Object', 'Array'), {raw})"
     texts = f"arrayMap(_e -> {scalar_text('_e', '')}, {raw})"
@@ -115,10 +115,10 @@ def _parse(node: exp.Expr) -> exp.Expr:
     literal_text, rounds = constant_text(node.this), rounds_wide(node, default_mode="exact")
     if literal_text is None:
         return once(
-            guarded(node, "NOT isValidJSON(@a)", INVALID_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
+            fail_if(node, "NOT isValidJSON(@a)", INVALID_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
         )
-    told = canonical_document(literal_text, rounds=rounds)
-    return text_part(told) if told is not None else fragment(guarded(node, "true", INVALID_JSON, "''"))
+    json_text = canonical_document(literal_text, rounds=rounds)
+    return text_part(json_text) if json_text is not None else fragment(fail_if(node, "true", INVALID_JSON, "''"))
 
 
 def _argument(node: exp.Expr) -> exp.Expr:
@@ -134,13 +134,15 @@ def _kind(node: exp.Expr) -> exp.Expr:
 _NUMBERS: Final = "('Int64', 'UInt64', 'Double')"
 
 
-def _strictly(kinds: str, read: str, name: str) -> Rule:
+def _require_type(kinds: str, conversion: str, name: str) -> Rule:
     """Return the rule of INT64(json) and similar functions: the JSON value must have that type."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        wrong = f"(isNotNull(@a) AND JSONType(@a) NOT IN {kinds})"
+        is_invalid = f"(isNotNull(@a) AND JSONType(@a) NOT IN {kinds})"
         message = f"The provided JSON input is not {name}"
-        return once(guarded(node, wrong, message, f"if(isNull(@a), NULL, {read})"), _document(_argument(node)))
+        return once(
+            fail_if(node, is_invalid, message, f"if(isNull(@a), NULL, {conversion})"), _document(_argument(node))
+        )
 
     return rule
 
@@ -148,16 +150,21 @@ def _strictly(kinds: str, read: str, name: str) -> Rule:
 def _float(node: exp.Expr) -> exp.Expr:
     if not rounds_wide(node, default_mode="round"):
         unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
-    return _strictly(_NUMBERS, _FLOAT, "a number")(node)
+    return _require_type(_NUMBERS, _FLOAT, "a number")(node)
 
 
-def _whole_number(node: exp.Expr) -> exp.Expr:
+def _integer(node: exp.Expr) -> exp.Expr:
     number = "JSONExtract(@a, 'Nullable(Float64)')"
-    read = f"if(JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'), accurateCastOrNull({number}, 'Int64'))"
-    wrong = f"(isNotNull(@a) AND (JSONType(@a) NOT IN {_NUMBERS} OR {number} != trunc({number}) OR isNull({read})))"
+    integer = f"if(JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'), accurateCastOrNull({number}, 'Int64'))"
+    is_invalid = (
+        f"(isNotNull(@a) AND (JSONType(@a) NOT IN {_NUMBERS} OR {number} != trunc({number}) OR isNull({integer})))"
+    )
     return once(
-        guarded(
-            node, wrong, "The provided JSON input is not an integer, or beyond INT64", f"if(isNull(@a), NULL, {read})"
+        fail_if(
+            node,
+            is_invalid,
+            "The provided JSON input is not an integer, or beyond INT64",
+            f"if(isNull(@a), NULL, {integer})",
         ),
         _document(_argument(node)),
     )
@@ -169,7 +176,7 @@ def _string(node: exp.Expr) -> exp.Expr:
     if kind_of(value) in MOMENTS:
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
         return cast_text(value, zone)
-    return _strictly("('String')", "JSONExtract(@a, 'Nullable(String)')", "a string")(node)
+    return _require_type("('String')", "JSONExtract(@a, 'Nullable(String)')", "a string")(node)
 
 
 _TEXT: Final = "JSONExtract(@a, 'Nullable(String)')"
@@ -178,7 +185,7 @@ _NEAREST: Final = "accurateCastOrNull(sign({0}) * floor(abs({0}) + 0.5), 'Int64'
 _TEXT_FLOAT: Final = f"toFloat64OrNull({_TEXT})"
 
 
-def _lax(body: str) -> Rule:
+def _convert_leniently(body: str) -> Rule:
     """Return the rule of a LAX_ function: convert what is convertible; NULL for the rest."""
     return lambda node: once(f"if(isNull(@a), NULL, {body})", _document(_argument(node)))
 
@@ -200,7 +207,7 @@ _LAX_FLOAT: Final = (
     f" lower({_TEXT}) = 'nan', nan, {_TEXT_FLOAT}), NULL)"
 )
 _LAX_STRING: Final = (
-    f"if(JSONType(@a) = 'Double', {SHORT.replace('@a', f'assumeNotNull({_FLOAT})')}, {scalar_text('@a', '')})"
+    f"if(JSONType(@a) = 'Double', {SHORTEST_FLOAT.replace('@a', f'assumeNotNull({_FLOAT})')}, {scalar_text('@a', '')})"
 )
 
 
@@ -208,8 +215,8 @@ def _array(node: exp.Expr) -> exp.Expr:
     items = [json_text(item, datatype_of(item), DOCUMENT) for item in node.expressions]
     if not items:
         return fragment("'[]'")
-    joined = ", ',', ".join(f"{{{index}}}" for index in range(len(items)))
-    return fragment(f"concat('[', {joined}, ']')", *items)
+    elements = ", ',', ".join(f"{{{index}}}" for index in range(len(items)))
+    return fragment(f"concat('[', {elements}, ']')", *items)
 
 
 def _object(node: exp.Expr) -> exp.Expr:
@@ -221,59 +228,63 @@ def _object(node: exp.Expr) -> exp.Expr:
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     keys = [key for key, _ in pairs]
     texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
-    return _joined(keys, texts) if have_constant_keys(pairs) else _object_of(node, _listed(keys), _listed(texts))
+    return (
+        _object_of_pairs(keys, texts)
+        if have_constant_keys(pairs)
+        else _object_of(node, _array_of(keys), _array_of(texts))
+    )
 
 
-def _joined(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:
+def _object_of_pairs(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:
     pairs = ", ',', ".join(f"toJSONString({{{index}}}), ':', {{{index + len(keys)}}}" for index in range(len(keys)))
     return fragment(f"concat('{{', {pairs}, '}}')", *keys, *texts)
 
 
-def _listed(items: list[exp.Expr]) -> exp.Expr:
+def _array_of(items: list[exp.Expr]) -> exp.Expr:
     return fragment(f"[{holes(len(items))}]", *items)
 
 
 def _texts(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
-    written = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
-    return fragment("arrayMap(_e -> {1}, {0})", values, written)
+    json_value = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
+    return fragment("arrayMap(_e -> {1}, {0})", values, json_value)
 
 
 def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     """Return an object from an array of keys and an array of values as JSON texts."""
-    first = "arrayFilter(_i -> indexOf(@a, @a[_i]) = _i, arrayEnumerate(@a))"
+    first_occurrences = "arrayFilter(_i -> indexOf(@a, @a[_i]) = _i, arrayEnumerate(@a))"
     pair = "concat(toJSONString(assumeNotNull(@a[_i])), ':', assumeNotNull(@b[_i]))"
-    made = f"concat('{{', arrayStringConcat(arrayMap(_i -> {pair}, {first}), ','), '}}')"
-    wrong = "(length(@a) != length(@b) OR arrayExists(_k -> isNull(_k), @a))"
+    result = f"concat('{{', arrayStringConcat(arrayMap(_i -> {pair}, {first_occurrences}), ','), '}}')"
+    is_invalid = "(length(@a) != length(@b) OR arrayExists(_k -> isNull(_k), @a))"
     message = "JSON_OBJECT wants as many values as keys, and no key that is NULL"
-    return once(guarded(node, wrong, message, made), keys, texts)
+    return once(fail_if(node, is_invalid, message, result), keys, texts)
 
 
-def _no(name: str) -> Rule:
+def _unsupported(name: str) -> Rule:
     return lambda node: unsupported(node, name)
 
 
 MEANING = RuleSet(
     nodes={
-        exp.JSONSet: _no("JSON_SET"),
-        exp.JSONRemove: _no("JSON_REMOVE"),
-        exp.JSONStripNulls: _no("JSON_STRIP_NULLS"),
+        exp.JSONSet: _unsupported("JSON_SET"),
+        exp.JSONRemove: _unsupported("JSON_REMOVE"),
+        exp.JSONStripNulls: _unsupported("JSON_STRIP_NULLS"),
         exp.JSONExtract: _query,
         exp.JSONExtractScalar: _value,
         exp.JSONExtractArray: _list,
         exp.JSONValueArray: _value_list,
         exp.ParseJSON: _parse,
         exp.JSONType: _kind,
-        exp.JSONBool: _strictly("('Bool')", "JSONExtract(@a, 'Nullable(Bool)')", "a boolean"),
+        exp.JSONBool: _require_type("('Bool')", "JSONExtract(@a, 'Nullable(Bool)')", "a boolean"),
         exp.Float64: _float,
-        exp.Int64: _whole_number,
+        exp.Int64: _integer,
         exp.String: _string,
-        exp.LaxBool: _lax(_LAX_BOOL),
-        exp.LaxInt64: _lax(_LAX_INT),
-        exp.LaxFloat64: _lax(_LAX_FLOAT),
-        exp.LaxString: _lax(_LAX_STRING),
+        exp.LaxBool: _convert_leniently(_LAX_BOOL),
+        exp.LaxInt64: _convert_leniently(_LAX_INT),
+        exp.LaxFloat64: _convert_leniently(_LAX_FLOAT),
+        exp.LaxString: _convert_leniently(_LAX_STRING),
         exp.JSONArray: _array,
         exp.JSONObject: _object,
     },
-    by_name={"LAX_STRING": _lax(_LAX_STRING)},
+    by_name={"LAX_STRING": _convert_leniently(_LAX_STRING)},
 )

@@ -14,7 +14,7 @@ def _literal(node: exp.Expr) -> exp.Expr:
     if node.is_string:
         lowered = text_part(str(node.this))
     elif is_integer_literal(node):
-        lowered = _whole(node)
+        lowered = _integer(node)
     else:
         lowered = fragment("toFloat64({0})", copied(node))
     if not isinstance(lowered, exp.Literal):
@@ -22,12 +22,12 @@ def _literal(node: exp.Expr) -> exp.Expr:
     return lowered
 
 
-def _whole(node: exp.Expr) -> exp.Expr:
+def _integer(node: exp.Expr) -> exp.Expr:
     return fragment(f"toInt64({constant(node)})") if _sets_type(node) else exp.Literal.number(str(constant(node)))
 
 
 # Inside these an integer is a position or a count, which must be a plain literal.
-_BARE: Final = (
+_UNTYPED_PARENTS: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
 )
@@ -37,7 +37,7 @@ def _sets_type(node: exp.Expr) -> bool:
     parent = node.parent
     while isinstance(parent, (exp.Paren, exp.Neg)):
         parent = parent.parent
-    return not isinstance(parent, _BARE)
+    return not isinstance(parent, _UNTYPED_PARENTS)
 
 
 def _bytes(node: exp.Expr) -> exp.Expr:

@@ -3,7 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, guarded, null_of, once
+from cordwood.engines.clickhouse.rules.words import NAMES, fail_if, null_of, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.numerals import NUMERAL
 from cordwood.sql.bigquery.rounding import rounds_to_even
@@ -27,33 +27,34 @@ def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
     return fragment(f"CAST({{0}}, 'Nullable({NAMES[kind]})')", result) if kind in EXACT and kind else result
 
 
-def _finite(template: str, name: str) -> Rule:
+def _checked_finite(template: str, name: str) -> Rule:
     """Return the rule of a function that fails if finite arguments give a result that is not finite."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        wrong = f"(isFinite(@a) AND NOT isFinite({template}))"
+        is_invalid = f"(isFinite(@a) AND NOT isFinite({template}))"
         return _exact(
-            node, once(guarded(node, wrong, f"Floating point error in function: {name}", template), _float(node.this))
+            node,
+            once(fail_if(node, is_invalid, f"Floating point error in function: {name}", template), _float(node.this)),
         )
 
     return rule
 
 
-def _domain(name: str, outside: str) -> Rule:
+def _checked_domain(name: str, is_outside: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         message = f"Argument of {name.upper()} is out of its domain"
-        return _exact(node, once(guarded(node, f"({outside})", message, f"{name}(@a)"), _float(node.this)))
+        return _exact(node, once(fail_if(node, f"({is_outside})", message, f"{name}(@a)"), _float(node.this)))
 
     return rule
 
 
-def _plain(name: str) -> Rule:
+def _float_function(name: str) -> Rule:
     return lambda node: fragment(f"{name}({{0}})", _float(node.this))
 
 
 def _power(node: exp.Expr) -> exp.Expr:
-    wrong = "(isFinite(@a) AND isFinite(@b) AND NOT isFinite(pow(@a, @b)))"
-    body = guarded(node, wrong, "Floating point error in function: POW", "pow(@a, @b)")
+    is_invalid = "(isFinite(@a) AND isFinite(@b) AND NOT isFinite(pow(@a, @b)))"
+    body = fail_if(node, is_invalid, "Floating point error in function: POW", "pow(@a, @b)")
     return _exact(node, once(body, _float(node.this), _float(node.expression)))
 
 
@@ -63,10 +64,10 @@ def _logarithm(node: exp.Expr) -> exp.Expr:
     base, value = (node.this, other) if other is not None else (None, node.this)
     message = "Argument of LOG is out of its domain"
     if base is None or constant_int(base) == 10:
-        name, wrong = ("log", "@a <= 0") if base is None else ("log10", "(isFinite(@a) AND @a <= 0)")
-        return _exact(node, once(guarded(node, wrong, message, f"{name}(@a)"), _float(value)))
-    wrong = "(isFinite(@a) AND isFinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1))"
-    body = guarded(node, wrong, message, "if(isInfinite(@b), nan, log(@a) / log(@b))")
+        name, is_invalid = ("log", "@a <= 0") if base is None else ("log10", "(isFinite(@a) AND @a <= 0)")
+        return _exact(node, once(fail_if(node, is_invalid, message, f"{name}(@a)"), _float(value)))
+    is_invalid = "(isFinite(@a) AND isFinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1))"
+    body = fail_if(node, is_invalid, message, "if(isInfinite(@b), nan, log(@a) / log(@b))")
     return _exact(node, once(body, _float(value), _float(base)))
 
 
@@ -74,11 +75,11 @@ def _round(node: exp.Expr) -> exp.Expr:
     """Lower ROUND, half away from zero, where ClickHouse rounds floats half to even; an INT64 becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
-        return _exact(node, fragment("roundBankers({0}, {1})", value, _small(digits)))
+        return _exact(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
     if kind_of(value) in EXACT:
         return _exact(
             node,
-            fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _small(digits)),
+            fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _as_int16(digits)),
         )
     value = _float(value)
     if is_null(digits):
@@ -91,7 +92,7 @@ def _round(node: exp.Expr) -> exp.Expr:
     return once(f"if(isFinite(@a), {scaled}, @a) + 0 * @b", value, digits)
 
 
-def _small(digits: exp.Expr) -> exp.Expr:
+def _as_int16(digits: exp.Expr) -> exp.Expr:
     return fragment("toInt16({0})", digits)
 
 
@@ -101,12 +102,12 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     if digits is None:
         return _exact(node, fragment("trunc({0})", value))
     if kind_of(value) in EXACT:
-        return _exact(node, fragment("trunc({0}, {1})", value, _small(digits)))
+        return _exact(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
     # Scaling a number beyond its own precision would change it.
     return once("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
 
 
-def _whole(name: str) -> Rule:
+def _ceiling_or_floor(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = node.this if kind_of(node.this) in EXACT else _float(node.this)
         return _exact(node, fragment(f"{name}({{0}})", value))
@@ -117,7 +118,7 @@ def _whole(name: str) -> Rule:
 def _absolute(node: exp.Expr) -> exp.Expr:
     value = _number(node.this)
     if kind_of(value) is Kind.INT64:
-        return once(guarded(node, "@a = -9223372036854775808", "int64 overflow", "toInt64(abs(@a))"), value)
+        return once(fail_if(node, "@a = -9223372036854775808", "int64 overflow", "toInt64(abs(@a))"), value)
     return fragment("abs({0})", value)
 
 
@@ -127,11 +128,11 @@ def _sign(node: exp.Expr) -> exp.Expr:
     return _exact(node, once("if(isNaN(toFloat64(@a)), toFloat64(@a), toFloat64(sign(@a)))", _number(node.this)))
 
 
-def _not_a_number(node: exp.Expr) -> exp.Expr:
+def _is_nan(node: exp.Expr) -> exp.Expr:
     return fragment("isNaN({0})", _float(node.this))
 
 
-def _infinite(node: exp.Expr) -> exp.Expr:
+def _is_infinite(node: exp.Expr) -> exp.Expr:
     return fragment("isInfinite({0})", _float(node.this if isinstance(node.this, exp.Expr) else node.expressions[0]))
 
 
@@ -169,17 +170,17 @@ def _reciprocal(template: str) -> Rule:
     return lambda node: once(template, _float(node.this))
 
 
-def _parsed(digits: int) -> Rule:
+def _parse_numeric(digits: int) -> Rule:
     """Return the rule of PARSE_NUMERIC: spaces and commas are ignored, and the sign may be at the end."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        reader = "toDecimal128OrNull" if digits == 9 else "toDecimal256OrNull"
-        bare = "replaceRegexpAll(@a, '[\\\\s,]', '')"
-        turned = f"replaceRegexpOne({bare}, '^(.*[0-9.])([+-])$', '\\\\2\\\\1')"
-        read = f"{reader}(replaceRegexpOne({turned}, '^[+]', ''), {digits})"
-        wrong = f"(isNotNull(@a) AND (NOT match(@a, {{0}}) OR isNull({read})))"
+        parser = "toDecimal128OrNull" if digits == 9 else "toDecimal256OrNull"
+        without_separators = "replaceRegexpAll(@a, '[\\\\s,]', '')"
+        sign_first = f"replaceRegexpOne({without_separators}, '^(.*[0-9.])([+-])$', '\\\\2\\\\1')"
+        parsed = f"{parser}(replaceRegexpOne({sign_first}, '^[+]', ''), {digits})"
+        is_invalid = f"(isNotNull(@a) AND (NOT match(@a, {{0}}) OR isNull({parsed})))"
         return once(
-            guarded(node, wrong, "Invalid NUMERIC value", read),
+            fail_if(node, is_invalid, "Invalid NUMERIC value", parsed),
             node.this if isinstance(node.this, exp.Expr) else node.expressions[0],
             texts=[text_part(f"^({NUMERAL})$")],
         )
@@ -189,40 +190,40 @@ def _parsed(digits: int) -> Rule:
 
 MEANING = RuleSet(
     nodes={
-        exp.ParseNumeric: _parsed(9),
-        exp.ParseBignumeric: _parsed(38),
-        exp.Exp: _finite("exp(@a)", "EXP"),
-        exp.Cosh: _finite("cosh(@a)", "COSH"),
-        exp.Sinh: _finite("sinh(@a)", "SINH"),
-        exp.Sqrt: _domain("sqrt", "@a < 0"),
-        exp.Ln: _domain("log", "@a <= 0"),
-        exp.Acos: _domain("acos", "isFinite(@a) AND abs(@a) > 1"),
-        exp.Asin: _domain("asin", "isFinite(@a) AND abs(@a) > 1"),
-        exp.Acosh: _domain("acosh", "isFinite(@a) AND @a < 1"),
-        exp.Atanh: _domain("atanh", "isFinite(@a) AND abs(@a) >= 1"),
+        exp.ParseNumeric: _parse_numeric(9),
+        exp.ParseBignumeric: _parse_numeric(38),
+        exp.Exp: _checked_finite("exp(@a)", "EXP"),
+        exp.Cosh: _checked_finite("cosh(@a)", "COSH"),
+        exp.Sinh: _checked_finite("sinh(@a)", "SINH"),
+        exp.Sqrt: _checked_domain("sqrt", "@a < 0"),
+        exp.Ln: _checked_domain("log", "@a <= 0"),
+        exp.Acos: _checked_domain("acos", "isFinite(@a) AND abs(@a) > 1"),
+        exp.Asin: _checked_domain("asin", "isFinite(@a) AND abs(@a) > 1"),
+        exp.Acosh: _checked_domain("acosh", "isFinite(@a) AND @a < 1"),
+        exp.Atanh: _checked_domain("atanh", "isFinite(@a) AND abs(@a) >= 1"),
         exp.Sec: _reciprocal("1 / cos(@a)"),
-        exp.Csc: _finite("1 / sin(@a)", "CSC"),
+        exp.Csc: _checked_finite("1 / sin(@a)", "CSC"),
         exp.Sech: _reciprocal("1 / cosh(@a)"),
-        exp.Csch: _finite("1 / sinh(@a)", "CSCH"),
-        exp.Cot: _finite("1 / tan(@a)", "COT"),
-        exp.Coth: _finite("1 / tanh(@a)", "COTH"),
-        exp.Cbrt: _plain("cbrt"),
-        exp.Sin: _plain("sin"),
-        exp.Cos: _plain("cos"),
-        exp.Tan: _plain("tan"),
-        exp.Tanh: _plain("tanh"),
-        exp.Atan: _plain("atan"),
-        exp.Asinh: _plain("asinh"),
+        exp.Csch: _checked_finite("1 / sinh(@a)", "CSCH"),
+        exp.Cot: _checked_finite("1 / tan(@a)", "COT"),
+        exp.Coth: _checked_finite("1 / tanh(@a)", "COTH"),
+        exp.Cbrt: _float_function("cbrt"),
+        exp.Sin: _float_function("sin"),
+        exp.Cos: _float_function("cos"),
+        exp.Tan: _float_function("tan"),
+        exp.Tanh: _float_function("tanh"),
+        exp.Atan: _float_function("atan"),
+        exp.Asinh: _float_function("asinh"),
         exp.Pow: _power,
         exp.Log: _logarithm,
         exp.Round: _round,
         exp.Trunc: _truncate,
-        exp.Ceil: _whole("ceil"),
-        exp.Floor: _whole("floor"),
+        exp.Ceil: _ceiling_or_floor("ceil"),
+        exp.Floor: _ceiling_or_floor("floor"),
         exp.Abs: _absolute,
         exp.Sign: _sign,
-        exp.IsNan: _not_a_number,
-        exp.IsInf: _infinite,
+        exp.IsNan: _is_nan,
+        exp.IsInf: _is_infinite,
         exp.Greatest: _extreme("greatest"),
         exp.Least: _extreme("least"),
         exp.BitwiseCount: _bit_count,

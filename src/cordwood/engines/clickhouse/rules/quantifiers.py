@@ -23,10 +23,10 @@ def _exists(node: exp.Expr) -> exp.Expr:
     if not unnests:
         return node
     where = select.args.get("where")
-    asked: exp.Expr = where.this if where is not None else exp.Boolean(this=True)
+    condition: exp.Expr = where.this if where is not None else exp.Boolean(this=True)
     for depth, unnest in reversed(list(enumerate(unnests))):
-        asked = _of_each(unnest, asked, f"_x{depth}")
-    return asked
+        condition = _exists_over(unnest, condition, f"_x{depth}")
+    return condition
 
 
 def _chain(select: exp.Expr) -> list[exp.Expr]:
@@ -36,34 +36,36 @@ def _chain(select: exp.Expr) -> list[exp.Expr]:
     joins = select.args.get("joins") or []
     from_ = select.args.get("from_")
     items = [part.this for part in (from_, *joins) if part is not None]
-    is_chain = all(map(_is_plain_unnest, items)) and not any(map(_chooses, joins))
+    is_chain = all(map(_is_unnest_without_offset, items)) and not any(map(_has_condition, joins))
     return items if is_chain else []
 
 
-def _is_plain_unnest(item: exp.Expr) -> bool:
+def _is_unnest_without_offset(item: exp.Expr) -> bool:
     return isinstance(item, exp.Unnest) and not item.args.get("offset")
 
 
-def _chooses(join: exp.Expr) -> bool:
+def _has_condition(join: exp.Expr) -> bool:
     return str(join.args.get("kind")) != "CROSS" or join.args.get("on") is not None
 
 
-def _of_each(unnest: exp.Expr, asked: exp.Expr, name: str) -> exp.Expr:
+def _exists_over(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Expr:
     alias = unnest.args["alias"]
     element = _element(unnest.expressions[0])
-    holder = exp.Paren(this=asked)
-    _rename(holder, alias.name, alias.columns[0].name if alias.columns else alias.name, name, element)
-    return exp.Anonymous(this=EXISTS_IN, expressions=[unnest.expressions[0], exp.Literal.string(name), holder.this])
+    container = exp.Paren(this=condition)
+    _rename(container, alias.name, alias.columns[0].name if alias.columns else alias.name, name, element)
+    return exp.Anonymous(this=EXISTS_IN, expressions=[unnest.expressions[0], exp.Literal.string(name), container.this])
 
 
-def _rename(asked: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None) -> None:
+def _rename(condition: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None) -> None:
     """Replace references to the element and to a struct's fields in the condition by the lambda's variable."""
-    places: Mapping[str, int] = {label: index for index, (label, _) in enumerate(element.fields if element else (), 1)}
-    for column in list(asked.find_all(exp.Column)):
+    positions: Mapping[str, int] = {
+        label: index for index, (label, _) in enumerate(element.fields if element else (), 1)
+    }
+    for column in list(condition.find_all(exp.Column)):
         if column.table != relation:
             continue
-        said = name if column.name == column_name else f"tupleElement({name}, {places.get(column.name, 1)})"
-        column.replace(typed_as(fragment(said), datatype_of(column)))
+        reference = name if column.name == column_name else f"tupleElement({name}, {positions.get(column.name, 1)})"
+        column.replace(typed_as(fragment(reference), datatype_of(column)))
 
 
 def _element(array: exp.Expr) -> Datatype | None:
@@ -72,8 +74,8 @@ def _element(array: exp.Expr) -> Datatype | None:
 
 
 def _exists_in(node: exp.Expr) -> exp.Expr:
-    array, name, asked = node.expressions
-    return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, asked)
+    array, name, condition = node.expressions
+    return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, condition)
 
 
 MEANING = RuleSet(before_children={exp.Exists: _exists}, by_name={EXISTS_IN.upper(): _exists_in})

@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import NAMES, cast, guarded_with, instant, naive, once
-from cordwood.engines.clickhouse.rules.zones import moment_in
+from cordwood.engines.clickhouse.rules.words import NAMES, cast, fail_if_with, once, timestamp_of, utc_wall_clock
+from cordwood.engines.clickhouse.rules.zones import first_timestamp_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
 from cordwood.sql.bigquery.conversions import Conversion, Conversions, convert_to
 from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check
@@ -21,13 +21,13 @@ def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
     return convert_to(_READERS, node, kind)
 
 
-def clock(node: exp.Expr) -> exp.Expr:
+def wall_clock(node: exp.Expr) -> exp.Expr:
     """Return any time as its wall clock in UTC."""
-    own = kind_of(node)
-    if own in (Kind.TIMESTAMP, Kind.DATE):
-        return naive(node)
-    if own in (Kind.STRING, Kind.VARIANT):
-        return naive(read_as(node, Kind.TIMESTAMP))
+    kind = kind_of(node)
+    if kind in (Kind.TIMESTAMP, Kind.DATE):
+        return utc_wall_clock(node)
+    if kind in (Kind.STRING, Kind.VARIANT):
+        return utc_wall_clock(read_as(node, Kind.TIMESTAMP))
     return node
 
 
@@ -55,48 +55,48 @@ def with_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
     return value
 
 
-def text_at_hand(node: exp.Expr) -> exp.Expr | None:
+def attached_text(node: exp.Expr) -> exp.Expr | None:
     text = node.unnest().meta_get(_TEXT) if kind_of(node) is Kind.VARIANT else None
     return copied(text) if isinstance(text, exp.Expr) else None
 
 
 def event_text(node: exp.Expr) -> exp.Expr:
     """Return an event's value as the text that it represents."""
-    return text_at_hand(node) or fragment(event_text_of("{0}"), node)
+    return attached_text(node) or fragment(event_text_of("{0}"), node)
 
 
 # A time zone's name at the end of a text; ClickHouse itself parses offsets only.
-_ZONED: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
+_WITH_ZONE_NAME: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
     if needs_check(value, kind):
         texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
-        return once(_looked_at(node, kind), value, texts=texts)
-    plain = engine_spelling(value, kind)
-    named = _ZONED.match(plain or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
-    if named:
-        wall = once(_PARSED[Kind.DATETIME].replace("#", ""), text_part(named[1]))
-        return moment_in(wall, exp.Literal.string(named[2]))
-    text = inherit(text_part(plain), value) if plain is not None else value
-    return once(_PARSED[kind].replace("#", "OrNull" if is_safe(node) else ""), text)
+        return once(_parse_column(node, kind), value, texts=texts)
+    canonical = engine_spelling(value, kind)
+    with_zone = _WITH_ZONE_NAME.match(canonical or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
+    if with_zone:
+        parsed = once(_PARSERS[Kind.DATETIME].replace("#", ""), text_part(with_zone[1]))
+        return first_timestamp_in(parsed, exp.Literal.string(with_zone[2]))
+    text = inherit(text_part(canonical), value) if canonical is not None else value
+    return once(_PARSERS[kind].replace("#", "OrNull" if is_safe(node) else ""), text)
 
 
-def _looked_at(node: exp.Expr, kind: Kind) -> str:
+def _parse_column(node: exp.Expr, kind: Kind) -> str:
     """Return the template that parses a column of texts, over a pattern and a message.
 
     It uses the parser that returns NULL, because ClickHouse also evaluates the values below a NULL.
     """
-    read = _PARSED[kind].replace("#", "OrNull")
-    is_one = "match(@a, {0})"
+    parsed = _PARSERS[kind].replace("#", "OrNull")
+    has_time = "match(@a, {0})"
     if is_safe(node):
-        return f"if({is_one}, {read}, NULL)"
-    return guarded_with(node, f"(NOT {is_one} OR (@a IS NOT NULL AND {read} IS NULL))", "{1}", read)
+        return f"if({has_time}, {parsed}, NULL)"
+    return fail_if_with(node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed)
 
 
 # T and Z may be in lower case. Only the first ten characters of a text are parsed as a date.
-_PARSED: Final = {
+_PARSERS: Final = {
     Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
     Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",
     Kind.DATE: "toDate32(parseDateTime64BestEffort#(upper(substring(@a, 1, 10)), 0, 'UTC'))",
@@ -114,9 +114,9 @@ _READERS: Final[Conversions] = {
     (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),
     (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
     (Kind.DATE, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
-    (Kind.DATETIME, Kind.TIMESTAMP): instant,
+    (Kind.DATETIME, Kind.TIMESTAMP): timestamp_of,
     (Kind.DATETIME, Kind.DATE): _cast(Kind.DATE),
-    (Kind.TIMESTAMP, Kind.DATETIME): naive,
+    (Kind.TIMESTAMP, Kind.DATETIME): utc_wall_clock,
     (Kind.TIMESTAMP, Kind.DATE): _cast(Kind.DATE),
     (Kind.INT64, Kind.FLOAT64): _cast(Kind.FLOAT64),
     (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),

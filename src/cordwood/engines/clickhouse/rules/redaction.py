@@ -36,16 +36,16 @@ def _secret(node: exp.Expr) -> exp.Expr:
 
     Records are redacted like other values.
     """
-    looked = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
-    element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({looked}(CAST(_e, 'Nullable(String)')), 'null'))"
+    redact_function = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
+    element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({redact_function}(CAST(_e, 'Nullable(String)')), 'null'))"
     elements = (
         f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"
     )
-    made = once(
-        f"multiIf(JSONType(@a) = 'String', '\"{HIDDEN}\"', JSONType(@a) = 'Array', {elements}, {looked}(@a))",
+    result = once(
+        f"multiIf(JSONType(@a) = 'String', '\"{HIDDEN}\"', JSONType(@a) = 'Array', {elements}, {redact_function}(@a))",
         node.expressions[0],
     )
-    return with_operation(made, RedactionCall(looked))
+    return with_operation(result, RedactionCall(redact_function))
 
 
 MEANING = RuleSet(

@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import guarded, null_of, once
+from cordwood.engines.clickhouse.rules.words import fail_if, null_of, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.patterns import (
@@ -24,7 +24,7 @@ from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
 
 
-def _refuse(node: exp.Expr) -> bool:
+def _is_null_pattern(node: exp.Expr) -> bool:
     """Raise for an unsupported or invalid pattern; return True if SAFE makes the result NULL instead."""
     if kind_of(node.this) is Kind.BYTES:
         unsupported(node, "A regular expression over BYTES")
@@ -50,13 +50,13 @@ def _pattern(node: exp.Expr) -> exp.Expr:
     literal_text = constant_text(node)
     if literal_text is None:
         return fragment("concat('(?-s)', {0})", node)
-    told = text_part(f"(?-s){literal_text}")
-    told.meta[CONSTANT] = literal_text
-    return told
+    pattern = text_part(f"(?-s){literal_text}")
+    pattern.meta[CONSTANT] = literal_text
+    return pattern
 
 
 def _matches(node: exp.Expr) -> exp.Expr:
-    if _refuse(node):
+    if _is_null_pattern(node):
         return null_of(BOOL)
     return fragment("match({0}, {1})", as_text(node.this), _pattern(node.expression))
 
@@ -66,7 +66,7 @@ def _matches(node: exp.Expr) -> exp.Expr:
 _OPEN, _CLOSE = "\x01", "\x02"
 _MARKED: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
 # The number of capturing groups of a pattern at run time: its parentheses without escapes and character classes.
-_BARE: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
+_WITHOUT_CLASSES: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
 _GROUPS: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
 
 
@@ -75,30 +75,32 @@ def _groups_of(pattern: exp.Expr, name: str) -> str:
     literal_text = constant_text(pattern)
     if literal_text is not None:
         return str(count_groups(literal_text))
-    return _GROUPS.format(_BARE.format(f"assumeNotNull({name})"))
+    return _GROUPS.format(_WITHOUT_CLASSES.format(f"assumeNotNull({name})"))
 
 
-def _all(value: str, pattern: str, shown: str) -> str:
-    """Return template text for every match of any pattern, or for the group `shown` of each match."""
-    bare = f"replaceRegexpAll(assumeNotNull({value}), '[{_OPEN}{_CLOSE}]', '')"
-    marked = f"replaceRegexpAll({bare}, assumeNotNull({pattern}), '{_OPEN}\\\\{shown}{_CLOSE}')"
+def _all_matches(value: str, pattern: str, group_number: str) -> str:
+    """Return template text for every match of any pattern, or for the group `group_number` of each match."""
+    without_marks = f"replaceRegexpAll(assumeNotNull({value}), '[{_OPEN}{_CLOSE}]', '')"
+    marked = f"replaceRegexpAll({without_marks}, assumeNotNull({pattern}), '{_OPEN}\\\\{group_number}{_CLOSE}')"
     return f"extractAll({marked}, '{_MARKED}')"
 
 
-def _whole(pattern: exp.Expr, value: str, name: str) -> str:
+def _whole_matches(pattern: exp.Expr, value: str, name: str) -> str:
     """Return template text for every match as an array of texts."""
     if constant_text(pattern) is None:
-        return _all(value, name, "0")
+        return _all_matches(value, name, "0")
     return f"arrayMap(_g -> _g[1], extractAllGroupsVertical({value}, concat('(', {name}, ')')))"
 
 
-def _found(pattern: exp.Expr, value: str, name: str) -> str:
+def _matches_or_group(pattern: exp.Expr, value: str, name: str) -> str:
     """Return template text for every match, or for the first group if there is one."""
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _groups_of(pattern, name)
-    several = f"throwIf({groups} > 1, {quoted_constant(RAISED + _ONE_GROUP)})"
-    return f"if({several} = 0 AND {groups} = 1, {_all(value, name, '1')}, {_all(value, name, '0')})"
+    fails_for_many = f"throwIf({groups} > 1, {quoted_constant(RAISED + _ONE_GROUP)})"
+    return (
+        f"if({fails_for_many} = 0 AND {groups} = 1, {_all_matches(value, name, '1')}, {_all_matches(value, name, '0')})"
+    )
 
 
 _ONE_GROUP: Final = "A regular expression that extracts has at most one group."
@@ -106,16 +108,16 @@ _ONE_GROUP: Final = "A regular expression that extracts has at most one group."
 
 def _extract(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_EXTRACT: NULL without a match."""
-    if _refuse(node):
+    if _is_null_pattern(node):
         return null_of(STRING)
     value, pattern = as_text(node.this), _pattern(node.expression)
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth(node, value, pattern)
-    first = _or_none(node, f"{_found(pattern, '@a', '@b')}[1]")
+    first = _null_if_absent(node, f"{_matches_or_group(pattern, '@a', '@b')}[1]")
     return once(f"if(isNull(@a) OR isNull(@b), NULL, if(match(@a, @b), {first}, NULL))", value, pattern)
 
 
-def _or_none(node: exp.Expr, group: str) -> str:
+def _null_if_absent(node: exp.Expr, group: str) -> str:
     """Return NULL for a group that did not take part in the match, which is an empty text in ClickHouse."""
     literal_text = constant_text(node.expression)
     if literal_text is None or not group_is_optional(literal_text):
@@ -131,26 +133,28 @@ def _nth(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     _refuse_empty(node)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         return null_of(STRING)  # `^` matches only at the beginning of the text, which is before the position
-    found = _found(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
-    nth = _or_none(node, f"{found}[assumeNotNull(greatest(@d, 1))]")
+    matches = _matches_or_group(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
+    nth = _null_if_absent(node, f"{matches}[assumeNotNull(greatest(@d, 1))]")
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
-    body = f"if({is_missing} OR toInt64(length({found})) < @d, NULL, {nth})"
-    return once(guarded(node, "(@c < 1 OR @d < 1)", _POSITIVE, body), value, pattern, position, occurrence)
+    body = f"if({is_missing} OR toInt64(length({matches})) < @d, NULL, {nth})"
+    return once(fail_if(node, "(@c < 1 OR @d < 1)", _POSITIVE, body), value, pattern, position, occurrence)
 
 
 _POSITIVE: Final = "The position and occurrence arguments must be positive"
 
 
 def _extract_all(node: exp.Expr) -> exp.Expr:
-    if _refuse(node):
+    if _is_null_pattern(node):
         return null_of(array_of(STRING))
     _refuse_empty(node)
     pattern = _pattern(node.expression)
-    return once(f"if(isNull(@a) OR isNull(@b), [], {_found(pattern, '@a', '@b')})", as_text(node.this), pattern)
+    return once(
+        f"if(isNull(@a) OR isNull(@b), [], {_matches_or_group(pattern, '@a', '@b')})", as_text(node.this), pattern
+    )
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
-    if _refuse(node) or has_bad_rewrite(node):
+    if _is_null_pattern(node) or has_bad_rewrite(node):
         return null_of(STRING)
     new = node.args["replacement"]
     if constant_text(new) != "" and not matches_anchors_only(constant_text(node.expression) or "."):
@@ -158,32 +162,36 @@ def _replace(node: exp.Expr) -> exp.Expr:
     return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _pattern(node.expression), new)
 
 
-def _place(node: exp.Expr) -> exp.Expr:
+def _instr(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_INSTR: add up the lengths of the text before the match."""
-    if _refuse(node):
+    if _is_null_pattern(node):
         return null_of(INT64)
     value, pattern = as_text(node.this), _pattern(node.expression)
     position = node.args.get("position") or fragment("toInt64(1)")
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
     option = node.args.get("option") or fragment("toInt64(0)")
     start, count = "greatest(@c, 1)", "greatest(@d, 1)"
-    rest = f"assumeNotNull(substringUTF8(@a, {start}))"
-    whole, groups = _whole(pattern, rest, "@b"), _groups_of(pattern, "@b")
-    nth = f"{whole}[assumeNotNull({count})]"
-    folded = (
-        f"arrayFold((_s, _m) -> tuple(toInt64(_s.1 + positionUTF8(substringUTF8({rest}, assumeNotNull(_s.1 + 1)), _m) - 1 + lengthUTF8(_m)),"
-        f" toInt64(_s.1 + positionUTF8(substringUTF8({rest}, assumeNotNull(_s.1 + 1)), _m) - 1)),"
-        f" arraySlice({whole}, 1, assumeNotNull({count})), tuple(toInt64(0), toInt64(0)))"
+    remaining = f"assumeNotNull(substringUTF8(@a, {start}))"
+    matches, groups = _whole_matches(pattern, remaining, "@b"), _groups_of(pattern, "@b")
+    match = f"{matches}[assumeNotNull({count})]"
+    offsets = (
+        f"arrayFold((_s, _m) -> tuple(toInt64(_s.1 + positionUTF8(substringUTF8({remaining}, assumeNotNull(_s.1 + 1)), _m) - 1 + lengthUTF8(_m)),"
+        f" toInt64(_s.1 + positionUTF8(substringUTF8({remaining}, assumeNotNull(_s.1 + 1)), _m) - 1)),"
+        f" arraySlice({matches}, 1, assumeNotNull({count})), tuple(toInt64(0), toInt64(0)))"
     )
-    inner = f"if({groups} > 0, {_found(pattern, rest, '@b')}[assumeNotNull({count})], {nth})" if groups != "0" else nth
-    lead = f"({folded}).2" + (f" + positionUTF8({nth}, {inner}) - 1" if groups != "0" else "")
+    inner = (
+        f"if({groups} > 0, {_matches_or_group(pattern, remaining, '@b')}[assumeNotNull({count})], {match})"
+        if groups != "0"
+        else match
+    )
+    characters_before = f"({offsets}).2" + (f" + positionUTF8({match}, {inner}) - 1" if groups != "0" else "")
     end = f"if(@e = 1, lengthUTF8({inner}), 0)"
     body = (
         "if(isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR isNull(@e), NULL,"
-        f" if({start} > toInt64(lengthUTF8(@a)) OR length({whole}) < {count} OR @b = '', 0, toInt64(@c + {lead} + {end})))"
+        f" if({start} > toInt64(lengthUTF8(@a)) OR length({matches}) < {count} OR @b = '', 0, toInt64(@c + {characters_before} + {end})))"
     )
     guard = "(@c < 1 OR @d < 1 OR @e NOT IN (0, 1))"
-    return once(guarded(node, guard, _POSITIVE, body), value, pattern, position, occurrence, option)
+    return once(fail_if(node, guard, _POSITIVE, body), value, pattern, position, occurrence, option)
 
 
 MEANING = RuleSet(
@@ -192,6 +200,6 @@ MEANING = RuleSet(
         exp.RegexpExtract: _extract,
         exp.RegexpExtractAll: _extract_all,
         exp.RegexpReplace: _replace,
-        exp.RegexpInstr: _place,
+        exp.RegexpInstr: _instr,
     }
 )

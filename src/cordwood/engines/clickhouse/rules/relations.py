@@ -6,10 +6,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.aggregates import listed
+from cordwood.engines.clickhouse.rules.aggregates import collect_array
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.stored import group_by_texts
-from cordwood.engines.clickhouse.rules.subqueries import mark_count, name_apart
+from cordwood.engines.clickhouse.rules.stored import group_by_attached_texts
+from cordwood.engines.clickhouse.rules.subqueries import mark_count, rename_shadowed
 from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
@@ -39,19 +39,19 @@ def _relation(node: exp.Expr) -> exp.Expr:
         pair = "(arrayJoin(arrayZip({0}, arrayEnumerate({0}))) AS _z)"
         fields, labels = _fields(element, "{1}", first=3)
         source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{fields})"
-        made = fragment(source, array, column, name_part(offset.name), *labels)
+        lowered = fragment(source, array, column, name_part(offset.name), *labels)
     else:
         fields, labels = _fields(element, "{1}", first=2)
-        made = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
-    return exp.Alias(this=made, alias=exp.to_identifier(relation, quoted=True)) if relation else made
+        lowered = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
+    return exp.Alias(this=lowered, alias=exp.to_identifier(relation, quoted=True)) if relation else lowered
 
 
 def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
     """Return the template of a struct's fields as columns, and their names for its holes from `first` on."""
     fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
-    labelled = [(index, label) for index, (label, _) in enumerate(fields, 1) if label]
-    said = (f", tupleElement({name}, {index}) AS {{{hole}}}" for hole, (index, _) in enumerate(labelled, first))
-    return "".join(said), [name_part(label) for _, label in labelled]
+    labels = [(index, label) for index, (label, _) in enumerate(fields, 1) if label]
+    columns_sql = (f", tupleElement({name}, {index}) AS {{{hole}}}" for hole, (index, _) in enumerate(labels, first))
+    return "".join(columns_sql), [name_part(label) for _, label in labels]
 
 
 def _names(node: exp.Expr) -> tuple[str, str]:
@@ -72,7 +72,7 @@ def _join(node: exp.Expr) -> exp.Expr:
     unnest = node.this
     if not isinstance(unnest, exp.Unnest):
         return node
-    if not _reads_a_row(unnest.expressions[0]):
+    if not _reads_row(unnest.expressions[0]):
         node.set("this", _relation(unnest))
         return node
     return _array_join(node, unnest)
@@ -87,22 +87,24 @@ def _with_key(node: exp.Expr) -> exp.Expr:
     condition = node.args.get("on")
     if condition is None or not node.args.get("side"):
         return node
-    own = {relation.alias_or_name for relation in joined_relations(node.this)}
-    if any(_is_key(part, own) for part in conditions(exp.Where(this=copied(condition)))):
+    relations = {relation.alias_or_name for relation in joined_relations(node.this)}
+    if any(_is_key(part, relations) for part in conditions(exp.Where(this=copied(condition)))):
         return node
     columns = list(condition.find_all(exp.Column))
-    sides = [next((column for column in columns if (column.table in own) is is_own), None) for is_own in (False, True)]
+    sides = [
+        next((column for column in columns if (column.table in relations) is is_own), None) for is_own in (False, True)
+    ]
     if None not in sides:
         key = exp.Anonymous(this=_ANY_KEY, expressions=[copied(column) for column in sides if column is not None])
         node.set("on", exp.And(this=typed_as(key, BOOL), expression=exp.Paren(this=copied(condition))))
     return node
 
 
-def _is_key(part: exp.Expr, own: set[str]) -> bool:
+def _is_key(part: exp.Expr, relations: set[str]) -> bool:
     """Return whether the condition equates a value of one side with a value of the other."""
     if not isinstance(part, exp.EQ):
         return False
-    sides = [{column.table in own for column in side.find_all(exp.Column)} for side in (part.left, part.right)]
+    sides = [{column.table in relations for column in side.find_all(exp.Column)} for side in (part.left, part.right)]
     return sides in ([{True}, {False}], [{False}, {True}])
 
 
@@ -110,7 +112,7 @@ def _any_key(node: exp.Expr) -> exp.Expr:
     return fragment("(ignore({0}) = ignore({1}))", *node.expressions)
 
 
-def _reads_a_row(array: exp.Expr) -> bool:
+def _reads_row(array: exp.Expr) -> bool:
     return any(True for _ in array.find_all(exp.Column))
 
 
@@ -121,28 +123,30 @@ def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
     """
     relation, name = _names(unnest)
     offset = unnest.args.get("offset")
-    position = offset.name if isinstance(offset, exp.Identifier) else ""
-    array, places = _kept(unnest.expressions[0], node.args.get("on"), (relation, name, position))
-    columns = [_joined(array, relation, name)]
-    if position:
-        columns.append(_joined(places, relation, position))
+    position_name = offset.name if isinstance(offset, exp.Identifier) else ""
+    array, positions = _filtered_elements(unnest.expressions[0], node.args.get("on"), (relation, name, position_name))
+    columns = [_array_join_column(array, relation, name)]
+    if position_name:
+        columns.append(_array_join_column(positions, relation, position_name))
     columns += _field_columns(unnest.expressions[0], array, relation, name)
     side = "LEFT" if str(node.args.get("side") or "").upper() == "LEFT" else None
     return exp.Join(this=columns[0], expressions=columns[1:], kind="ARRAY", side=side)
 
 
-_PLACES: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), arrayEnumerate({0}))"
+_POSITIONS: Final = "arrayMap(_i -> CAST(toInt64(_i) - 1, 'Nullable(Int64)'), arrayEnumerate({0}))"
 
 
-def _kept(array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]) -> tuple[exp.Expr, exp.Expr]:
+def _filtered_elements(
+    array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]
+) -> tuple[exp.Expr, exp.Expr]:
     """Return the elements for which the join's condition holds, and their positions."""
-    places = fragment(_PLACES, copied(array))
+    positions = fragment(_POSITIONS, copied(array))
     if condition is None or isinstance(condition, exp.Boolean):
-        return array, places
-    told = _told(condition, *names)
+        return array, positions
+    filter_condition = _condition_for_element(condition, *names)
     return (
-        fragment("arrayFilter((_e, _o) -> {2}, {0}, {1})", array, places, told),
-        fragment("arrayFilter((_o, _e) -> {2}, {0}, {1})", copied(places), copied(array), copied(told)),
+        fragment("arrayFilter((_e, _o) -> {2}, {0}, {1})", array, positions, filter_condition),
+        fragment("arrayFilter((_o, _e) -> {2}, {0}, {1})", copied(positions), copied(array), copied(filter_condition)),
     )
 
 
@@ -153,20 +157,20 @@ def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str
     for index, (label, _) in enumerate(element.fields if element else (), 1):
         if label and label != name:
             fields = fragment(f"arrayMap(_e -> tupleElement(_e, {index}), {{0}})", copied(array))
-            columns.append(_joined(fields, relation, label))
+            columns.append(_array_join_column(fields, relation, label))
     return columns
 
 
-def _told(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
+def _condition_for_element(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
     """Return the condition for one element `_e` at the position `_o`."""
-    told = copied(condition)
-    for column in list(told.find_all(exp.Column)):
+    result = copied(condition)
+    for column in list(result.find_all(exp.Column)):
         if column.table == relation and column.name in (name, offset):
             column.replace(fragment("_e" if column.name == name else "_o"))
-    return told
+    return result
 
 
-def _joined(array: exp.Expr, relation: str, name: str) -> exp.Expr:
+def _array_join_column(array: exp.Expr, relation: str, name: str) -> exp.Expr:
     return exp.Alias(this=array, alias=exp.to_identifier(f"{relation}.{name}", quoted=True))
 
 
@@ -174,21 +178,21 @@ def _alias(node: exp.Expr) -> exp.Expr:
     """Cast a result column to its type, if ClickHouse's would be wider or it is NULL without a type."""
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
-        node.set("this", _formed(node.this, datatype, becomes=bool(node.meta_get("becomes"))))
+        node.set("this", _typed_column(node.this, datatype, becomes=bool(node.meta_get("becomes"))))
     return node
 
 
-def _formed(value: exp.Expr, datatype: Datatype, *, becomes: bool) -> exp.Expr:
+def _typed_column(value: exp.Expr, datatype: Datatype, *, becomes: bool) -> exp.Expr:
     if is_null(value):
         return null_of(datatype)
     if becomes:
-        return _converted(value, datatype)
+        return _convert_column(value, datatype)
     if datatype.kind is Kind.BOOL and not isinstance(value, exp.Column):
         return fragment("CAST({0}, 'Nullable(Bool)')", value)
     return value
 
 
-def _converted(value: exp.Expr, datatype: Datatype) -> exp.Expr:
+def _convert_column(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     if datatype.kind in (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC, Kind.FLOAT64):
         name = type_part(datatype)
         return fragment("CAST({0}, {1})", value, name) if name else value
@@ -199,8 +203,8 @@ def _select(node: exp.Expr) -> exp.Expr:
     """Lower SELECT; in SELECT AS STRUCT each row becomes one value."""
     kind = str(node.args.get("kind") or "").upper()
     _unite_zeros(node)
-    _tell_apart(node.expressions)
-    group_by_texts(node)
+    _make_names_unique(node.expressions)
+    group_by_attached_texts(node)
     if kind == "STRUCT":
         return _as_struct(node)
     if kind == "VALUE":
@@ -227,18 +231,18 @@ def _grouped_by_value(select: exp.Expr) -> list[exp.Expr]:
     return [value for value in values if isinstance(value, exp.Column) and names[value.table, value.name] == 1]
 
 
-def _tell_apart(items: list[exp.Expr]) -> None:
+def _make_names_unique(items: list[exp.Expr]) -> None:
     """Make duplicate column names unique: in ClickHouse one name is one value.
 
     An answer's columns are found by position.
     """
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for index, item in enumerate(items):
         if not isinstance(item, exp.Alias):
             continue
-        if item.alias in taken:
+        if item.alias in used_names:
             item.set("alias", exp.to_identifier(f"{item.alias}${index + 1}", quoted=True))
-        taken.add(item.alias)
+        used_names.add(item.alias)
 
 
 def _as_struct(node: exp.Expr) -> exp.Expr:
@@ -253,17 +257,17 @@ def _as_struct(node: exp.Expr) -> exp.Expr:
 
 def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
     """Return the items as a tuple of that type; without a cast if the type is not completely known."""
-    name, made = type_part(datatype), f"tuple({holes(len(items))})"
-    return fragment(f"CAST({made}, {{{len(items)}}})", *items, name) if name else fragment(made, *items)
+    name, template = type_part(datatype), f"tuple({holes(len(items))})"
+    return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
 
 
-def _is_plain(query: exp.Expr) -> bool:
+def _is_simple_select(query: exp.Expr) -> bool:
     """Return whether the query selects one column without aggregates, grouping, limit or DISTINCT."""
-    told = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
-    if len(query.expressions) != 1 or any(query.args.get(key) for key in told):
+    clauses = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
+    if len(query.expressions) != 1 or any(query.args.get(key) for key in clauses):
         return False
     order = query.args.get("order")
-    if order is not None and any(isinstance(one.this, exp.Literal) for one in order.expressions):
+    if order is not None and any(isinstance(order_key.this, exp.Literal) for order_key in order.expressions):
         return False
     return not any(query.expressions[0].find_all(exp.AggFunc, exp.Window))
 
@@ -275,13 +279,13 @@ def gather(query: exp.Expr) -> exp.Expr:
     query.set("order", None)
     query.set(
         "expressions",
-        [exp.Alias(this=listed(argument, skip_nulls=False), alias=exp.to_identifier("_all", quoted=True))],
+        [exp.Alias(this=collect_array(argument, skip_nulls=False), alias=exp.to_identifier("_all", quoted=True))],
     )
     return query
 
 
 def is_gatherable(query: exp.Expr) -> bool:
-    return isinstance(query, exp.Select) and _is_plain(query)
+    return isinstance(query, exp.Select) and _is_simple_select(query)
 
 
 def _branches(node: exp.Expr) -> exp.Expr:
@@ -289,13 +293,13 @@ def _branches(node: exp.Expr) -> exp.Expr:
     sides = [_projections(node.this), _projections(node.expression)]
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
-            together = common_type(datatype_of(item) for item in items)
+            target_type = common_type(datatype_of(item) for item in items)
             for item in filter(lambda item: isinstance(item, exp.Alias), items):
-                _become(item, together)
+                _set_type(item, target_type)
     return node
 
 
-def _become(item: exp.Expr, datatype: Datatype | None) -> None:
+def _set_type(item: exp.Expr, datatype: Datatype | None) -> None:
     if datatype is not None and datatype_of(item) != datatype:
         typed_as(item, datatype).meta["becomes"] = datatype
 
@@ -322,22 +326,22 @@ def _cte(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _with_names(node: exp.Expr) -> exp.Expr:
+def _prepare_select(node: exp.Expr) -> exp.Expr:
     """Rewrite parenthesized joins as sub-queries, and expand sort keys of events' values.
 
     The sub-queries' column names contain the name of their relation.
     """
-    name_apart(node)
+    rename_shadowed(node)
     mark_count(node)
-    for bracket in list(_brackets(node)):
-        _open_up(node, bracket)
+    for parenthesized in list(_parenthesized_joins(node)):
+        _rewrite_parenthesized(node, parenthesized)
     order = node.args.get("order")
     if order is not None:
-        order.set("expressions", [key for one in order.expressions for key in _sort_keys(node, one)])
+        order.set("expressions", [key for order_key in order.expressions for key in _sort_keys(node, order_key)])
     return node
 
 
-def _brackets(select: exp.Expr) -> Iterator[exp.Expr]:
+def _parenthesized_joins(select: exp.Expr) -> Iterator[exp.Expr]:
     from_ = select.args.get("from_")
     items = [from_.this] if from_ is not None else []
     for item in (*items, *(join.this for join in select.args.get("joins") or [])):
@@ -349,31 +353,36 @@ def _brackets(select: exp.Expr) -> Iterator[exp.Expr]:
             yield item
 
 
-def _open_up(select: exp.Expr, bracket: exp.Expr) -> None:
-    inner = bracket.this
-    relations = {relation.alias_or_name for relation in joined_relations(bracket)}
+def _rewrite_parenthesized(select: exp.Expr, parenthesized: exp.Expr) -> None:
+    inner = parenthesized.this
+    relations = {relation.alias_or_name for relation in joined_relations(parenthesized)}
     joins = inner.args.get("joins") or []
     inner.set("joins", None)
-    inside = {id(column) for part in (inner, *joins) for column in part.find_all(exp.Column)}
-    outside = [column for column in select.find_all(exp.Column) if id(column) not in inside]
-    items = _columns_of(relations, outside) or [exp.Alias(this=exp.Literal.number(1), alias=_quoted("_one"))]
+    inner_columns = {id(column) for part in (inner, *joins) for column in part.find_all(exp.Column)}
+    outer_columns = [column for column in select.find_all(exp.Column) if id(column) not in inner_columns]
+    items = _columns_of(relations, outer_columns) or [exp.Alias(this=exp.Literal.number(1), alias=_quoted("_one"))]
     query = exp.Select(expressions=items, from_=exp.From(this=inner), joins=joins)
-    bracket.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_quoted(fresh("_joined", relations)))))
+    parenthesized.replace(
+        exp.Subquery(this=query, alias=exp.TableAlias(this=_quoted(unique_name("_joined", relations))))
+    )
 
 
-def _columns_of(relations: set[str], read: list[exp.Column]) -> list[exp.Expr]:
+def _columns_of(relations: set[str], columns: list[exp.Column]) -> list[exp.Expr]:
     """Return the columns that are read of the relations, each under a name that contains its relation's."""
-    found = {(column.table, column.name): column for column in read if column.table in relations}
-    return [exp.Alias(this=copied(column), alias=_quoted(f"{table}.{name}")) for (table, name), column in found.items()]
+    column_by_name = {(column.table, column.name): column for column in columns if column.table in relations}
+    return [
+        exp.Alias(this=copied(column), alias=_quoted(f"{table}.{name}"))
+        for (table, name), column in column_by_name.items()
+    ]
 
 
 def _quoted(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
-def fresh(name: str, taken: set[str]) -> str:
+def unique_name(name: str, used_names: set[str]) -> str:
     """Return a name that differs from those of other parenthesized joins."""
-    return f"{name}_{'_'.join(sorted(taken))}"
+    return f"{name}_{'_'.join(sorted(used_names))}"
 
 
 def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
@@ -385,11 +394,11 @@ def _sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
         value = item.this if isinstance(item, exp.Alias) else item
     if kind_of(value) is not Kind.VARIANT or any(value.find_all(exp.AggFunc, exp.Subquery)):
         return [key]
-    texts = [copied(key), copied(key)]
-    for text, kind in zip(texts, (Kind.FLOAT64, Kind.STRING), strict=True):
-        read = exp.Anonymous(this=EVENT_AS, expressions=[copied(value), exp.Literal.string(kind)])
-        text.set("this", read)
-    return texts
+    sort_keys = [copied(key), copied(key)]
+    for sort_key, kind in zip(sort_keys, (Kind.FLOAT64, Kind.STRING), strict=True):
+        conversion = exp.Anonymous(this=EVENT_AS, expressions=[copied(value), exp.Literal.string(kind)])
+        sort_key.set("this", conversion)
+    return sort_keys
 
 
 # The internal operation that reads an event's value as the type that its second argument names.
@@ -412,7 +421,7 @@ MEANING = RuleSet(
     },
     before_children={
         **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _branches),
-        exp.Select: _with_names,
+        exp.Select: _prepare_select,
         exp.Join: _with_key,
         exp.With: _recursion,
     },

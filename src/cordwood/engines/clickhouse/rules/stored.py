@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import event_text_of, text_at_hand, with_text
+from cordwood.engines.clickhouse.rules.reading import attached_text, event_text_of, with_text
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import format_path
@@ -32,30 +32,30 @@ class ReadMode(StrEnum):
 class Stored(Operation, frozen=True):
     """A read of a path from a subcolumn of the table's column, which is the operand."""
 
-    manner: ReadMode
+    mode: ReadMode
     steps: tuple[str, ...]
 
 
 class EventOf(Operation, frozen=True):
     """The event's value of a stored path; the operand is the value that was passed."""
 
-    manner: ReadMode
+    mode: ReadMode
 
 
-def stored(table: str, column: str, steps: tuple[str, ...], manner: ReadMode) -> exp.Expr:
+def stored_path(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
     """Return the read of a path at the table that stores it."""
-    name = OBJECT_PATHS if manner is ReadMode.RECORD else PATHS[column]
-    read = exp.column(name, table, quoted=True)
-    path = steps if manner is not ReadMode.RECORD or column == "extras" else (column, *steps)
-    return operation_node(Stored(manner, path), read)
+    name = OBJECT_PATHS if mode is ReadMode.RECORD else PATHS[column]
+    column_read = exp.column(name, table, quoted=True)
+    path = steps if mode is not ReadMode.RECORD or column == "extras" else (column, *steps)
+    return operation_node(Stored(mode, path), column_read)
 
 
-def event_of(carrier: exp.Expr, manner: ReadMode, origin: exp.Expr) -> exp.Expr:
+def event_of(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
     """Return the value that replaces the origin, with the same type."""
-    return inherit(operation_node(EventOf(manner), carrier), origin)
+    return inherit(operation_node(EventOf(mode), value), origin)
 
 
-_READ: Final = {
+_READ_TEMPLATES: Final = {
     ReadMode.TEXT: "{0}%s.:String",
     ReadMode.PLAIN: "CAST({0}%s, 'Nullable(String)')",
     ReadMode.JSON: "nullIf(toJSONString({0}%s), 'null')",
@@ -63,35 +63,39 @@ _READ: Final = {
 
 
 def _stored(node: exp.Expr) -> exp.Expr:
-    (column,), what = node.expressions, operation_of(node, Stored)
-    if what is None:
+    (column,), operation_ = node.expressions, operation_of(node, Stored)
+    if operation_ is None:
         raise ValueError("no stored path")
-    if what.manner is ReadMode.RECORD:
-        return fragment("(position({0}, {1}) > 0)", column, text_part(format_path(what.steps)))
-    below = "".join(f".{{{index}}}" for index in range(1, len(what.steps) + 1))
-    return fragment(_READ[what.manner] % below, column, *(name_part(step, is_verbatim=True) for step in what.steps))
+    if operation_.mode is ReadMode.RECORD:
+        return fragment("(position({0}, {1}) > 0)", column, text_part(format_path(operation_.steps)))
+    path_template = "".join(f".{{{index}}}" for index in range(1, len(operation_.steps) + 1))
+    return fragment(
+        _READ_TEMPLATES[operation_.mode] % path_template,
+        column,
+        *(name_part(step, is_verbatim=True) for step in operation_.steps),
+    )
 
 
 def _event_of(node: exp.Expr) -> exp.Expr:
-    (carrier,), what = node.expressions, operation_of(node, EventOf)
+    (value,), operation_ = node.expressions, operation_of(node, EventOf)
     is_text = kind_of(node) is Kind.STRING
-    match None if what is None else what.manner:
+    match None if operation_ is None else operation_.mode:
         case ReadMode.TEXT if not is_text:
-            return with_text(fragment("nullIf(toJSONString({0}), 'null')", carrier), carrier)
+            return with_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
         case ReadMode.PLAIN if not is_text:
-            return with_text(fragment("({0})", carrier), carrier)
+            return with_text(fragment("({0})", value), value)
         case ReadMode.JSON if is_text:
-            return fragment(event_text_of("{0}"), carrier)
+            return fragment(event_text_of("{0}"), value)
         case ReadMode.RECORD:
-            return fragment("ifNull({0}, false)", carrier)
-    return fragment("({0})", carrier)
+            return fragment("ifNull({0}, false)", value)
+    return fragment("({0})", value)
 
 
-def group_by_texts(select: exp.Expr) -> None:
+def group_by_attached_texts(select: exp.Expr) -> None:
     """Group by the texts from which events' values were made, so that the query may read both."""
     group = select.args.get("group")
     for key in list(grouping_keys(group)) if group is not None else ():
-        text = text_at_hand(selected_value(select, key))
+        text = attached_text(selected_value(select, key))
         if text is not None:
             key.replace(text)
 

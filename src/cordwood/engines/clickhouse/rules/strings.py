@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import guarded, once
+from cordwood.engines.clickhouse.rules.words import fail_if, once
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
@@ -17,7 +17,7 @@ from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 # Unicode's white space, which BigQuery's TRIM removes by default.
-_WHITE: Final = r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"
+_WHITE_SPACE: Final = r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"
 
 
 def as_text(node: exp.Expr) -> exp.Expr:
@@ -44,75 +44,83 @@ def _byte_length(node: exp.Expr) -> exp.Expr:
 
 def _substring(node: exp.Expr) -> exp.Expr:
     value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
-    size, cut = f"toInt64({_name(value, 'length')}(@a))", _name(value, "substring")
-    begin = f"if(@b > 0, @b, if(@b = 0 OR @b < -{size}, 1, {size} + @b + 1))"
+    size, function_name = f"toInt64({_name(value, 'length')}(@a))", _name(value, "substring")
+    start_sql = f"if(@b > 0, @b, if(@b = 0 OR @b < -{size}, 1, {size} + @b + 1))"
     if (constant_int(start) or 0) > 0:
-        begin = "@b"
+        start_sql = "@b"
     if length is None:
-        return once(f"{cut}(@a, {begin})", value, start)
+        return once(f"{function_name}(@a, {start_sql})", value, start)
     # ClickHouse's greatest skips NULL.
-    body = f"if(isNull(@c), NULL, {cut}(@a, {begin}, greatest(@c, 0)))"
-    constant_value = constant_int(length)
-    if constant_value is not None and constant_value >= 0:
-        return once(f"{cut}(@a, {begin}, @c)", value, start, length)
-    body = guarded(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
+    body = f"if(isNull(@c), NULL, {function_name}(@a, {start_sql}, greatest(@c, 0)))"
+    constant_length = constant_int(length)
+    if constant_length is not None and constant_length >= 0:
+        return once(f"{function_name}(@a, {start_sql}, @c)", value, start, length)
+    body = fail_if(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
     return once(body, value, start, length)
 
 
-def _end(side: str) -> Rule:
+def _left_or_right(side: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value, count = as_text(node.this), node.expression
         # ClickHouse's greatest skips NULL.
         body = f"if(isNull(@b), NULL, {_name(value, side)}(@a, greatest(@b, 0)))"
         message = f"Second argument in {side.upper()}() cannot be negative"
-        return once(guarded(node, "@b < 0", message, body) if (constant_int(count) or -1) < 0 else body, value, count)
+        return once(fail_if(node, "@b < 0", message, body) if (constant_int(count) or -1) < 0 else body, value, count)
 
     return rule
 
 
 def _trim(node: exp.Expr) -> exp.Expr:
-    value, what = as_text(node.this), node.args.get("expression")
+    value, characters = as_text(node.this), node.args.get("expression")
     side = str(node.args.get("position") or "BOTH").upper()
-    if what is None:
+    if characters is None:
         if is_bytes(value):
             unsupported(node, "TRIM of BYTES without the bytes to trim")
-        patterns = {"LEADING": f"^{_WHITE}", "TRAILING": f"{_WHITE}$"}
-        pattern = text_part(patterns.get(side, f"^{_WHITE}|{_WHITE}$"))
+        patterns = {"LEADING": f"^{_WHITE_SPACE}", "TRAILING": f"{_WHITE_SPACE}$"}
+        pattern = text_part(patterns.get(side, f"^{_WHITE_SPACE}|{_WHITE_SPACE}$"))
         return fragment("replaceRegexpAll({0}, {1}, '')", value, pattern)
     name = {"LEADING": "trimLeft", "TRAILING": "trimRight"}.get(side, "trimBoth")
-    if is_bytes(value) or (constant_text(what) or "é").isascii():
-        return fragment(f"{name}({{0}}, {{1}})", value, what)
-    return _trim_characters(value, what, side)
+    if is_bytes(value) or (constant_text(characters) or "é").isascii():
+        return fragment(f"{name}({{0}}, {{1}})", value, characters)
+    return _trim_characters(value, characters, side)
 
 
-def _trim_characters(value: exp.Expr, what: exp.Expr, side: str) -> exp.Expr:
-    letters = "arrayMap(_i -> substringUTF8(assumeNotNull(@a), _i, 1), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
-    inside = "positionUTF8(@b, _c) = 0"
-    first = f"arrayFirstIndex(_c -> {inside}, {letters})" if side != "TRAILING" else "1"
-    last = f"arrayLastIndex(_c -> {inside}, {letters})" if side != "LEADING" else "lengthUTF8(assumeNotNull(@a))"
-    taken = f"substringUTF8(@a, greatest({first}, 1), greatest(toInt64({last}) - toInt64(greatest({first}, 1)) + 1, 0))"
-    none = f"NOT arrayExists(_c -> {inside}, {letters})"
-    return once(f"if(isNull(@a) OR isNull(@b), NULL, if({none}, '', {taken}))", value, what)
+def _trim_characters(value: exp.Expr, characters: exp.Expr, side: str) -> exp.Expr:
+    value_characters = (
+        "arrayMap(_i -> substringUTF8(assumeNotNull(@a), _i, 1), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
+    )
+    is_kept = "positionUTF8(@b, _c) = 0"
+    first = f"arrayFirstIndex(_c -> {is_kept}, {value_characters})" if side != "TRAILING" else "1"
+    last = (
+        f"arrayLastIndex(_c -> {is_kept}, {value_characters})" if side != "LEADING" else "lengthUTF8(assumeNotNull(@a))"
+    )
+    trimmed = (
+        f"substringUTF8(@a, greatest({first}, 1), greatest(toInt64({last}) - toInt64(greatest({first}, 1)) + 1, 0))"
+    )
+    has_none_kept = f"NOT arrayExists(_c -> {is_kept}, {value_characters})"
+    return once(f"if(isNull(@a) OR isNull(@b), NULL, if({has_none_kept}, '', {trimmed}))", value, characters)
 
 
 def _pad(node: exp.Expr) -> exp.Expr:
     value, length = as_text(node.this), node.expression
     fill = node.args.get("fill_pattern") or fragment("' '")
     name = "leftPad" if node.args.get("is_left") else "rightPad"
-    shorter = f"{_name(value, 'substring')}(@a, 1, @b)"
-    room = f"toInt64(@b) - toInt64({_name(value, 'length')}(@a))"
-    filling = f"{_name(value, 'substring')}(repeat(@c, greatest({room}, 0)), 1, greatest({room}, 0))"
-    joined = f"concat({filling}, @a)" if name == "leftPad" else f"concat(@a, {filling})"
-    padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_name(value, 'length')}(@a)), {shorter}, {joined}))"
+    shortened = f"{_name(value, 'substring')}(@a, 1, @b)"
+    missing_length = f"toInt64(@b) - toInt64({_name(value, 'length')}(@a))"
+    filling = (
+        f"{_name(value, 'substring')}(repeat(@c, greatest({missing_length}, 0)), 1, greatest({missing_length}, 0))"
+    )
+    lengthened = f"concat({filling}, @a)" if name == "leftPad" else f"concat(@a, {filling})"
+    padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_name(value, 'length')}(@a)), {shortened}, {lengthened}))"
     message = f"LPAD and RPAD need a size from 0 to {MAX_TEXT_BYTES} and a pattern that is not empty"
-    return once(guarded(node, f"(@b < 0 OR @b > {MAX_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill)
+    return once(fail_if(node, f"(@b < 0 OR @b > {MAX_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill)
 
 
 def _repeat(node: exp.Expr) -> exp.Expr:
     value, count = as_text(node.this), node.args["times"]
-    wrong = f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})"
+    is_invalid = f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})"
     message = f"Second argument in REPEAT() cannot be negative, nor its output longer than {MAX_TEXT_BYTES} bytes"
-    return once(guarded(node, wrong, message, "repeat(@a, @b)"), value, count)
+    return once(fail_if(node, is_invalid, message, "repeat(@a, @b)"), value, count)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
@@ -136,7 +144,7 @@ def as_joinable(part: exp.Expr) -> exp.Expr:
     return cast_to(part, part, STRING)
 
 
-def _joined(node: exp.Expr) -> exp.Expr:
+def _concat_operator(node: exp.Expr) -> exp.Expr:
     left, right = as_joinable(node.this), as_joinable(node.expression)
     name = "arrayConcat" if Kind.ARRAY in (kind_of(left), kind_of(right)) else "concat"
     return fragment(f"{name}({{0}}, {{1}})", left, right)
@@ -145,14 +153,14 @@ def _joined(node: exp.Expr) -> exp.Expr:
 def _split(node: exp.Expr) -> exp.Expr:
     """Lower SPLIT: an empty text has one empty part; an empty delimiter splits into characters."""
     value, delimiter = as_text(node.this), node.expression
-    constant_value = constant_text(delimiter)
-    if constant_value is None:
+    constant_delimiter = constant_text(delimiter)
+    if constant_delimiter is None:
         unsupported(node, "SPLIT by a delimiter that is no literal")
     if is_bytes(value) and not is_bytes(delimiter):
         unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
-    cut, length = _name(value, "substring"), _name(value, "length")
-    letters = f"arrayMap(_i -> {cut}(assumeNotNull(@a), _i, 1), range(1, {length}(assumeNotNull(@a)) + 1))"
-    parts = "splitByString(@b, assumeNotNull(@a))" if constant_value else letters
+    function_name, length = _name(value, "substring"), _name(value, "length")
+    characters = f"arrayMap(_i -> {function_name}(assumeNotNull(@a), _i, 1), range(1, {length}(assumeNotNull(@a)) + 1))"
+    parts = "splitByString(@b, assumeNotNull(@a))" if constant_delimiter else characters
     return once(f"if(isNull(@a), [], if(@a = '', [''], {parts}))", value, delimiter)
 
 
@@ -167,20 +175,16 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     """Lower INSTR: list all positions of the part, and choose from the front or, if negative, from the back."""
     start = node.args.get("position") or fragment("toInt64(1)")
     count = node.args.get("occurrence") or fragment("toInt64(1)")
-    length, cut = _name(value, "length"), _name(value, "substring")
+    length, substring_function = _name(value, "length"), _name(value, "substring")
     size = f"toInt64({length}(assumeNotNull(@a)))"
-    same = f"{cut}(assumeNotNull(@a), _i, {length}(assumeNotNull(@b))) = assumeNotNull(@b)"
-    places = (
-        f"arrayFilter(_i -> {same}, range(1, toUInt64(greatest({size} - toInt64({length}(assumeNotNull(@b))) + 2, 1))))"
-    )
-    ahead = f"arrayFilter(_i -> _i >= assumeNotNull(@c), {places})[assumeNotNull(@d)]"
-    behind = (
-        f"arrayReverse(arrayFilter(_i -> toInt64(_i) <= {size} + assumeNotNull(@c) + 1, {places}))[assumeNotNull(@d)]"
-    )
+    is_match = f"{substring_function}(assumeNotNull(@a), _i, {length}(assumeNotNull(@b))) = assumeNotNull(@b)"
+    positions = f"arrayFilter(_i -> {is_match}, range(1, toUInt64(greatest({size} - toInt64({length}(assumeNotNull(@b))) + 2, 1))))"
+    from_front = f"arrayFilter(_i -> _i >= assumeNotNull(@c), {positions})[assumeNotNull(@d)]"
+    from_back = f"arrayReverse(arrayFilter(_i -> toInt64(_i) <= {size} + assumeNotNull(@c) + 1, {positions}))[assumeNotNull(@d)]"
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d)"
-    body = f"if({is_missing}, NULL, toInt64(if(@c > 0, {ahead}, {behind})))"
+    body = f"if({is_missing}, NULL, toInt64(if(@c > 0, {from_front}, {from_back})))"
     return once(
-        guarded(node, "(@c = 0 OR @d < 1)", "INSTR needs a position that is not 0 and a positive occurrence", body),
+        fail_if(node, "(@c = 0 OR @d < 1)", "INSTR needs a position that is not 0 and a positive occurrence", body),
         value,
         part,
         start,
@@ -188,7 +192,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     )
 
 
-def _starts(name: str) -> Rule:
+def _starts_or_ends(name: str) -> Rule:
     return lambda node: fragment(f"{name}({{0}}, {{1}})", as_text(node.this), as_text(node.expression))
 
 
@@ -197,7 +201,7 @@ def _reverse(node: exp.Expr) -> exp.Expr:
     return fragment(f"{_name(value, 'reverse')}({{0}})", value)
 
 
-def _cased(name: str) -> Rule:
+def _change_case(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = as_text(node.this)
         return fragment(f"{_name(value, name)}({{0}})", value)
@@ -229,7 +233,7 @@ def _distance(node: exp.Expr) -> exp.Expr:
         return once(distance, value, other)
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c), NULL, least({distance}, @c))"
     message = "EDIT_DISTANCE needs a max_distance that is not negative"
-    return once(guarded(node, "@c < 0", message, body), value, other, limit)
+    return once(fail_if(node, "@c < 0", message, body), value, other, limit)
 
 
 def _lenient_text(node: exp.Expr) -> exp.Expr:
@@ -258,10 +262,10 @@ def _like(node: exp.Expr) -> exp.Expr:
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        matched = _like_several(value, pattern.this, is_all=is_all)
+        test = _like_several(value, pattern.this, is_all=is_all)
     else:
-        matched = fragment("({0} LIKE {1})", value, pattern)
-    return fragment("(NOT {0})", matched) if node.args.get("negate") else matched
+        test = fragment("({0} LIKE {1})", value, pattern)
+    return fragment("(NOT {0})", test) if node.args.get("negate") else test
 
 
 def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
@@ -269,8 +273,8 @@ def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr
     items = _patterns(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (
-            _like_listed(value, items[0], is_all=is_all)
-            if _is_list(items[0])
+            _like_elements(value, items[0], is_all=is_all)
+            if _is_array_or_query(items[0])
             else fragment("({0} LIKE {1})", value, items[0])
         )
     joiner = " AND " if is_all else " OR "
@@ -285,18 +289,18 @@ def _patterns(inner: exp.Expr) -> list[exp.Expr]:
     return [inner.this] if isinstance(inner, exp.Paren) else [inner]
 
 
-def _is_list(pattern: exp.Expr) -> bool:
+def _is_array_or_query(pattern: exp.Expr) -> bool:
     return isinstance(pattern, (exp.Query, exp.Unnest)) or kind_of(pattern) is Kind.ARRAY
 
 
-def _like_listed(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     if isinstance(inner, exp.Query):
         inner = fragment("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
-        items = "arrayMap(_t -> {0} LIKE _t.1, {1})"
+        tests = "arrayMap(_t -> {0} LIKE _t.1, {1})"
     else:
         inner = inner.expressions[0] if isinstance(inner, exp.Unnest) else inner
-        items = "arrayMap(_t -> {0} LIKE _t, {1})"
-    folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if is_all else 'OR'} _y, 'Nullable(Bool)'), {items}, CAST({'true' if is_all else 'false'}, 'Nullable(Bool)'))"
+        tests = "arrayMap(_t -> {0} LIKE _t, {1})"
+    folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if is_all else 'OR'} _y, 'Nullable(Bool)'), {tests}, CAST({'true' if is_all else 'false'}, 'Nullable(Bool)'))"
     return fragment(folded, value, inner)
 
 
@@ -305,21 +309,21 @@ MEANING = RuleSet(
         exp.Length: _length,
         exp.ByteLength: _byte_length,
         exp.Substring: _substring,
-        exp.Left: _end("left"),
-        exp.Right: _end("right"),
+        exp.Left: _left_or_right("left"),
+        exp.Right: _left_or_right("right"),
         exp.Trim: _trim,
         exp.Pad: _pad,
         exp.Repeat: _repeat,
         exp.Replace: _replace,
         exp.Concat: _concat,
-        exp.DPipe: _joined,
+        exp.DPipe: _concat_operator,
         exp.Split: _split,
         exp.StrPosition: _position,
-        exp.StartsWith: _starts("startsWith"),
-        exp.EndsWith: _starts("endsWith"),
+        exp.StartsWith: _starts_or_ends("startsWith"),
+        exp.EndsWith: _starts_or_ends("endsWith"),
         exp.Reverse: _reverse,
-        exp.Upper: _cased("upper"),
-        exp.Lower: _cased("lower"),
+        exp.Upper: _change_case("upper"),
+        exp.Lower: _change_case("lower"),
         exp.Normalize: _normalize,
         exp.Levenshtein: _distance,
         exp.SafeConvertBytesToString: _lenient_text,

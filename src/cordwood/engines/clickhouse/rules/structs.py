@@ -22,10 +22,10 @@ _AGGREGATES: Final = "aggregates"
 
 def _struct(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or Datatype(Kind.STRUCT)
-    return packed(datatype, field_values(node))
+    return pack_struct(datatype, field_values(node))
 
 
-def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
+def pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
     """Return a tuple of that type; without a cast if a field's type is not known."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [null_of(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
@@ -35,7 +35,7 @@ def packed(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
 def _tuple(node: exp.Expr) -> exp.Expr:
     if is_list(node):
         return node
-    return packed(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
+    return pack_struct(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
 
 
 def _array(node: exp.Expr) -> exp.Expr:
@@ -64,27 +64,27 @@ def _array_of_query(query: exp.Expr) -> exp.Expr:
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
-def _before(node: exp.Expr) -> exp.Expr:
+def _note_items(node: exp.Expr) -> exp.Expr:
     """Record facts about the items before they are lowered, because lowering loses them."""
     datatype = datatype_of(node)
     for item in node.expressions:
         if isinstance(item, exp.Query):
             item.meta[_AGGREGATES] = any(item.find_all(exp.AggFunc, exp.Window))
         elif isinstance(item, (exp.Struct, exp.Tuple)) and datatype is not None:
-            _take_types(item, datatype.element)
+            _adopt_types(item, datatype.element)
     return node
 
 
-def _take_types(item: exp.Expr, element: Datatype | None) -> None:
+def _adopt_types(item: exp.Expr, element: Datatype | None) -> None:
     """Give a NULL field the type that it has in the other elements: ClickHouse needs a type for the array."""
-    own, values = datatype_of(item), field_values(item) if isinstance(item, exp.Struct) else item.expressions
-    if own is None or element is None or not len(own.fields) == len(element.fields) == len(values):
+    item_type, values = datatype_of(item), field_values(item) if isinstance(item, exp.Struct) else item.expressions
+    if item_type is None or element is None or not len(item_type.fields) == len(element.fields) == len(values):
         return
-    rows = zip(own.fields, element.fields, values, strict=True)
+    triples = zip(item_type.fields, element.fields, values, strict=True)
     typed_as(
         item,
         struct_of(
-            (name, constant_value if is_null(value) else field) for (name, field), (_, constant_value), value in rows
+            (name, element_field if is_null(value) else field) for (name, field), (_, element_field), value in triples
         ),
     )
 
@@ -98,7 +98,7 @@ def _field(node: exp.Expr) -> exp.Expr:
     name = node.expression.name
     if kind_of(node.this) is Kind.JSON:
         return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", node.this, text_part(name))
-    return fragment("tupleElement({0}, {1})", node.this, _place(datatype_of(node.this), name))
+    return fragment("tupleElement({0}, {1})", node.this, _field_position(datatype_of(node.this), name))
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
@@ -106,12 +106,12 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     base = datatype_of(node.this)
     element = base.element if base else None
     name = node.expression.name
-    fields = fragment("arrayMap(_e -> tupleElement(_e, {1}), {0})", node.this, _place(element, name))
+    fields = fragment("arrayMap(_e -> tupleElement(_e, {1}), {0})", node.this, _field_position(element, name))
     field = field_of(element, name)
     return fragment("arrayFlatten({0})", fields) if field is not None and field.kind is Kind.ARRAY else fields
 
 
-def _place(datatype: Datatype | None, name: str) -> exp.Expr:
+def _field_position(datatype: Datatype | None, name: str) -> exp.Expr:
     """Return the field's position, because names are case-insensitive; its name if positions are not known."""
     names = [label.lower() for label, _ in datatype.fields] if datatype else []
     return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
@@ -119,5 +119,5 @@ def _place(datatype: Datatype | None, name: str) -> exp.Expr:
 
 MEANING = RuleSet(
     nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field},
-    before_children={exp.Array: _before},
+    before_children={exp.Array: _note_items},
 )

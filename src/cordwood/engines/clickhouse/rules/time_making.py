@@ -4,16 +4,16 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import clock, read_as, text_to_time
-from cordwood.engines.clickhouse.rules.times import MONTHS, back
+from cordwood.engines.clickhouse.rules.reading import read_as, text_to_time, wall_clock
+from cordwood.engines.clickhouse.rules.times import MONTHS, to_kind
 from cordwood.engines.clickhouse.rules.words import (
     NAMES,
     cast,
-    guarded,
-    naive,
+    fail_if,
     once,
+    utc_wall_clock,
 )
-from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
+from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
@@ -27,10 +27,10 @@ def _timestamp(node: exp.Expr) -> exp.Expr:
     if kind_of(value) is Kind.STRING:
         if zone is None:
             return text_to_time(node, value, Kind.TIMESTAMP)
-        return moment_in(text_to_time(node, value, Kind.DATETIME), zone)
+        return first_timestamp_in(text_to_time(node, value, Kind.DATETIME), zone)
     if zone is None:
         return read_as(value, Kind.TIMESTAMP)
-    return moment_in(clock(value), zone)
+    return first_timestamp_in(wall_clock(value), zone)
 
 
 def _datetime(node: exp.Expr) -> exp.Expr:
@@ -41,11 +41,11 @@ def _datetime(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
         return read_as(value, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
-        day = naive(read_as(value, Kind.DATE))
+        day = utc_wall_clock(read_as(value, Kind.DATE))
         return fragment(
             "addMicroseconds({0}, toUnixTimestamp64Micro(CAST({1}, 'Nullable(DateTime64(6))')))", day, other
         )
-    return wall_in(read_as(value, Kind.TIMESTAMP), other)
+    return wall_clock_in(read_as(value, Kind.TIMESTAMP), other)
 
 
 def _date(node: exp.Expr) -> exp.Expr:
@@ -56,39 +56,41 @@ def _date(node: exp.Expr) -> exp.Expr:
         return text_to_time(node, value, Kind.DATE)
     if zone is None:
         return read_as(value, Kind.DATE)
-    return cast(wall_in(read_as(value, Kind.TIMESTAMP), zone), Kind.DATE)
+    return cast(wall_clock_in(read_as(value, Kind.TIMESTAMP), zone), Kind.DATE)
 
 
 def _time(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if zone is not None:
-        return cast(wall_in(read_as(value, Kind.TIMESTAMP), zone), Kind.TIME)
+        return cast(wall_clock_in(read_as(value, Kind.TIMESTAMP), zone), Kind.TIME)
     if kind_of(value) in (Kind.STRING, Kind.TIME):
         return read_as(value, Kind.TIME)
-    return cast(clock(value), Kind.TIME)
+    return cast(wall_clock(value), Kind.TIME)
 
 
 def _date_of_parts(node: exp.Expr) -> exp.Expr:
     parts = [node.args[key] for key in ("year", "month", "day")]
-    made = "makeDate32(@a, @b, @c)"
-    wrong = f"({made} IS NOT NULL AND (toDayOfMonth({made}) != @c OR toMonth({made}) != @b OR toYear({made}) != @a))"
-    return once(guarded(node, wrong, "Input calculates to invalid date", made), *parts)
+    time_sql = "makeDate32(@a, @b, @c)"
+    is_invalid = f"({time_sql} IS NOT NULL AND (toDayOfMonth({time_sql}) != @c OR toMonth({time_sql}) != @b OR toYear({time_sql}) != @a))"
+    return once(fail_if(node, is_invalid, "Input calculates to invalid date", time_sql), *parts)
 
 
 def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
     keys = ("year", "month", "day", "hour", "min", "sec")
     if not all(node.args.get(key) for key in keys):
         unsupported(node, "DATETIME with these arguments")
-    wrong = "(@b NOT BETWEEN 1 AND 12 OR @c NOT BETWEEN 1 AND 31 OR @d > 23 OR @e > 59 OR @f > 60)"
-    made = "addSeconds(CAST(makeDate32(@a, @b, @c), 'Nullable(DateTime64(6))'), @d * 3600 + @e * 60 + @f)"
-    return once(guarded(node, wrong, "Input calculates to invalid datetime", made), *(node.args[key] for key in keys))
+    is_invalid = "(@b NOT BETWEEN 1 AND 12 OR @c NOT BETWEEN 1 AND 31 OR @d > 23 OR @e > 59 OR @f > 60)"
+    time_sql = "addSeconds(CAST(makeDate32(@a, @b, @c), 'Nullable(DateTime64(6))'), @d * 3600 + @e * 60 + @f)"
+    return once(
+        fail_if(node, is_invalid, "Input calculates to invalid datetime", time_sql), *(node.args[key] for key in keys)
+    )
 
 
 def _time_of_parts(node: exp.Expr) -> exp.Expr:
     parts = [node.args[key] for key in ("hour", "min", "sec")]
-    wrong = "(@a NOT BETWEEN 0 AND 23 OR @b NOT BETWEEN 0 AND 59 OR @c NOT BETWEEN 0 AND 59)"
-    made = "CAST(fromUnixTimestamp64Micro(toInt64(@a * 3600 + @b * 60 + @c) * 1000000), 'Nullable(Time64(6))')"
-    return once(guarded(node, wrong, "Input calculates to invalid time", made), *parts)
+    is_invalid = "(@a NOT BETWEEN 0 AND 23 OR @b NOT BETWEEN 0 AND 59 OR @c NOT BETWEEN 0 AND 59)"
+    time_sql = "CAST(fromUnixTimestamp64Micro(toInt64(@a * 3600 + @b * 60 + @c) * 1000000), 'Nullable(Time64(6))')"
+    return once(fail_if(node, is_invalid, "Input calculates to invalid time", time_sql), *parts)
 
 
 def _from_epoch(node: exp.Expr) -> exp.Expr:
@@ -97,9 +99,10 @@ def _from_epoch(node: exp.Expr) -> exp.Expr:
     count = read_as(node.this, Kind.INT64)
     factor = 10 ** (6 - digits)
     micros = "@a" if factor == 1 else f"@a * {factor}"
-    wrong = f"(toInt128(@a) * {factor} NOT BETWEEN -62135596800000000 AND 253402300799999999)"
+    is_invalid = f"(toInt128(@a) * {factor} NOT BETWEEN -62135596800000000 AND 253402300799999999)"
     return once(
-        guarded(node, wrong, "timestamp out of range", f"fromUnixTimestamp64Micro(toInt64({micros}), 'UTC')"), count
+        fail_if(node, is_invalid, "timestamp out of range", f"fromUnixTimestamp64Micro(toInt64({micros}), 'UTC')"),
+        count,
     )
 
 
@@ -130,7 +133,7 @@ def _current(kind: Kind) -> Rule:
         moment = fragment(_NOW)
         if kind is Kind.TIMESTAMP:
             return moment
-        return cast(wall_in(moment, zone), kind)
+        return cast(wall_clock_in(moment, zone), kind)
 
     return rule
 
@@ -138,21 +141,21 @@ def _current(kind: Kind) -> Rule:
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
     kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
-    value, width, *rest = node.expressions
-    origin = clock(read_as(rest[0], kind)) if rest else fragment("toDateTime64('1950-01-01 00:00:00', 6)")
+    value, width, *optional = node.expressions
+    origin = wall_clock(read_as(optional[0], kind)) if optional else fragment("toDateTime64('1950-01-01 00:00:00', 6)")
     size = "(@b.2 * 86400000000 + @b.3)"
     start = "toUnixTimestamp64Micro(@c)"
     micros = f"toUnixTimestamp64Micro(@a) - positiveModulo(toUnixTimestamp64Micro(@a) - {start}, {size})"
     months = "(toInt64(toYear({0})) * 12 + toMonth({0}))"
-    gap = f"({months.format('@a')} - {months.format('@c')})"
-    by_month = f"addMonths(@c, {gap} - positiveModulo({gap}, @b.1))"
-    checked_month = f"if({by_month} > @a, addMonths({by_month}, -@b.1), {by_month})"
-    made = operation_of(width, Interval)
-    if made is not None and made.unit in MONTHS:
-        moment = once(checked_month, clock(read_as(value, kind)), width, origin)
+    months_apart = f"({months.format('@a')} - {months.format('@c')})"
+    bucket_month = f"addMonths(@c, {months_apart} - positiveModulo({months_apart}, @b.1))"
+    bucket_start = f"if({bucket_month} > @a, addMonths({bucket_month}, -@b.1), {bucket_month})"
+    interval = operation_of(width, Interval)
+    if interval is not None and interval.unit in MONTHS:
+        moment = once(bucket_start, wall_clock(read_as(value, kind)), width, origin)
     else:
-        moment = once(f"fromUnixTimestamp64Micro({micros})", clock(read_as(value, kind)), width, origin)
-    return back(inherit(moment, node), kind)
+        moment = once(f"fromUnixTimestamp64Micro({micros})", wall_clock(read_as(value, kind)), width, origin)
+    return to_kind(inherit(moment, node), kind)
 
 
 def _series(kind: Kind) -> Rule:
@@ -163,12 +166,12 @@ def _series(kind: Kind) -> Rule:
         step = node.args.get("step") or fragment("tuple(toInt64(0), toInt64(1), toInt64(0))")
         name = quoted_constant(f"Nullable({NAMES[kind]})")
         start_wall = "CAST(@a, 'Nullable(DateTime64(6))')" if kind is Kind.DATE else "@a"
-        moved_by = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
-        kept = f"if({_STEP} > 0, _x <= @b, _x >= @b)"
-        series = f"arrayFilter(_x -> {kept}, arrayMap(_i -> {moved_by}, range({_STEPS})))"
-        none = f"CAST([], {quoted_constant(f'Array(Nullable({NAMES[kind]}))')})"
+        element = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
+        is_in_range = f"if({_STEP} > 0, _x <= @b, _x >= @b)"
+        series = f"arrayFilter(_x -> {is_in_range}, arrayMap(_i -> {element}, range({_STEPS})))"
+        empty = f"CAST([], {quoted_constant(f'Array(Nullable({NAMES[kind]}))')})"
         check = f"throwIf({_STEP} = 0, {quoted_constant(RAISED + 'Sequence step cannot be 0')}) = 1"
-        return once(f"if(isNull(@a) OR isNull(@b) OR {check}, {none}, {series})", start, end, step)
+        return once(f"if(isNull(@a) OR isNull(@b) OR {check}, {empty}, {series})", start, end, step)
 
     return rule
 

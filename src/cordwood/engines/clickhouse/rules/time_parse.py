@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.zones import moment_in
+from cordwood.engines.clickhouse.rules.zones import first_timestamp_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing_rules
 from cordwood.sql.bigquery.time_patterns import FormatPattern
@@ -14,7 +14,7 @@ from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 
 
-class _Words:
+class _TimeSyntax:
     def number(self, text: str) -> str:
         return f"toInt64OrZero({text})"
 
@@ -50,35 +50,35 @@ class _Words:
 _BOUNDS: Final = {**BOUNDS, "V": (1, 53)}
 
 
-def _assembled(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
+def _assemble(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
     """Return the parsed time; the array of groups is empty if the text does not match, which is an error or NULL."""
     value = read_as(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     # The first group is the whole match.
-    groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last_groups.items()}, _Words())
-    moment, wrong = _moment(groups, kind), " OR ".join(["empty(_p)", *_wrongs(groups)])
+    groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last_groups.items()}, _TimeSyntax())
+    moment, is_invalid = _moment(groups, kind), " OR ".join(["empty(_p)", *_out_of_range(groups)])
     if is_safe(node):
-        body = f"if({wrong}, NULL, {moment})"
+        body = f"if({is_invalid}, NULL, {moment})"
     else:
         message = quoted_constant(f"{RAISED}Failed to parse input string as {kind}")
-        body = f"if(throwIf({wrong}, {message}) = 1, NULL, {moment})"
-    matched = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
-    wall = fragment(f"if(isNull({{0}}), NULL, {matched})", value, pattern)
+        body = f"if(throwIf({is_invalid}, {message}) = 1, NULL, {moment})"
+    parsed = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
+    wall = fragment(f"if(isNull({{0}}), NULL, {parsed})", value, pattern)
     if kind is not Kind.TIMESTAMP or {"z", "s"} & reading.last_groups.keys():
         return wall
-    return moment_in(wall, node.args.get("zone"))
+    return first_timestamp_in(wall, node.args.get("zone"))
 
 
-def _wrongs(groups: Groups) -> list[str]:
+def _out_of_range(groups: Groups) -> list[str]:
     """Return conditions for an invalid time: a number out of its range, or a day that the month does not have."""
-    found = groups.templates
-    bounds = ((groups.number(key), *_BOUNDS[key]) for key in _BOUNDS if key in found)
-    wrongs = [f"{number} NOT BETWEEN {low} AND {high}" for number, low, high in bounds]
-    if "S" in found:
-        wrongs.append(f"toFloat64OrZero({found['S']}) >= 61")
-    if "d" in found and "j" not in found and "G" not in found:
-        wrongs.append(f"toDayOfMonth({groups.date()}) != {groups.number('d')}")
-    return wrongs
+    groups_by_element = groups.templates
+    bounds = ((groups.number(key), *_BOUNDS[key]) for key in _BOUNDS if key in groups_by_element)
+    conditions = [f"{number} NOT BETWEEN {low} AND {high}" for number, low, high in bounds]
+    if "S" in groups_by_element:
+        conditions.append(f"toFloat64OrZero({groups_by_element['S']}) >= 61")
+    if "d" in groups_by_element and "j" not in groups_by_element and "G" not in groups_by_element:
+        conditions.append(f"toDayOfMonth({groups.date()}) != {groups.number('d')}")
+    return conditions
 
 
 def _moment(groups: Groups, kind: Kind) -> str:
@@ -99,11 +99,11 @@ def _zoned(wall: str, groups: Groups) -> str:
         return wall
     offset = groups.templates["z"]
     digits = f"replaceRegexpAll({offset}, '[^0-9]', '')"
-    even = f"if(length({digits}) % 2 = 1, concat('0', {digits}), {digits})"
-    total = f"(toInt64OrZero(substring({even}, 1, 2)) * 60 + toInt64OrZero(substring({even}, 3))) * 60000000"
+    padded_digits = f"if(length({digits}) % 2 = 1, concat('0', {digits}), {digits})"
+    total = f"(toInt64OrZero(substring({padded_digits}, 1, 2)) * 60 + toInt64OrZero(substring({padded_digits}, 3))) * 60000000"
     shift = f"if(startsWith({offset}, '-'), -1, 1) * {total}"
     return f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({wall}) - {shift}, 'UTC')"
 
 
 # Without %Z: ClickHouse supports a zone by name only if it is the same for all rows.
-MEANING = parsing_rules(_assembled, unsupported_elements=frozenset({"Z"}))
+MEANING = parsing_rules(_assemble, unsupported_elements=frozenset({"Z"}))

@@ -5,9 +5,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import clock, read_as
-from cordwood.engines.clickhouse.rules.words import cast, naive, once
-from cordwood.engines.clickhouse.rules.zones import wall_in
+from cordwood.engines.clickhouse.rules.reading import read_as, wall_clock
+from cordwood.engines.clickhouse.rules.words import cast, once, utc_wall_clock
+from cordwood.engines.clickhouse.rules.zones import wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (
     KIND_BY_CAST,
@@ -32,15 +32,15 @@ _SIGNED: Final = f"if({_OFFSET} < 0, '-', '+')"
 _FRACTION: Final = f"positiveModulo({_MICROS}, 1000000)"
 
 
-def _padded(number: str, digits: int, fill: str = "0") -> str:
+def _zero_padded(number: str, digits: int, fill: str = "0") -> str:
     return f"leftPad(toString({number}), {digits}, '{fill}')"
 
 
-_HOURS: Final = _padded(f"intDiv(abs({_OFFSET}), 60)", 2)
-_MINUTES: Final = _padded(f"abs({_OFFSET}) % 60", 2)
+_HOURS: Final = _zero_padded(f"intDiv(abs({_OFFSET}), 60)", 2)
+_MINUTES: Final = _zero_padded(f"abs({_OFFSET}) % 60", 2)
 
 # The elements that ClickHouse's formatDateTime prints as BigQuery does, with ClickHouse's letters.
-_SAME: Final = {
+_FORMAT_LETTERS: Final = {
     **{letter: letter for letter in "YmdHSjyabpIuwVGFTRD"},
     "A": "W",
     "B": "M",
@@ -50,16 +50,16 @@ _SAME: Final = {
     "x": "D",
 }
 
-_SUNDAYS: Final = _padded("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
-_MONDAYS: Final = _padded("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
+_SUNDAYS: Final = _zero_padded("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
+_MONDAYS: Final = _zero_padded("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
 
 _PARTS: Final = {
-    "C": _padded("intDiv(toYear(@a), 100)", 2),
-    "c": f"concat(formatDateTime(@a, '%a %b '), {_padded('toDayOfMonth(@a)', 2, ' ')}, formatDateTime(@a, ' %T %Y'))",
-    "e": _padded("toDayOfMonth(@a)", 2, " "),
-    "g": _padded("toISOYear(toDate32(@a)) % 100", 2),
-    "k": _padded("toHour(@a)", 2, " "),
-    "l": _padded("(toHour(@a) + 11) % 12 + 1", 2, " "),
+    "C": _zero_padded("intDiv(toYear(@a), 100)", 2),
+    "c": f"concat(formatDateTime(@a, '%a %b '), {_zero_padded('toDayOfMonth(@a)', 2, ' ')}, formatDateTime(@a, ' %T %Y'))",
+    "e": _zero_padded("toDayOfMonth(@a)", 2, " "),
+    "g": _zero_padded("toISOYear(toDate32(@a)) % 100", 2),
+    "k": _zero_padded("toHour(@a)", 2, " "),
+    "l": _zero_padded("(toHour(@a) + 11) % 12 + 1", 2, " "),
     "n": "'\\n'",
     "P": "lower(formatDateTime(@a, '%p'))",
     "Q": "toString(toQuarter(@a))",
@@ -72,54 +72,56 @@ _PARTS: Final = {
     f" if({_OFFSET} % 60 = 0, '', concat(':', {_MINUTES})))))",
     "z": f"concat({_SIGNED}, {_HOURS}, {_MINUTES})",
     "Ez": f"concat({_SIGNED}, {_HOURS}, ':', {_MINUTES})",
-    "E4Y": _padded("toYear(@a)", 4),
+    "E4Y": _zero_padded("toYear(@a)", 4),
     "E*S": f"concat(formatDateTime(@a, '%S'), if({_FRACTION} = 0, '',"
-    f" concat('.', replaceRegexpOne({_padded(_FRACTION, 6)}, '0+$', ''))))",
-    "J": _padded("dateDiff('day', toStartOfISOYear(toDate32(@a)), toDate32(@a)) + 1", 3),
+    f" concat('.', replaceRegexpOne({_zero_padded(_FRACTION, 6)}, '0+$', ''))))",
+    "J": _zero_padded("dateDiff('day', toStartOfISOYear(toDate32(@a)), toDate32(@a)) + 1", 3),
 }
 
 
 def _format(node: exp.Expr) -> exp.Expr:
     if isinstance(node.args["format"], exp.Null):
         return exp.Null()
-    shape = constant_text(node.args["format"])
-    if shape is None:
+    format_text = constant_text(node.args["format"])
+    if format_text is None:
         unsupported(node, "A format that is no literal")
     kind = node.meta_get("written_as") or kind_of(node.this) or Kind.TIMESTAMP
-    return written(node.this, kind, shape, node.args.get("zone"))
+    return format_time(node.this, kind, format_text, node.args.get("zone"))
 
 
 def _unwrap(node: exp.Expr) -> exp.Expr:
     """Record the type of time to print before sqlglot's wrapper node, which tells it, is lowered."""
     kind = KIND_BY_CAST.get(type(node.this))
     if kind is not None:
-        own = kind_of(node.this.this)
-        node.meta["written_as"] = own if kind is Kind.DATE and own in (Kind.DATETIME, Kind.TIMESTAMP) else kind
+        argument_kind = kind_of(node.this.this)
+        node.meta["written_as"] = (
+            argument_kind if kind is Kind.DATE and argument_kind in (Kind.DATETIME, Kind.TIMESTAMP) else kind
+        )
         if kind_of(node.this.this) is not Kind.STRING:
             node.set("this", node.this.this)
     return node
 
 
-def written(value: exp.Expr, kind: Kind, shape: str, zone: exp.Expr | None) -> exp.Expr:
+def format_time(value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
     """Format the value as that type of time."""
     if kind is Kind.TIME:
         utc = local = cast(read_as(value, Kind.TIME), Kind.DATETIME)
     elif kind is Kind.TIMESTAMP:
         moment = read_as(value, Kind.TIMESTAMP)
-        utc = naive(moment)
-        local = wall_in(copied(moment), zone) if zone is not None else utc
+        utc = utc_wall_clock(moment)
+        local = wall_clock_in(copied(moment), zone) if zone is not None else utc
     else:
-        utc = local = clock(read_as(value, kind))
-    pieces = [_piece(element, text) for element, text in split_time_format(shape, kind)]
-    template, shapes = _joined(pieces) if pieces else ("if(isNull(@a), NULL, '')", [])
-    return once(template, *((local, utc) if "@b" in template else (local,)), texts=shapes)
+        utc = local = wall_clock(read_as(value, kind))
+    elements_text = [_element_text(element, text) for element, text in split_time_format(format_text, kind)]
+    template, format_parts = _join_elements(elements_text) if elements_text else ("if(isNull(@a), NULL, '')", [])
+    return once(template, *((local, utc) if "@b" in template else (local,)), texts=format_parts)
 
 
-def _piece(element: str | None, text: str) -> EngineFormat | str:
+def _element_text(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
         return literal_format(text)
-    if element in _SAME:
-        return EngineFormat(f"%{_SAME[element]}")
+    if element in _FORMAT_LETTERS:
+        return EngineFormat(f"%{_FORMAT_LETTERS[element]}")
     digits = fraction_digits(element)
     if digits is not None:
         return _fraction(digits)
@@ -129,20 +131,20 @@ def _piece(element: str | None, text: str) -> EngineFormat | str:
 def _fraction(digits: int) -> EngineFormat | str:
     if digits == 0:
         return EngineFormat("%S")
-    micros = _padded(_FRACTION, 6)
+    micros = _zero_padded(_FRACTION, 6)
     part = f"substring({micros}, 1, {digits})" if digits <= 6 else f"concat({micros}, '{'0' * (digits - 6)}')"
     return f"concat(formatDateTime(@a, '%S'), '.', {part})"
 
 
-def _joined(pieces: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
+def _join_elements(elements_text: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
     """Return the template over a wall clock @a, and the format texts for its holes."""
-    whole, shapes = merge_formats(pieces, lambda index: f"formatDateTime(@a, {{{index}}})")
-    return (whole[0] if len(whole) == 1 else f"concat({', '.join(whole)})"), shapes
+    parts, format_parts = merge_formats(elements_text, lambda index: f"formatDateTime(@a, {{{index}}})")
+    return (parts[0] if len(parts) == 1 else f"concat({', '.join(parts)})"), format_parts
 
 
 SUBSECOND: Final = (
     f"multiIf({_FRACTION} = 0, '', {_FRACTION} % 1000 = 0,"
-    f" concat('.', {_padded(f'intDiv({_FRACTION}, 1000)', 3)}), concat('.', {_padded(_FRACTION, 6)}))"
+    f" concat('.', {_zero_padded(f'intDiv({_FRACTION}, 1000)', 3)}), concat('.', {_zero_padded(_FRACTION, 6)}))"
 )
 
 
@@ -155,37 +157,37 @@ def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         return once(f"concat(formatDateTime(@a, '%T'), {SUBSECOND})", cast(value, Kind.DATETIME))
     day_and_time = f"formatDateTime(@a, '%F %T'), {SUBSECOND}"
     if kind is not Kind.TIMESTAMP:
-        return once(f"concat({day_and_time})", clock(value))
+        return once(f"concat({day_and_time})", wall_clock(value))
     if zone is None:
-        return once(f"concat({day_and_time}, '+00')", naive(value))
+        return once(f"concat({day_and_time}, '+00')", utc_wall_clock(value))
     zoned = f"concat({_SIGNED}, {_HOURS}, if({_OFFSET} % 60 = 0, '', concat(':', {_MINUTES})))"
-    return once(f"concat({day_and_time}, {zoned})", wall_in(copied(value), zone), naive(value))
+    return once(f"concat({day_and_time}, {zoned})", wall_clock_in(copied(value), zone), utc_wall_clock(value))
 
 
-def parts_text(node: exp.Expr, value: exp.Expr, shape: str) -> exp.Expr:
+def parts_text(node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
     """Lower CAST(time AS STRING FORMAT …)."""
     kind = kind_of(value) or Kind.TIMESTAMP
-    pieces = [_cast_piece(element, text) for element, text in split_cast_format(node, shape, kind)]
-    local = cast(value, Kind.DATETIME) if kind is Kind.TIME else clock(value)
-    template, shapes = _joined(pieces) if pieces else ("''", [])
-    return once(template, local, texts=shapes)
+    elements_text = [_cast_element(element, text) for element, text in split_cast_format(node, format_text, kind)]
+    local = cast(value, Kind.DATETIME) if kind is Kind.TIME else wall_clock(value)
+    template, format_parts = _join_elements(elements_text) if elements_text else ("''", [])
+    return once(template, local, texts=format_parts)
 
 
-def _cast_piece(element: str | None, text: str) -> EngineFormat | str:
+def _cast_element(element: str | None, text: str) -> EngineFormat | str:
     if element is None:
         return literal_format(text)
     digits = fraction_digits(element)
     if digits is not None:
-        return f"substring({_padded(_FRACTION, 6)}, 1, {digits})"
+        return f"substring({_zero_padded(_FRACTION, 6)}, 1, {digits})"
     case = letter_case(element, text)
-    said = f"formatDateTime(@a, '%{_SAME[element]}')"
+    text_sql = f"formatDateTime(@a, '%{_FORMAT_LETTERS[element]}')"
     if "." in text:
-        said = f"concat(substring({said}, 1, 1), '.M.')"
+        text_sql = f"concat(substring({text_sql}, 1, 1), '.M.')"
     elif element == "A":
-        said = f"rightPad({said}, 9, ' ')"
+        text_sql = f"rightPad({text_sql}, 9, ' ')"
     elif case is None:
-        return EngineFormat(f"%{_SAME[element]}")
-    return f"{case or ''}({said})"
+        return EngineFormat(f"%{_FORMAT_LETTERS[element]}")
+    return f"{case or ''}({text_sql})"
 
 
 MEANING = RuleSet(nodes={exp.TimeToStr: _format}, before_children={exp.TimeToStr: _unwrap})

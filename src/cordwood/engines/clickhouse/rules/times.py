@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import clock, read_as
-from cordwood.engines.clickhouse.rules.words import cast, naive, once
-from cordwood.engines.clickhouse.rules.zones import moment_in, wall_in
+from cordwood.engines.clickhouse.rules.reading import read_as, wall_clock
+from cordwood.engines.clickhouse.rules.words import cast, once, utc_wall_clock
+from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import (
     MICROSECONDS,
@@ -53,55 +53,61 @@ def as_count(count: exp.Expr) -> exp.Expr:
     return fragment(f"toFloat64({float(number)})" if "." in number else f"toInt64({int(number)})")
 
 
-def _shift_by(sign: str) -> Rule:
+def _add_or_subtract(sign: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node) or Kind.TIMESTAMP
         if kind_of(node.expression) is Kind.INTERVAL:
-            return moved(read_as(node.this, kind), sign, node.expression, kind)
-        return _shifted(node, sign, unit_of(node.args.get("unit")), kind)
+            return add_interval(read_as(node.this, kind), sign, node.expression, kind)
+        return _add(node, sign, unit_of(node.args.get("unit")), kind)
 
     return rule
 
 
-def _shifted(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
+def _add(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
     value, count = read_as(node.this, kind), as_count(node.expression)
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
-        return _turned(value, f"{sign} @b * {MICROSECONDS.get(unit) or unsupported(node, f'The unit {unit}')}", count)
+        return _add_to_time(
+            value, f"{sign} @b * {MICROSECONDS.get(unit) or unsupported(node, f'The unit {unit}')}", count
+        )
     if unit in MONTHS:
-        changed = f"addMonths(@a, {minus}(@b * {MONTHS[unit]}))"
+        sum_ = f"addMonths(@a, {minus}(@b * {MONTHS[unit]}))"
     elif unit in DAYS:
-        changed = f"addDays(@a, {minus}(@b * {DAYS[unit]}))"
+        sum_ = f"addDays(@a, {minus}(@b * {DAYS[unit]}))"
     elif unit in MICROSECONDS:
-        changed = f"addMicroseconds(@a, {minus}(@b * {MICROSECONDS[unit]}))"
+        sum_ = f"addMicroseconds(@a, {minus}(@b * {MICROSECONDS[unit]}))"
     else:
         unsupported(node, f"The unit {unit}")
-    return once(changed, value, count)
+    return once(sum_, value, count)
 
 
-def _turned(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
+def _add_to_time(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
     """Shift a TIME, modulo 24 hours."""
     micros = f"positiveModulo(toUnixTimestamp64Micro(CAST(@a, 'Nullable(DateTime64(6))')) {change}, 86400000000)"
     return once(f"CAST(fromUnixTimestamp64Micro(toInt64({micros})), 'Nullable(Time64(6))')", value, count)
 
 
-def moved(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Expr:
+def add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Expr:
     """Return a time plus or minus an INTERVAL."""
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
-        return _turned(value, f"{sign} @b.3", interval)
-    value = naive(value) if kind is Kind.DATE else value
+        return _add_to_time(value, f"{sign} @b.3", interval)
+    value = utc_wall_clock(value) if kind is Kind.DATE else value
     return once(f"addMicroseconds(addDays(addMonths(@a, {minus}@b.1), {minus}@b.2), {minus}@b.3)", value, interval)
 
 
-def cut(unit: str, node: exp.Expr, name: str = "@a") -> str:
+def truncation(unit: str, node: exp.Expr, name: str = "@a") -> str:
     """Return the template that truncates the wall clock to the unit."""
-    begin = week_start(unit)
+    week_offset = week_start(unit)
     day = f"toDate32({name})"
-    if begin is not None:
-        return _as_wall(f"toMonday({day})" if not begin else f"addDays(toMonday(addDays({day}, -{begin})), {begin})")
-    if unit in _CUTTERS:
-        return _as_wall(f"{_CUTTERS[unit]}({day})")
+    if week_offset is not None:
+        return _as_wall(
+            f"toMonday({day})"
+            if not week_offset
+            else f"addDays(toMonday(addDays({day}, -{week_offset})), {week_offset})"
+        )
+    if unit in _TRUNCATIONS:
+        return _as_wall(f"{_TRUNCATIONS[unit]}({day})")
     if unit not in MICROSECONDS:
         unsupported(node, f"The unit {unit}")
     size = MICROSECONDS[unit]
@@ -113,7 +119,7 @@ def _as_wall(day: str) -> str:
     return f"CAST({day}, 'Nullable(DateTime64(6))')"
 
 
-_CUTTERS: Final = {
+_TRUNCATIONS: Final = {
     "MONTH": "toStartOfMonth",
     "QUARTER": "toStartOfQuarter",
     "YEAR": "toStartOfYear",
@@ -126,42 +132,42 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     unit, zone = unit_of(node.args.get("unit")), node.args.get("zone")
     value = read_as(node.this, kind)
     if kind is Kind.TIME:
-        return cast(once(cut(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
+        return cast(once(truncation(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
     if zone is not None and kind is Kind.TIMESTAMP:
         if unit in MICROSECONDS and unit != "DAY":
-            return _cut_clock(value, MICROSECONDS[unit], zone)
-        return moment_in(once(cut(unit, node), wall_in(value, zone)), zone)
-    return back(once(cut(unit, node), clock(value)), kind)
+            return _truncate_clock(value, MICROSECONDS[unit], zone)
+        return first_timestamp_in(once(truncation(unit, node), wall_clock_in(value, zone)), zone)
+    return to_kind(once(truncation(unit, node), wall_clock(value)), kind)
 
 
-def _cut_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
+def _truncate_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
     """Subtract what the zone's wall clock shows beyond the unit.
 
     So an hour that occurs twice is truncated to itself.
     """
-    beyond = f"positiveModulo(toUnixTimestamp64Micro({{1}}), {size})"
-    cut_off = f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {beyond}, 'UTC')"
-    return fragment(cut_off, value, wall_in(copied(value), zone))
+    excess = f"positiveModulo(toUnixTimestamp64Micro({{1}}), {size})"
+    truncated = f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {excess}, 'UTC')"
+    return fragment(truncated, value, wall_clock_in(copied(value), zone))
 
 
-def back(moment: exp.Expr, kind: Kind) -> exp.Expr:
+def to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
     return cast(moment, kind) if kind in (Kind.DATE, Kind.TIMESTAMP) else moment
 
 
 def _last_day(node: exp.Expr) -> exp.Expr:
     unit = unit_of(node.args.get("unit"), "MONTH")
     value = read_as(node.this, Kind.DATE) if kind_of(node.this) is Kind.STRING else node.this
-    begin = week_start(unit)
-    if begin is not None:
-        ending = f"addDays({cut(unit, node)}, 6)"
+    week_offset = week_start(unit)
+    if week_offset is not None:
+        ending = f"addDays({truncation(unit, node)}, 6)"
     elif unit == "ISOYEAR":
-        ending = f"addDays({cut(unit, node, f'addDays({cut(unit, node)}, 374)')}, -1)"
+        ending = f"addDays({truncation(unit, node, f'addDays({truncation(unit, node)}, 374)')}, -1)"
     elif unit in MONTHS:
         # By way of the last month, because ClickHouse's calendar ends with 9999.
-        ending = f"toLastDayOfMonth(addMonths(toDate32({cut(unit, node)}), {MONTHS[unit] - 1}))"
+        ending = f"toLastDayOfMonth(addMonths(toDate32({truncation(unit, node)}), {MONTHS[unit] - 1}))"
     else:
         unsupported(node, f"The unit {unit}")
-    return cast(once(ending, clock(value)), Kind.DATE)
+    return cast(once(ending, wall_clock(value)), Kind.DATE)
 
 
 def _timestamp_difference(node: exp.Expr) -> exp.Expr:
@@ -170,8 +176,8 @@ def _timestamp_difference(node: exp.Expr) -> exp.Expr:
     if size is None:
         return _boundaries(node)
     later, earlier = read_as(node.this, Kind.TIMESTAMP), read_as(node.expression, Kind.TIMESTAMP)
-    gap = "(toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1}))"
-    return fragment(gap if size == 1 else f"intDiv({gap}, {size})", later, earlier)
+    microseconds = "(toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1}))"
+    return fragment(microseconds if size == 1 else f"intDiv({microseconds}, {size})", later, earlier)
 
 
 def _difference(node: exp.Expr) -> exp.Expr:
@@ -190,15 +196,15 @@ def _boundaries(node: exp.Expr) -> exp.Expr:
             steps = ["toUnixTimestamp64Micro({0})", "toUnixTimestamp64Micro({1})"]
         return fragment(f"({steps[0]} - {steps[1]})", later, earlier)
     if week_start(unit) is not None:
-        days = [f"toInt64(toDate32({cut(unit, node, name)}))" for name in ("{0}", "{1}")]
+        days = [f"toInt64(toDate32({truncation(unit, node, name)}))" for name in ("{0}", "{1}")]
         return fragment(f"intDiv({days[0]} - {days[1]}, 7)", later, earlier)
-    counted = _COUNTED.get(unit)
-    if counted is None:
+    unit_count = _UNIT_COUNTS.get(unit)
+    if unit_count is None:
         unsupported(node, f"The unit {unit}")
-    return fragment(f"({counted.format('{0}')} - {counted.format('{1}')})", later, earlier)
+    return fragment(f"({unit_count.format('{0}')} - {unit_count.format('{1}')})", later, earlier)
 
 
-_COUNTED: Final = {
+_UNIT_COUNTS: Final = {
     "MONTH": "(toInt64(toYear({0})) * 12 + toMonth({0}))",
     "QUARTER": "(toInt64(toYear({0})) * 4 + toQuarter({0}))",
     "YEAR": "toInt64(toYear({0}))",
@@ -211,7 +217,7 @@ def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
         return cast(read_as(value, Kind.TIME), Kind.DATETIME)
     if kind_of(value) is Kind.STRING:
         value = read_as(value, Kind.DATE if isinstance(node, exp.DateDiff) else Kind.DATETIME)
-    return clock(value)
+    return wall_clock(value)
 
 
 _MICROS_OF_SECOND: Final = "positiveModulo(toUnixTimestamp64Micro({0}), 1000000)"
@@ -230,7 +236,7 @@ _PARTS: Final = {
     "MINUTE": "toMinute({0})",
     "SECOND": "toSecond({0})",
 }
-_WHOLES: Final = {"DATE": Kind.DATE, "TIME": Kind.TIME, "DATETIME": Kind.DATETIME}
+_CAST_PARTS: Final = {"DATE": Kind.DATE, "TIME": Kind.TIME, "DATETIME": Kind.DATETIME}
 _INTERVAL_PARTS: Final = {
     "YEAR": "intDiv({0}.1, 12)",
     "MONTH": "{0}.1 % 12",
@@ -250,12 +256,12 @@ def _extract(node: exp.Expr) -> exp.Expr:
             unsupported(node, f"The part {part}")
         return fragment(f"toInt64({_INTERVAL_PARTS[part]})", value)
     wall = _wall_of(value)
-    if part in _WHOLES:
-        return cast(wall, _WHOLES[part])
-    begin = week_start(part)
-    if part not in _PARTS and begin is not None:
+    if part in _CAST_PARTS:
+        return cast(wall, _CAST_PARTS[part])
+    week_offset = week_start(part)
+    if part not in _PARTS and week_offset is not None:
         return fragment(
-            f"toInt64(intDiv(toDayOfYear({{0}}) + 6 - (toDayOfWeek({{0}}) - 1 - {begin} + 7) % 7, 7))", wall
+            f"toInt64(intDiv(toDayOfYear({{0}}) + 6 - (toDayOfWeek({{0}}) - 1 - {week_offset} + 7) % 7, 7))", wall
         )
     if part not in _PARTS:
         unsupported(node, f"The part {part}")
@@ -264,14 +270,18 @@ def _extract(node: exp.Expr) -> exp.Expr:
 
 def _wall_of(value: exp.Expr) -> exp.Expr:
     if isinstance(value, exp.AtTimeZone):
-        return wall_in(read_as(value.this, Kind.TIMESTAMP), value.args["zone"])
-    return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else clock(value)
+        return wall_clock_in(read_as(value.this, Kind.TIMESTAMP), value.args["zone"])
+    return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else wall_clock(value)
 
 
 MEANING = RuleSet(
     nodes={
-        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_shift_by("+"))),
-        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), check_unit(_shift_by("-"))),
+        **dict.fromkeys(
+            (exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_add_or_subtract("+"))
+        ),
+        **dict.fromkeys(
+            (exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), check_unit(_add_or_subtract("-"))
+        ),
         **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), check_unit(_truncate)),
         **dict.fromkeys((exp.DateDiff, exp.TimeDiff), check_unit(_difference)),
         exp.DatetimeDiff: _difference,

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.aggregates import settled, wrapped
+from cordwood.engines.clickhouse.rules.aggregates import apply_outside_window, cast_aggregate
 from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.aggregate_windows import distribute_window
@@ -29,25 +29,27 @@ def _value(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
         nulls = "" if argument.ignore_nulls else "_respect_nulls"
-        rest = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
-        holes = "".join(f", {{{index}}}" for index in range(1, len(rest) + 1))
+        arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
+        holes = "".join(f", {{{index}}}" for index in range(1, len(arguments) + 1))
         if name == "nth_value" and argument.ignore_nulls:
             # nth_value has no IGNORE NULLS; groupArray skips NULLs.
-            return wrapped(node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *rest)
-        argument.value, rest = _alike(node, argument.value, rest)
+            return apply_outside_window(
+                node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
+            )
+        argument.value, arguments = _with_common_type(node, argument.value, arguments)
         if name in ("lag", "lead", "nth_value"):
-            return fragment(f"{name}({_nullable(argument.value)}{holes})", argument.value, *rest)
+            return fragment(f"{name}({_nullable(argument.value)}{holes})", argument.value, *arguments)
         return fragment(f"{name}{nulls}({_nullable(argument.value)})", argument.value)
 
     return rule
 
 
-def _alike(node: exp.Expr, value: exp.Expr, rest: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
+def _with_common_type(node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
     """Return the value and its default, if any, converted to their common type."""
     kind = kind_of(node)
-    if len(rest) < 2 or kind is None or kind_of(rest[1]) is kind_of(value):
-        return value, rest
-    return read_as(value, kind), [rest[0], read_as(rest[1], kind)]
+    if len(arguments) < 2 or kind is None or kind_of(arguments[1]) is kind_of(value):
+        return value, arguments
+    return read_as(value, kind), [arguments[0], read_as(arguments[1], kind)]
 
 
 def _nullable(value: exp.Expr) -> str:
@@ -58,7 +60,7 @@ def _nullable(value: exp.Expr) -> str:
 def _rank(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         parts = [node.this] if isinstance(node.this, exp.Expr) else []
-        return settled(node, fragment(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
+        return cast_aggregate(node, fragment(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
 
     return rule
 

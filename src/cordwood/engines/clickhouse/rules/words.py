@@ -13,10 +13,10 @@ from cordwood.sql.fragment import HOLE, fragment, is_fragment, parts_of, quoted_
 from cordwood.sql.lowering import RAISED, is_safe
 
 # The meta key of an array that stands for NULL if it is empty: no position in it is out of bounds.
-MAY_BE_NONE: Final = "may_be_none"
+MAY_BE_NULL: Final = "may_be_null"
 
 # The meta key of an array that is emitted for NULL, which ClickHouse's arrays do not have.
-IS_NONE: Final = "is_none"
+IS_NULL: Final = "is_null"
 
 # A TIMESTAMP has a time zone in its type and a DATETIME has none, which distinguishes them in an answer.
 NAMES: Final = {
@@ -41,8 +41,8 @@ _NEVER_NULL: Final = (Kind.ARRAY, Kind.INTERVAL)
 
 def type_part(datatype: Datatype | None, *, has_names: bool = True) -> exp.Expr | None:
     """Return ClickHouse's name of a nullable type as CAST takes it; None if it is not completely known."""
-    told = _type_text(datatype, has_names=has_names)
-    return text_part(told) if told else None
+    type_text = _type_text(datatype, has_names=has_names)
+    return text_part(type_text) if type_text else None
 
 
 def _type_text(datatype: Datatype | None, *, has_names: bool) -> str | None:
@@ -66,23 +66,23 @@ def _struct_text(datatype: Datatype, *, has_names: bool) -> str | None:
     parts = [_type_text(field, has_names=has_names) for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
         return None
-    names = _plain_names(datatype) if has_names else None
-    told = [f"{quoted_name(name)} {part}" for name, part in zip(names, parts, strict=True)] if names else parts
-    return f"Nullable(Tuple({', '.join(map(str, told))}))"
+    names = _simple_names(datatype) if has_names else None
+    fields = [f"{quoted_name(name)} {part}" for name, part in zip(names, parts, strict=True)] if names else parts
+    return f"Nullable(Tuple({', '.join(map(str, fields))}))"
 
 
-def _plain_names(datatype: Datatype) -> list[str] | None:
+def _simple_names(datatype: Datatype) -> list[str] | None:
     names = [field_name(datatype, index) for index in range(len(datatype.fields))]
-    return names if all(_PLAIN.fullmatch(name) and spelled(name) == name for name in names) else None
+    return names if all(_SIMPLE_NAME.fullmatch(name) and spelled(name) == name for name in names) else None
 
 
-_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SIMPLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 # A character of Unicode's private use.
-_SIGN: Final = "\ue0ff"
+_ESCAPE: Final = "\ue0ff"
 # The names of subcolumns that ClickHouse derives from columns of some types.
-_OF_COLUMNS: Final = re.compile(r"null|size[0-9]+")
+_SUBCOLUMN_NAME: Final = re.compile(r"null|size[0-9]+")
 
 
 def spelled(name: str) -> str:
@@ -91,9 +91,9 @@ def spelled(name: str) -> str:
     ClickHouse has no empty names, and resolves some names to subcolumns: these get one sign in front, while a sign
     inside any other name is doubled.
     """
-    if name == "" or _OF_COLUMNS.fullmatch(name):
-        return _SIGN + name
-    return name.replace(_SIGN, _SIGN * 2)
+    if name == "" or _SUBCOLUMN_NAME.fullmatch(name):
+        return _ESCAPE + name
+    return name.replace(_ESCAPE, _ESCAPE * 2)
 
 
 def quoted_name(name: str) -> str:
@@ -112,9 +112,9 @@ def null_of(datatype: Datatype | None) -> exp.Expr:
         return exp.Null()
     if datatype.kind is not Kind.ARRAY:
         return fragment("CAST(NULL, {0})", name)
-    made = fragment("CAST([], {0})", name)
-    made.meta[IS_NONE] = True
-    return made
+    null_array = fragment("CAST([], {0})", name)
+    null_array.meta[IS_NULL] = True
+    return null_array
 
 
 def fail(node: exp.Expr, message: str) -> str:
@@ -122,19 +122,19 @@ def fail(node: exp.Expr, message: str) -> str:
     return "NULL" if is_safe(node) else f"throwIf(true, {quoted_constant(RAISED + message)})"
 
 
-def guarded(node: exp.Expr, wrong: str, message: str, value: str) -> str:
-    """Return template text of a value that fails if the condition `wrong` is true; an unknown condition does not fail.
+def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+    """Return template text of a value that fails if `is_invalid` is true; an unknown condition does not fail.
 
     The message must be a constant of cordwood. ClickHouse's `throwIf` also evaluates the values below a NULL.
     """
-    return guarded_with(node, wrong, quoted_constant(RAISED + message), value)
+    return fail_if_with(node, is_invalid, quoted_constant(RAISED + message), value)
 
 
-def guarded_with(node: exp.Expr, wrong: str, message: str, value: str) -> str:
+def fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
     if is_safe(node):
-        return f"if({wrong}, NULL, {value})"
-    return f"if(throwIf(ifNull({wrong}, false), {message}) = 1, NULL, {value})"
+        return f"if({is_invalid}, NULL, {value})"
+    return f"if(throwIf(ifNull({is_invalid}, false), {message}) = 1, NULL, {value})"
 
 
 def is_simple(node: exp.Expr) -> bool:
@@ -151,14 +151,14 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
 
     `texts` are constants, inserted as `{0}`, `{1}`…
     """
-    costly = [index for index, part in enumerate(parts) if not _goes_in_place(template, index, part)]
+    expensive = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
     template = _PART.sub(
-        lambda said: f"_{said[1]}" if ord(said[1]) - 97 in costly else f"{{{ord(said[1]) - 97}}}", template
+        lambda match: f"_{match[1]}" if ord(match[1]) - 97 in expensive else f"{{{ord(match[1]) - 97}}}", template
     )
-    if costly:
-        heads = ", ".join(f"_{chr(97 + index)}" for index in costly)
-        lists = ", ".join(f"[{{{index}}}]" for index in costly)
+    if expensive:
+        heads = ", ".join(f"_{chr(97 + index)}" for index in expensive)
+        lists = ", ".join(f"[{{{index}}}]" for index in expensive)
         template = f"arrayMap(({heads}) -> {template}, {lists})[1]"
     return fragment(template, *parts, *texts)
 
@@ -166,16 +166,16 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
 _PART: Final = re.compile("@([a-z])")
 
 
-def _goes_in_place(template: str, index: int, part: exp.Expr) -> bool:
+def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
     """Return whether the part may be inserted in place: it is cheap, or is used once."""
     return is_simple(part) or template.count("@" + chr(97 + index)) < 2
 
 
-def naive(node: exp.Expr) -> exp.Expr:
+def utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Return a TIMESTAMP as its UTC wall clock."""
     return cast(node, Kind.DATETIME)
 
 
-def instant(node: exp.Expr) -> exp.Expr:
+def timestamp_of(node: exp.Expr) -> exp.Expr:
     """Return the TIMESTAMP of a UTC wall clock."""
     return cast(node, Kind.TIMESTAMP)

@@ -4,35 +4,35 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import instant, naive, once
+from cordwood.engines.clickhouse.rules.words import once, timestamp_of, utc_wall_clock
 from cordwood.sql.bigquery.zones import is_utc, offset_minutes
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import unsupported
 
 
-def wall_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+def wall_clock_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the wall clock in the zone at the given time."""
     if zone is None or is_utc(zone):
-        return naive(moment)
+        return utc_wall_clock(moment)
     offset = offset_minutes(zone)
     if offset is not None:
         return fragment(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) + {offset * 60_000_000})", moment)
     template = (
         "fromUnixTimestamp64Micro(toUnixTimestamp64Micro(@a) + timeZoneOffset(toTimeZone(@a, @b)) * toInt64(1000000))"
     )
-    return once(template, moment, _the_same_for_all(zone))
+    return once(template, moment, _require_constant_zone(zone))
 
 
-def moment_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+def first_timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the time at which the zone shows the wall clock; the first one if clocks are set back."""
     if zone is None or is_utc(zone):
-        return instant(wall)
+        return timestamp_of(wall)
     offset = offset_minutes(zone)
     if offset is not None:
         return fragment(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {offset * 60_000_000}, 'UTC')", wall)
     micros = fragment("toUnixTimestamp64Micro({0})", wall)
-    return once(_FIRST_MOMENT, micros, _the_same_for_all(zone))
+    return once(_FIRST_TIMESTAMP, micros, _require_constant_zone(zone))
 
 
 def _offset_at(micros: str) -> str:
@@ -44,12 +44,12 @@ _BEFORE: Final = _offset_at("@a - 86400000000")
 _AFTER: Final = _offset_at("@a + 86400000000")
 _HOLDS_BEFORE: Final = f"{_offset_at(f'@a - {_BEFORE}')} = {_BEFORE}"
 _NOT_YET_AFTER: Final = f"{_offset_at(f'@a - {_AFTER}')} != {_AFTER}"
-_FIRST_MOMENT: Final = (
+_FIRST_TIMESTAMP: Final = (
     f"fromUnixTimestamp64Micro(@a - if({_HOLDS_BEFORE} OR {_NOT_YET_AFTER}, {_BEFORE}, {_AFTER}), 'UTC')"
 )
 
 
-def _the_same_for_all(zone: exp.Expr) -> exp.Expr:
+def _require_constant_zone(zone: exp.Expr) -> exp.Expr:
     """Return the zone; refuse a column, because ClickHouse stores the zone in the type of a value."""
     if zone.find(exp.Column) is not None:
         unsupported(zone, "A time zone that is a column")
