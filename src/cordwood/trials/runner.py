@@ -68,7 +68,7 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
     with ExitStack() as stack:
         isolated = _isolated_settings(settings, engine)
         if is_clickhouse(isolated):
-            address = stack.enter_context(clickhouse_module().inside_a_folder(engine))
+            address = stack.enter_context(clickhouse_module().in_temporary_folder(engine))
             isolated = msgspec.structs.replace(isolated, engine=address)
         contents = checked_contents(sources_of(isolated), target_for(isolated))
         ids = {endpoint.file: endpoint.id for endpoint in contents.endpoints}
@@ -121,7 +121,7 @@ def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
     """Return settings with an empty store: the folder is new, and a server gets a new database."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
-    new_database: AbstractContextManager[Settings] = clickhouse_module().in_a_new_database(settings)
+    new_database: AbstractContextManager[Settings] = clickhouse_module().in_new_database(settings)
     return new_database
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
 
-_WRITTEN: Final = """
+_LISTED: Final = """
     % & * + - ->> / // << >> | || ~ ~~
     abs acos acosh any_value arg_max arg_max_null arg_min arg_min_null array_agg array_to_string asin asinh atan atan2 atanh avg base64 bin bit_and
     bit_count bit_or bit_xor bool_and bool_or ceil chr concat contains corr cos cosh cot count count_star covar_pop covar_samp
@@ -34,7 +34,7 @@ _MACROS: Final = frozenset(
     f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )
 
-FUNCTIONS: Final = frozenset(_WRITTEN.split()) | _MACROS
+FUNCTIONS: Final = frozenset(_LISTED.split()) | _MACROS
 TABLE_FUNCTIONS: Final = frozenset({"unnest"})
 
 TYPES: Final = frozenset(

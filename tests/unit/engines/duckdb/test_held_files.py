@@ -96,7 +96,7 @@ def test_the_file_still_has_its_owner_afterwards(tmp_path: Path) -> None:
         assert all(len(b"".join(file.chunks())) == file.size for file in files)
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
-        "session._LOCKED_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
+        "session._LOCK_TIMEOUT_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "data")]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)

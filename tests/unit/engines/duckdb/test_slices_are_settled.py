@@ -155,7 +155,12 @@ def test_events_that_come_without_a_pause_are_settled_between_where_there_is_tim
 ) -> None:
     for module in (session, compaction, flusher):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
-    for name, value in {"RUN_GROUPS": 3, "FRESH_GROUPS": 2, "_LOOK_SECONDS": 0.05, "_CALM_SHARE": calm_share}.items():
+    for name, value in {
+        "RUN_GROUPS": 3,
+        "UNCOMPACTED_GROUPS": 2,
+        "_POLL_SECONDS": 0.05,
+        "_CALM_SHARE": calm_share,
+    }.items():
         monkeypatch.setattr(compaction, name, value)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -278,7 +283,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from tests.contract.engine_asking import stream
 Flusher.start = compaction.Compactor.start = lambda *_: None
-compaction.ROW_GROUP_ROWS, compaction.RUN_GROUPS, compaction.FRESH_GROUPS = 2048, 3, 2
+compaction.ROW_GROUP_ROWS, compaction.RUN_GROUPS, compaction.UNCOMPACTED_GROUPS = 2048, 3, 2
 engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
 engine.prepare([stream("s")])
 checkpoint = engine._session.checkpoint
@@ -286,7 +291,7 @@ if sys.argv[2] == "before":
     StreamTables.drop_run = lambda self: os.kill(os.getpid(), 9)
 else:
     engine._session.checkpoint = lambda _: os.kill(os.getpid(), 9)
-engine._storage._compactor.compact(engine._storage.store_of("s"))
+engine._storage._compactor.compact(engine._storage.get_store("s"))
 """
 
 

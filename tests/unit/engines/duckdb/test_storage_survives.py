@@ -195,7 +195,7 @@ def test_a_folder_of_another_process_is_refused(reopen: Open, folder: Path) -> N
     reopen()
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
-        "session._LOCKED_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
+        "session._LOCK_TIMEOUT_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
     )
     outcome = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
     assert DataFolderInUse.__name__ in outcome.stderr
