@@ -51,15 +51,15 @@ class _Content(Protocol):
 class _Sampled(io.RawIOBase):
     """A file whose beginning was read already."""
 
-    def __init__(self, sample: bytes, rest: _Content) -> None:
+    def __init__(self, sample: bytes, remaining: _Content) -> None:
         self._sample = io.BytesIO(sample)
-        self._rest = rest
+        self._remaining = remaining
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # narrower than any writable buffer
-        data = self._sample.read(len(buffer)) or self._rest.read1(len(buffer))
+        data = self._sample.read(len(buffer)) or self._remaining.read1(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -75,9 +75,9 @@ class OpenFile:
         with self.reading():
             magic = stored.peek(4)[:4]
             self.coding = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
-            self._plain = _decompressed(stored, self.coding)
-            self.sample = _beginning(self._plain, sample_bytes)
-        self.content = io.BufferedReader(_Sampled(self.sample, self._plain), _BUFFER)
+            self._decompressed = _decompressed(stored, self.coding)
+            self.sample = _beginning(self._decompressed, sample_bytes)
+        self.content = io.BufferedReader(_Sampled(self.sample, self._decompressed), _BUFFER)
 
     @property
     def bytes_read(self) -> int:
@@ -96,16 +96,16 @@ class OpenFile:
         except (OSError, EOFError, zlib.error, zstd.ZstdError) as problem:
             raise unreadable(self.name, problem) from problem
 
-    def lines(self, most_bytes: int) -> Iterator[bytes]:
-        """Yield the lines with their ends. Of a longer line only the first `most_bytes` + 1 are read into memory."""
+    def lines(self, max_bytes: int) -> Iterator[bytes]:
+        """Yield the lines with their ends. Of a longer line only the first `max_bytes` + 1 are read into memory."""
         with self.reading():
-            while line := self.content.readline(most_bytes + 1):
+            while line := self.content.readline(max_bytes + 1):
                 yield line
-                if len(line) > most_bytes and not line.endswith(b"\n"):
+                if len(line) > max_bytes and not line.endswith(b"\n"):
                     self._skip_line()
 
     def _skip_line(self) -> None:
-        while (rest := self.content.readline(_BUFFER)) and not rest.endswith(b"\n"):
+        while (remaining := self.content.readline(_BUFFER)) and not remaining.endswith(b"\n"):
             pass
 
 
@@ -133,10 +133,10 @@ def opened(file: Path, sample_bytes: int) -> Iterator[OpenFile]:
 
 def _size_of(raw: io.BufferedReader) -> int | None:
     try:
-        found = os.fstat(raw.fileno())
+        status = os.fstat(raw.fileno())
     except (OSError, ValueError):
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _decompressed(stored: "io.BufferedReader[_Counted]", coding: str | None) -> _Content:
@@ -149,8 +149,8 @@ def _decompressed(stored: "io.BufferedReader[_Counted]", coding: str | None) -> 
 
 
 def _beginning(content: _Content, size: int) -> bytes:
-    pieces, missing = [], size
-    while missing and (piece := content.read1(missing)):
-        pieces.append(piece)
-        missing -= len(piece)
-    return b"".join(pieces)
+    chunks, missing = [], size
+    while missing and (chunk := content.read1(missing)):
+        chunks.append(chunk)
+        missing -= len(chunk)
+    return b"".join(chunks)

@@ -131,8 +131,8 @@ class EndpointDefinitions:
         if text is None:
             raise ChangedMeanwhile(f"The file of {before.name} has been removed.", hint="Reload the service.")
         current = self.read(text)
-        draft = EndpointContent(endpoint_file.settings_of("", text), current.sql)
-        new_text = _with_id(changed_endpoint(draft, fields), before.id).text
+        content = EndpointContent(endpoint_file.settings_of("", text), current.sql)
+        new_text = _with_id(changed_endpoint(content, fields), before.id).text
         return None if _without_layout(self.read(new_text)) == _without_layout(current) else new_text
 
     def read(self, text: str) -> Endpoint:
@@ -304,9 +304,9 @@ def _new_id(fields: Fields, namespace: UUID, used_ids: Collection[UUID]) -> UUID
     return UUID(token)
 
 
-def _with_id(draft: EndpointContent, endpoint_id: UUID) -> EndpointContent:
-    name = {"name": draft.settings["name"]} if "name" in draft.settings else {}
-    return EndpointContent({**name, "id": str(endpoint_id), **_without_id(draft.settings)}, draft.query)
+def _with_id(content: EndpointContent, endpoint_id: UUID) -> EndpointContent:
+    name = {"name": content.settings["name"]} if "name" in content.settings else {}
+    return EndpointContent({**name, "id": str(endpoint_id), **_without_id(content.settings)}, content.query)
 
 
 def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:

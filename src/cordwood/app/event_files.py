@@ -23,15 +23,15 @@ FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS
 # What the places in a file count, if not its lines.
 _UNITS: Final = {"parquet": "row", "journald": "entry"}
 # The largest item that is read: no larger body is accepted by default.
-MOST_BYTES: Final = 16 * 2**20
+MAX_EVENT_BYTES: Final = 16 * 2**20
 # A body has room for the line end, too.
-_MOST_SENT: Final = MOST_BYTES - 1024
+_MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
 # A record of CSV in characters, of which each takes up to four bytes.
-_MOST_CHARACTERS: Final = MOST_BYTES // 4
+_MAX_CHARACTERS: Final = MAX_EVENT_BYTES // 4
 # What is sent of an item that cannot be an event, and of one that is too long.
-_MOST_REFUSED: Final = 2**20
+_MAX_REFUSED_CHARACTERS: Final = 2**20
 _BEGINNING: Final = 4096
-_PIECE: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 _PARQUET: Final = b"PAR1"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
@@ -57,7 +57,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     With a `fault` it cannot be one: then `data` is its text as a JSON string, which the service quarantines.
     """
 
-    place: int
+    line_number: int
     data: bytes
     fault: str | None = None
 
@@ -96,9 +96,11 @@ class EventFile:
     def events(self) -> Iterator[Record]:
         """Yield the events, all with ids; raise BadBody where the file cannot be read."""
         for record in self._rows_of_csv() if self.format == "csv" else with_ids(self._records()):
-            if len(record.data) > _MOST_SENT:
+            if len(record.data) > _MAX_SENT_BYTES:
                 beginning = record.data[:_BEGINNING].decode("utf-8", "replace")
-                yield _refused(record.place, beginning, f"The event is longer than {MOST_BYTES // 2**20} MiB.")
+                yield _refused(
+                    record.line_number, beginning, f"The event is longer than {MAX_EVENT_BYTES // 2**20} MiB."
+                )
             else:
                 yield record
 
@@ -119,9 +121,9 @@ class EventFile:
 
     def _lines(self, stripped: bytes | None = None) -> Iterator[Record]:
         """Yield the lines that are not blank, without the bytes `stripped` at their end, or without outer blanks."""
-        for number, line in enumerate(self._source.lines(MOST_BYTES), 1):
-            if len(line) > MOST_BYTES:
-                fault = f"The line is longer than {MOST_BYTES // 2**20} MiB."
+        for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
+            if len(line) > MAX_EVENT_BYTES:
+                fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."
                 yield _refused(number, line[:_BEGINNING].decode("utf-8", "replace"), fault)
                 continue
             text = line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK)
@@ -136,32 +138,32 @@ class EventFile:
             text = record.data.decode("utf-8", "replace")
             event = decode(text)
             if event is None:
-                yield _refused(record.place, text, f"The line is not in the format {self.format}.")
+                yield _refused(record.line_number, text, f"The line is not in the format {self.format}.")
             else:
-                yield Record(record.place, event_json(event))
+                yield Record(record.line_number, event_json(event))
 
     def _documents(self) -> Iterator[Record]:
-        with self._source.reading(), self._naming():
-            for item in JsonDocuments(self._source.content.read1, MOST_BYTES).items():
+        with self._source.reading(), self._prefix_errors():
+            for item in JsonDocuments(self._source.content.read1, MAX_EVENT_BYTES).items():
                 # Line ends occur between the tokens only; an event is sent as one line.
                 yield Record(item.line, item.text.translate(_LINE_ENDS).encode())
 
     def _journal_entries(self) -> Iterator[Record]:
-        decoder, count = JournalDecoder(MOST_BYTES), 0
+        decoder, count = JournalDecoder(MAX_EVENT_BYTES), 0
         with self._source.reading():
             while True:
-                piece = self._source.content.read1(_PIECE)
-                for entry in decoder.feed(piece) if piece else decoder.finish():
+                chunk = self._source.content.read1(_CHUNK_BYTES)
+                for entry in decoder.feed(chunk) if chunk else decoder.finish():
                     count += 1
                     yield _entry_record(entry, count)
-                if not piece:
+                if not chunk:
                     return
 
     def _rows_of_csv(self) -> Iterator[Record]:
         delimiter = self._reading.csv.delimiter or self._delimiter()
-        lines = (line.decode("utf-8", "replace") for line in self._source.lines(MOST_BYTES))
-        with self._naming():
-            records = read_records(_without_mark(lines), delimiter, _MOST_CHARACTERS)
+        lines = (line.decode("utf-8", "replace") for line in self._source.lines(MAX_EVENT_BYTES))
+        with self._prefix_errors():
+            records = read_records(_without_mark(lines), delimiter, _MAX_CHARACTERS)
             header = next(records, None)
             if header is None:
                 return
@@ -182,7 +184,7 @@ class EventFile:
         return detected_delimiter(_sample(self._source).text)
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
+    def _prefix_errors(self) -> Iterator[None]:
         """Begin the messages of errors in the file with its name."""
         try:
             yield
@@ -209,32 +211,32 @@ def _detected(file: Path, source: OpenFile) -> str:
         raise BadBody(f"{source.name} is UTF-16.", hint="Convert it: iconv -f utf-16 -t utf-8.")
     if ending in _BY_ENDING or not source.sample.strip():
         return _BY_ENDING.get(ending, "ndjson")
-    return _recognised(source, ending)
+    return _recognize(source, ending)
 
 
-def _recognised(source: OpenFile, ending: str) -> str:
-    found = next(iter(findings(_sample(source))), None)
-    if found is not None and _is_taken(found):
-        return found.name
-    if ending == ".json" and (found is None or found.name not in _ROUTES):
+def _recognize(source: OpenFile, ending: str) -> str:
+    finding = next(iter(findings(_sample(source))), None)
+    if finding is not None and _is_certain(finding):
+        return finding.name
+    if ending == ".json" and (finding is None or finding.name not in _ROUTES):
         # Reading it tells the line of the error.
         return "json"
-    raise BadBody(f"{source.name} has no format that is imported as it is.", hint=_hint(found))
+    raise BadBody(f"{source.name} has no format that is imported as it is.", hint=_hint(finding))
 
 
-def _is_taken(found: Finding) -> bool:
+def _is_certain(finding: Finding) -> bool:
     """Return whether a file is read in a format without being told to."""
-    if found.name == "csv":
-        return found.confidence >= Confidence.LIKELY
-    return found.name in FORMATS and found.name not in LINE_DECODERS
+    if finding.name == "csv":
+        return finding.confidence >= Confidence.LIKELY
+    return finding.name in FORMATS and finding.name not in LINE_DECODERS
 
 
-def _hint(found: Finding | None) -> str:
-    if found is None or found.name == "binary":
+def _hint(finding: Finding | None) -> str:
+    if finding is None or finding.name == "binary":
         return "`cordwood sniff` tells the formats that it may have."
-    if found.name in FORMATS:
-        return f"It may be {found.title}: say so with --as {found.name}."
-    return _ROUTES[found.name]
+    if finding.name in FORMATS:
+        return f"It may be {finding.title}: say so with --as {finding.name}."
+    return _ROUTES[finding.name]
 
 
 def how_to_import(found: Finding, file: str) -> str | None:
@@ -259,16 +261,16 @@ def _without_mark(lines: Iterator[str]) -> Iterator[str]:
         yield line if number else line.removeprefix("\ufeff")
 
 
-def _entry_record(entry: JournalEntry, place: int) -> Record:
+def _entry_record(entry: JournalEntry, line_number: int) -> Record:
     parsed = ParsedBody(indexes=[])
-    entry.add_to(parsed, place)
+    entry.add_to(parsed, line_number)
     for item in parsed.refused:
-        return _refused(place, item.text, item.reason)
-    return Record(place, event_json(parsed.events[0]))
+        return _refused(line_number, item.text, item.reason)
+    return Record(line_number, event_json(parsed.events[0]))
 
 
-def _refused(place: int, text: str, fault: str) -> Record:
-    return Record(place, _encode(text[:_MOST_REFUSED]), fault)
+def _refused(line_number: int, text: str, fault: str) -> Record:
+    return Record(line_number, _encode(text[:_MAX_REFUSED_CHARACTERS]), fault)
 
 
 def count_events(file: Path) -> int:
@@ -288,7 +290,7 @@ _decode_id = msgspec.json.Decoder(_Envelope).decode
 
 def with_ids(records: Iterator[Record]) -> Iterator[Record]:
     for number, record in enumerate(records):
-        yield record if record.fault is not None else Record(record.place, with_id(number, record.data))
+        yield record if record.fault is not None else Record(record.line_number, with_id(number, record.data))
 
 
 def with_id(number: int, event: bytes) -> bytes:

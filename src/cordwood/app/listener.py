@@ -64,9 +64,9 @@ class Server(uvicorn.Server):
         return len(self.server_state.tasks)
 
 
-def server(application: Application, drain_seconds: float, connections: int, beside: int = 0) -> Server:
-    """Return the server of an application; `connections` is the limit on open connections, without `beside` others."""
-    table = ConnectionTable(max(16, most_connections(connections + beside) - beside))
+def server(application: Application, drain_seconds: float, connections: int, other_connections: int = 0) -> Server:
+    """Return the server of an application; `connections` limits the open ones, beside `other_connections`."""
+    table = ConnectionTable(max(16, most_connections(connections + other_connections) - other_connections))
     config = uvicorn.Config(
         application,
         lifespan="off",

@@ -12,19 +12,19 @@ from cordwood.web.otlp_grpc import OtlpGrpcServer, Tls
 
 # A connection holds what its calls have sent and nothing has read, up to some hundred KiB.
 _CONNECTION_BYTES = 2**20
-_MOST_CONNECTIONS = 1000
+_MAX_CONNECTIONS = 1000
 
 
 async def started(settings: Settings, application: Application) -> OtlpGrpcServer:
     """Return the server, which listens at all addresses of the setting."""
     addresses = read_otlp_grpc(settings.listen)
     ceiling = settings.limits.ceiling
-    connections = settings.listen.connections or max(16, min(_MOST_CONNECTIONS, ceiling // _CONNECTION_BYTES))
+    connections = settings.listen.connections or max(16, min(_MAX_CONNECTIONS, ceiling // _CONNECTION_BYTES))
     server = OtlpGrpcServer(application, ceiling // 16, connections)
     tls = _tls(settings.listen) if any(address.scheme == "tls" for address in addresses) else None
     for address in addresses:
-        place = str(address).removeprefix(f"{address.scheme}://")
-        port = server.listen(place, tls if address.scheme == "tls" else None)
+        host_and_port = str(address).removeprefix(f"{address.scheme}://")
+        port = server.listen(host_and_port, tls if address.scheme == "tls" else None)
         server.names.append(f"OTLP over gRPC at {msgspec.structs.replace(address, port=port)}")
     await server.start()
     return server

@@ -49,7 +49,7 @@ class Ready(msgspec.Struct, frozen=True):
     listeners: tuple[str, ...] = ()
 
 
-async def _nothing(_: Components) -> None:
+async def _do_nothing(_: Components) -> None:
     return None
 
 
@@ -58,8 +58,8 @@ class Hooks(msgspec.Struct, frozen=True):
 
     on_ready: Callable[[Ready], None]
     observability: Observability
-    fill: Callable[[Components], Coroutine[None, None, None]] = _nothing
-    in_background: Callable[[Components], Coroutine[None, None, None]] = _nothing
+    fill: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
+    in_background: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
     on_quit: Callable[[], None] = lambda: None
 
 
@@ -158,8 +158,10 @@ class _ServiceRun(msgspec.Struct):
             self.hooks.observability.log.flush()
 
     def _server(self, routes: HttpApplication) -> Server:
-        beside = sum(one.most_connections for one in (self.listeners, self.otlp_grpc) if one is not None)
-        return server(routes, self.settings.web.drain_time, connections_allowed(self.settings), beside)
+        other_connections = sum(
+            listener.most_connections for listener in (self.listeners, self.otlp_grpc) if listener is not None
+        )
+        return server(routes, self.settings.web.drain_time, connections_allowed(self.settings), other_connections)
 
     def _build(self) -> Components:
         local = fixed_key("private", self.owner.key, "local")
@@ -182,7 +184,9 @@ class _ServiceRun(msgspec.Struct):
         self.lifecycle.open(components.services)
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
-        names = tuple(name for one in (self.listeners, self.otlp_grpc) if one is not None for name in one.names)
+        names = tuple(
+            name for listener in (self.listeners, self.otlp_grpc) if listener is not None for name in listener.names
+        )
         seconds = time.monotonic() - self.started_at
         self.hooks.on_ready(Ready(self.owner, self.folder.path, components, created_keys, seconds, names))
         # Objects that exist now live until the end: exclude them from garbage collection.
@@ -247,9 +251,9 @@ class _ServiceRun(msgspec.Struct):
         had_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up, had_terminal)
+        loop.add_signal_handler(signal.SIGHUP, self._handle_hangup, had_terminal)
 
-    def _hang_up(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
+    def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
         """Reload the files; stop instead if the terminal was closed, since nothing else would stop the process."""
         if had_terminal and not has_terminal():
             self._stop(signal.SIGHUP)

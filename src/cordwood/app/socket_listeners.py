@@ -13,7 +13,7 @@ from cordwood.web.receiving import BodyBounds
 
 # A connection takes 64 KiB of what it has read, and its decoded events several times that.
 _CONNECTION_BYTES = 2**20
-_MOST_CONNECTIONS = 1000
+_MAX_CONNECTIONS = 1000
 
 
 def bind_listeners(settings: Settings) -> Listeners:
@@ -46,4 +46,4 @@ def bind_listeners(settings: Settings) -> Listeners:
 
 def listener_connections(settings: Settings) -> int:
     """Return the limit on the connections of all listeners."""
-    return settings.listen.connections or max(16, min(_MOST_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES))
+    return settings.listen.connections or max(16, min(_MAX_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES))

@@ -67,7 +67,10 @@ class Contents(msgspec.Struct, frozen=True):
 
     def reader_of(self, name: str) -> Endpoint | None:
         """Return an endpoint that reads the endpoint of this name, which a stream of the name would replace."""
-        return next((one for one in self.endpoints if any(other.name == name for other in one.included)), None)
+        return next(
+            (endpoint for endpoint in self.endpoints if any(included.name == name for included in endpoint.included)),
+            None,
+        )
 
 
 class Catalog(Protocol):

@@ -8,7 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 from zoneinfo import available_timezones
 
-from cordwood.catalog.ids import is_uuid, stated_id
+from cordwood.catalog.ids import is_uuid, read_id
 from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml_document import Document
 from cordwood.errors import BadEndpointFile, Span, did_you_mean
@@ -39,7 +39,7 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
     cache, warm = _cache_and_warm(document)
     return Endpoint(
         name=name,
-        id=stated_id(document, ("id",), id_text, NAMESPACE, name),
+        id=read_id(document, ("id",), id_text, NAMESPACE, name),
         sql=body,
         revision=hashlib.sha256(text.encode()).hexdigest(),
         file=file,

@@ -145,9 +145,9 @@ def _with_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
     """Return the endpoint, told of all streams where its table may be made of them: other streams make it another endpoint."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
-    stream_places = tuple(StreamProject(stream.name, stream.project_at) for stream in streams)
-    revision = sha256(repr((endpoint.revision, stream_places)).encode()).hexdigest()
-    return msgspec.structs.replace(endpoint, streams=stream_places, revision=revision)
+    fields_by_stream = tuple(StreamProject(stream.name, stream.project_at) for stream in streams)
+    revision = sha256(repr((endpoint.revision, fields_by_stream)).encode()).hexdigest()
+    return msgspec.structs.replace(endpoint, streams=fields_by_stream, revision=revision)
 
 
 def _find_equal(endpoints: Sequence[Endpoint], key: str, endpoint: Endpoint) -> Endpoint | None:

@@ -12,7 +12,7 @@ def is_uuid(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-def stated_id(document: Document, path: Path, value: object, namespace: UUID, name: str) -> UUID:
+def read_id(document: Document, path: Path, value: object, namespace: UUID, name: str) -> UUID:
     if value is None:
         return uuid5(namespace, name)
     if not isinstance(value, str) or not is_uuid(value):

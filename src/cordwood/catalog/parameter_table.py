@@ -60,7 +60,7 @@ def _parameter(document: Document, name: str, table: object) -> Parameter:
         kind=_kind(document, path, table),
         required=_of_type(document, path, table, "required", bool) or False,
         default=_default(document, path, table),
-        one_of=_one_of(document, path, table),
+        one_of=_allowed_values(document, path, table),
         description=_of_type(document, path, table, "description", str) or "",
         example=_example(document, path, table),
     )
@@ -117,7 +117,7 @@ def _example(document: Document, path: Path, table: Mapping[str, object]) -> str
     return _text(document, (*path, "example"), table["example"]) if "example" in table else None
 
 
-def _one_of(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, ...]:
+def _allowed_values(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, ...]:
     values = table.get("one_of", [])
     if not isinstance(values, list) or ("one_of" in table and not values):
         raise document.fault_at("one_of must be a list of values.", (*path, "one_of"))

@@ -42,11 +42,11 @@ class JWTKeys:
         self._audience = audience
         self._verifiers = (*_from_secret(secret), *(_from_jwks(jwks_file) if jwks_file else ()))
 
-    def caller(self, presented: str) -> Caller | None:
-        if not _JWT_PATTERN.fullmatch(presented):
+    def caller(self, token: str) -> Caller | None:
+        if not _JWT_PATTERN.fullmatch(token):
             return None
-        self._check_signature(presented)
-        return _caller(_claims(presented), presented)
+        self._check_signature(token)
+        return _caller(_claims(token), token)
 
     def _check_signature(self, token: str) -> None:
         problem: jwt.PyJWTError | None = None

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from uuid import UUID
 
-from cordwood.catalog.ids import is_uuid, stated_id
+from cordwood.catalog.ids import is_uuid, read_id
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.catalog.transform_table import read_transforms
 from cordwood.errors import BadStreamFile
@@ -54,7 +54,7 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
     future, future_seconds = _policy(document, path, table, "future")
     return Stream(
         name=name,
-        id=stated_id(document, (*path, "id"), table.get("id"), NAMESPACE, name),
+        id=read_id(document, (*path, "id"), table.get("id"), NAMESPACE, name),
         retention_seconds=_seconds(document, (*path, "retention"), table.get("retention")),
         derive=_derive(document, path, table),
         late=late,
@@ -173,9 +173,9 @@ def _find_repeated(
     streams: tuple[Stream, ...], normalize: Callable[[str], str] = str
 ) -> Iterator[tuple[int, str, str]]:
     for key in ("name", "id"):
-        seen: set[str] = set()
+        seen_names: set[str] = set()
         for number, stream in enumerate(streams):
             value = str(getattr(stream, key))
-            if normalize(value) in seen:
+            if normalize(value) in seen_names:
                 yield number, key, value
-            seen.add(normalize(value))
+            seen_names.add(normalize(value))

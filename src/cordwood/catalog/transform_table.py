@@ -74,7 +74,7 @@ def _fields(document: Document, path: Path, value: object) -> Transform:
     return Transform(Action.REMOVE, fields=tuple(_field(document, path, field_name) for field_name in value))
 
 
-def _moves(document: Document, path: Path, value: object) -> Transform:
+def _copy_fields(document: Document, path: Path, value: object) -> Transform:
     if not isinstance(value, Mapping) or not 0 < len(value) <= _MAX_FIELDS:
         raise document.fault_at(
             f"{path[-1]} must be a table of at most {_MAX_FIELDS} fields, from and to.",
@@ -114,8 +114,8 @@ _READERS: Mapping[Action, Callable[[Document, Path, object], Transform]] = {
     Action.SAMPLE: _sample,
     Action.REMOVE: _fields,
     Action.HASH: _fields,
-    Action.COPY: _moves,
-    Action.RENAME: _moves,
+    Action.COPY: _copy_fields,
+    Action.RENAME: _copy_fields,
     Action.MESSAGE: _message,
     Action.ENRICH: _enrich,
 }

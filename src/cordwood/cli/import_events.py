@@ -53,7 +53,7 @@ class Progress(msgspec.Struct):
     began: float = msgspec.field(default_factory=time.monotonic)
 
     def add(self, batch: Sequence[Record], told: dict[str, object]) -> None:
-        self.outcome.add(told, lambda reason: f"{self.unit} {batch[int(reason['index'])].place}")
+        self.outcome.add(told, lambda reason: f"{self.unit} {batch[int(reason['index'])].line_number}")
         self.events += len(batch)
 
     def show(self, file: EventFile) -> None:
@@ -145,7 +145,9 @@ def _sent(service: Counterpart, path: str, batch: Sequence[Record], progress: Pr
     if progress.events and progress.unit != "row":
         return sent_events(service, path, b"[" + b",".join(map(_valid, batch)) + b"]", _RETRIES, "application/json")
     if first.fault is not None:
-        raise Refused(f"No {progress.unit} can be read. {progress.unit.capitalize()} {first.place}: {first.fault}")
+        raise Refused(
+            f"No {progress.unit} can be read. {progress.unit.capitalize()} {first.line_number}: {first.fault}"
+        )
     return answer
 
 

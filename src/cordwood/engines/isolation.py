@@ -31,22 +31,22 @@ class Isolation:
         self._engine = engine
         self._note = note
         self._lock = Lock()
-        self._passed: set[bytes] = set()
+        self._accepted_digests: set[bytes] = set()
         self._logged: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
         """Run `inspect` once per text and streams; raise IsolationBroken if it raises BreachError."""
         digest = _digest(text, streams)
-        if digest in self._passed:
+        if digest in self._accepted_digests:
             return
         try:
             inspect()
         except BreachError as breach:
             self._refuse(text, digest, str(breach))
         with self._lock:
-            if len(self._passed) >= _MAX_PASSED:
-                self._passed.clear()
-            self._passed.add(digest)
+            if len(self._accepted_digests) >= _MAX_PASSED:
+                self._accepted_digests.clear()
+            self._accepted_digests.add(digest)
 
     def _refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
         incident = f"isolation-{digest.hex()[:12]}"

@@ -109,13 +109,13 @@ class ProjectShapes:
                 number = self._version_numbers[bits] = self._next_number
         return number
 
-    def shape(self, project: str | None, whole: Shape) -> Shape:
+    def shape(self, project: str | None, stream_shape: Shape) -> Shape:
         """Return the stream's shape as shown to a key of one project; None is a project without known content."""
         bits = self._bits(project)
         part = self._parts.get(bits)
         if part is None:
             part = self._part(bits)
-        return Shape(part.kinds, self.version(project), part.unlisted, whole=whole)
+        return Shape(part.kinds, self.version(project), part.unlisted, whole=stream_shape)
 
     def _bits(self, project: str | None) -> int:
         return self._sets.get(project, 0) if project and project != OTHER_PROJECTS else 0

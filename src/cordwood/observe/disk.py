@@ -62,10 +62,10 @@ def seconds_left(samples: tuple[Sample, ...]) -> float:
     """Extrapolate by linear regression; infinity without a downward trend, or with too few samples."""
     if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_SECONDS:
         return math.inf
-    mid_at = sum(sample.taken_at for sample in samples) / len(samples)
-    mid_free = sum(sample.free_bytes for sample in samples) / len(samples)
-    spread = sum((sample.taken_at - mid_at) ** 2 for sample in samples)
-    slope = sum((sample.taken_at - mid_at) * (sample.free_bytes - mid_free) for sample in samples) / spread
+    mean_time = sum(sample.taken_at for sample in samples) / len(samples)
+    mean_free = sum(sample.free_bytes for sample in samples) / len(samples)
+    spread = sum((sample.taken_at - mean_time) ** 2 for sample in samples)
+    slope = sum((sample.taken_at - mean_time) * (sample.free_bytes - mean_free) for sample in samples) / spread
     return samples[-1].free_bytes / -slope if slope < 0 else math.inf
 
 

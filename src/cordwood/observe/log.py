@@ -24,7 +24,7 @@ class JsonLines:
         self._lock = threading.Lock()
         self._buffer = bytearray()
         self._encoder = msgspec.json.Encoder()
-        self._second = 0
+        self._prefix_second = 0
         self._prefix = b""
 
     def note(self, observation: object) -> None:
@@ -35,7 +35,7 @@ class JsonLines:
             return
         line = self._encoder.encode(observation)
         with self._lock:
-            self._buffer += self._stamp(time.time())
+            self._buffer += self._timestamp(time.time())
             if observation.level is UNSET:
                 self._buffer += _LEVEL_MEMBERS[level]
             self._buffer += line[1:]
@@ -48,10 +48,10 @@ class JsonLines:
             if self._buffer:
                 self._write()
 
-    def _stamp(self, now: float) -> bytes:
+    def _timestamp(self, now: float) -> bytes:
         second = int(now)
-        if second != self._second:
-            self._second = second
+        if second != self._prefix_second:
+            self._prefix_second = second
             self._prefix = datetime.fromtimestamp(second, UTC).strftime('{"time":"%Y-%m-%dT%H:%M:%S').encode()
         return self._prefix + b'.%03dZ",' % ((now - second) * 1000)
 

@@ -11,11 +11,11 @@ Level = Literal["debug", "info", "warning", "error"]
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """A fact. The tag is the `event` of its log line; `level` is the line's severity."""
 
-    usual_level: ClassVar[Level] = "info"
+    default_level: ClassVar[Level] = "info"
     level: Level | UnsetType = UNSET
 
     def effective_level(self) -> Level:
-        return self.usual_level if self.level is UNSET else self.level
+        return self.default_level if self.level is UNSET else self.level
 
 
 class Requested(Observation, frozen=True, kw_only=True, tag="request"):
@@ -48,7 +48,7 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
     engine: str
     outcome: str
     seconds: float
-    usual_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[Level] = "debug"
 
 
 class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
@@ -58,7 +58,7 @@ class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
     lane: str
     outcome: str
     seconds: float
-    usual_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[Level] = "debug"
 
 
 class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
@@ -67,7 +67,7 @@ class Refreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
     endpoint: str
     outcome: str
     failures: int = 0
-    usual_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[Level] = "debug"
 
 
 class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
@@ -81,7 +81,7 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
     future: int = 0
     # The results of transforms: transform, outcome and number of events.
     transformed: Sequence[tuple[str, str, int]] = ()
-    usual_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[Level] = "debug"
 
 
 class ListenerCounted(Observation, frozen=True, kw_only=True, tag="listener"):
@@ -90,7 +90,7 @@ class ListenerCounted(Observation, frozen=True, kw_only=True, tag="listener"):
     listener: str
     outcome: str
     count: int
-    usual_level: ClassVar[Level] = "debug"
+    default_level: ClassVar[Level] = "debug"
 
 
 class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
@@ -98,7 +98,7 @@ class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
 
     incident: str
     trace: str
-    usual_level: ClassVar[Level] = "error"
+    default_level: ClassVar[Level] = "error"
 
 
 class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
@@ -108,7 +108,7 @@ class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
     engine: str
     breach: str
     sql: str
-    usual_level: ClassVar[Level] = "error"
+    default_level: ClassVar[Level] = "error"
 
 
 class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
@@ -117,7 +117,7 @@ class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
     cause: str
     reason: str = ""
     queries: int = 0
-    usual_level: ClassVar[Level] = "warning"
+    default_level: ClassVar[Level] = "warning"
 
 
 class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quarantined"):
@@ -126,7 +126,7 @@ class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quaran
     endpoint: str
     key: str
     fingerprint: str
-    usual_level: ClassVar[Level] = "warning"
+    default_level: ClassVar[Level] = "warning"
 
 
 class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_refused"):
@@ -144,7 +144,7 @@ class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
     key: str = ""
     subject: str = ""
     request_id: str = ""
-    usual_level: ClassVar[Level] = "warning"
+    default_level: ClassVar[Level] = "warning"
 
 
 class Noted(Observation, frozen=True, kw_only=True, tag="notice"):

@@ -72,13 +72,13 @@ class QuerySlots:
         self._quarter = max(1, self.total // 4)
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        occupied = sum(running.values())
-        if lane is Lane.QUICK or occupied == self.total:
-            return occupied < self.total
-        if occupied - running[Lane.QUICK] >= self.total - 1:
+        occupied_slots = sum(running.values())
+        if lane is Lane.QUICK or occupied_slots == self.total:
+            return occupied_slots < self.total
+        if occupied_slots - running[Lane.QUICK] >= self.total - 1:
             return False
-        callers_own = sum(running[own_lane] for own_lane in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
-        if lane.is_own and callers_own >= self.total - self._quarter:
+        unsaved_queries = sum(running[unsaved_lane] for unsaved_lane in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
+        if lane.is_own and unsaved_queries >= self.total - self._quarter:
             return False
         return lane < Lane.SLOW or running[lane] < self._quarter
 
@@ -94,8 +94,8 @@ class CompileSlots:
         self.total = max(2, total)
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        occupied = sum(running.values())
-        return occupied < self.total and (lane < Lane.OWN_SLOW or running[lane] < self.total - 1)
+        occupied_slots = sum(running.values())
+        return occupied_slots < self.total and (lane < Lane.OWN_SLOW or running[lane] < self.total - 1)
 
 
 class AdmissionSlot:

@@ -131,7 +131,7 @@ class Answers:
 
     async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """Return a temporary endpoint for SQL over whole streams; raise QueryFault if the SQL is refused."""
-        return await self._compile_pool.own(WaitingAccounts(account), ad_hoc_endpoint, text, streams)
+        return await self._compile_pool.compile_unsaved(WaitingAccounts(account), ad_hoc_endpoint, text, streams)
 
     async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with types where the compiler can infer them.
@@ -189,13 +189,13 @@ class Answers:
 
     async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuery, ...]:
         """Return the sub-queries, with columns, that a sandbox query of this caller may read."""
-        return await self._compile_pool.saved(
+        return await self._compile_pool.compile_saved(
             WaitingAccounts(account), self._sandbox_schema.sub_queries, endpoint, caller
         )
 
     async def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
         """Translate a query in LQL to SQL."""
-        return await self._compile_pool.own(
+        return await self._compile_pool.compile_unsaved(
             WaitingAccounts(account), self._sandbox_schema.sql_of, endpoint, caller, lql
         )
 
@@ -289,7 +289,7 @@ class Answers:
         return statement or await self._compile(key, inputs, account, is_own=is_own)
 
     async def _compile(self, key: Hashable, inputs: _CompilationInputs, account: str, *, is_own: bool) -> Statement:
-        run_in_pool = self._compile_pool.own if is_own else self._compile_pool.saved
+        run_in_pool = self._compile_pool.compile_unsaved if is_own else self._compile_pool.compile_saved
         try:
             return await self._compilations.join(
                 key, account, lambda _, waiting: run_in_pool(waiting, self._statements.compile, *inputs)

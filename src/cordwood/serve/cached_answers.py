@@ -45,16 +45,16 @@ class Entry(msgspec.Struct):
         return self.finished.size + self.ask_bytes
 
     @property
-    def made_us(self) -> int:
+    def created_us(self) -> int:
         return self.finished.receipt.created_us
 
 
 def age_us(entry: Entry, now_us: int) -> int:
-    return max(0, now_us - entry.made_us)
+    return max(0, now_us - entry.created_us)
 
 
 def expires_us(entry: Entry) -> int:
-    return entry.made_us + int(entry.ask.endpoint.cache_seconds * SECOND_US)
+    return entry.created_us + int(entry.ask.endpoint.cache_seconds * SECOND_US)
 
 
 def is_expired(entry: Entry, now_us: int) -> bool:
@@ -80,7 +80,7 @@ def refresh_time_us(entry: Entry) -> int:
     if entry.failures:
         pause = warm * min(LAST_RETRY, FIRST_RETRY * 2 ** min(entry.failures - 1, 10))
         return entry.failed_us + int(pause * SECOND_US)
-    return entry.made_us + int(warm * (1 - _lead(entry.key)) * SECOND_US)
+    return entry.created_us + int(warm * (1 - _lead_seconds(entry.key)) * SECOND_US)
 
 
 def lifetime_seconds(endpoint: Endpoint) -> float:
@@ -88,7 +88,7 @@ def lifetime_seconds(endpoint: Endpoint) -> float:
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 
-def _lead(key: bytes) -> float:
+def _lead_seconds(key: bytes) -> float:
     return MIN_LEAD + (MAX_LEAD - MIN_LEAD) * key[0] / 255
 
 

@@ -66,13 +66,17 @@ class CompilePool:
         self._admission = Admission(CompileSlots(THREADS), queue_length, limits.queue_seconds, observer)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
 
-    async def own(self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    async def compile_unsaved(
+        self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
         """Compile a query that a caller wrote; raise Busy if no thread becomes free in time."""
         used_seconds = min(map(self._admission.usage, waiting.accounts))
         lane = Lane.OWN_SLOW if used_seconds > HEAVY_SECONDS else Lane.UNKNOWN
         return await self._run(lane, waiting, lambda: work(*arguments, **named))
 
-    async def saved(self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    async def compile_saved(
+        self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T:
         """Compile a saved query, which may use the thread that is reserved from slow compilations."""
         return await self._run(Lane.QUICK, waiting, lambda: work(*arguments, **named))
 

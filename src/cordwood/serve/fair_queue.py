@@ -90,7 +90,7 @@ class Usage:
         """Return the usage of an account, including its running slots up to now."""
         now = self._clock()
         running = sum(max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._running.get(account, ()))
-        return self._past(account, now) + running
+        return self._decayed_seconds(account, now) + running
 
     def begin(self, account: str) -> float:
         started_at = self._clock()
@@ -103,12 +103,12 @@ class Usage:
         running.remove(started_at)
         if not running:
             del self._running[account]
-        self._used[account] = self._past(account, now) + max(now - started_at, _MIN_CHARGED_SECONDS), now
+        self._used[account] = self._decayed_seconds(account, now) + max(now - started_at, _MIN_CHARGED_SECONDS), now
         self._used.move_to_end(account)
         if len(self._used) > REMEMBERED_ACCOUNTS:
             self._used.popitem(last=False)
 
-    def _past(self, account: str, now: float) -> float:
+    def _decayed_seconds(self, account: str, now: float) -> float:
         seconds, recorded_at = self._used.get(account, (0.0, now))
         return seconds * math.exp2((recorded_at - now) / self._half_life)
 
@@ -176,7 +176,7 @@ class FairQueue:
     def next(self, may_run: Callable[[Lane], bool]) -> Candidate | None:
         """Return the next request in the lanes that may run; a refresh only if no other request may."""
         used: dict[str, float] = {}
-        best: tuple[tuple[bool, float, int, int], Candidate] | None = None
+        best_candidate: tuple[tuple[bool, float, int, int], Candidate] | None = None
         for lane, waiting in self._waiting.items():
             if not waiting or not may_run(lane):
                 continue
@@ -185,9 +185,9 @@ class FairQueue:
                 if account not in used:
                     used[account] = self._usage.of(account)
                 order = (lane is Lane.REFRESH, used[account], lane.rank, request.number)
-                if best is None or order < best[0]:
-                    best = order, Candidate(request, account, used[account])
-        return None if best is None else best[1]
+                if best_candidate is None or order < best_candidate[0]:
+                    best_candidate = order, Candidate(request, account, used[account])
+        return None if best_candidate is None else best_candidate[1]
 
     def choose_refused(self, newest: SlotRequest) -> SlotRequest:
         """Return the request to refuse when the queue is full: the newest of the account that has the most queued.

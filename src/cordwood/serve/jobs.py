@@ -39,29 +39,29 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
 class Finished(msgspec.Struct):
     """A complete answer body.
 
-    `codings` holds it compressed, by content coding, once a caller has requested that coding. `heads` holds the
-    rendered HTTP headers by coding; the empty coding is the uncompressed body.
+    `body_by_coding` holds it compressed, by content coding, once a caller has requested that coding.
+    `headers_by_coding` holds the rendered HTTP headers by coding; the empty coding is the uncompressed body.
     """
 
     body: bytes
     receipt: Receipt
     etag: str = ""
     size: int = 0
-    codings: dict[str, bytes] = msgspec.field(default_factory=dict)
-    heads: dict[str, bytes] = msgspec.field(default_factory=dict)
+    body_by_coding: dict[str, bytes] = msgspec.field(default_factory=dict)
+    headers_by_coding: dict[str, bytes] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.etag = blake2b(self.body, digest_size=16).hexdigest()
         self.size = len(self.body) + bytes_of(self.receipt.notices)
 
-    def coded(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
-        if coding not in self.codings:
+    def compressed(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
+        if coding not in self.body_by_coding:
             body = compress(self.body, coding)
             # Another thread may have compressed it meanwhile.
-            if coding not in self.codings:
-                self.codings[coding] = body
+            if coding not in self.body_by_coding:
+                self.body_by_coding[coding] = body
                 self.size += len(body)
-        return self.codings[coding]
+        return self.body_by_coding[coding]
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -42,20 +42,22 @@ class QueryQuarantine:
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._forms: _Kills[tuple[str, str]] = _Kills()
-        self._questions: _Kills[bytes] = _Kills()
-        self._keys: _Kills[str] = _Kills()
+        self._kills_by_form: _Kills[tuple[str, str]] = _Kills()
+        self._kills_by_question: _Kills[bytes] = _Kills()
+        self._kills_by_key: _Kills[str] = _Kills()
 
     def check(self, job: Job) -> None:
         """Raise QuarantinedQuery for a caller's own query that is quarantined, or whose key is; saved queries pass."""
-        if not job.ask.is_callers_own or not self._questions.is_any(self._since()):
+        if not job.ask.is_callers_own or not self._kills_by_question.is_any(self._since()):
             return
         account, since = job.ask.account, self._since()
-        kills = self._keys.times(account, since)
+        kills = self._kills_by_key.times(account, since)
         if len(kills) >= KILLS_OF_A_KEY:
             self._refuse(job, "key", kills[-KILLS_OF_A_KEY])
         form = (account, fingerprint(job.question.statement.sql))
-        kills = self._forms.times(form, since) or self._questions.times(question_digest(job.question), since)
+        kills = self._kills_by_form.times(form, since) or self._kills_by_question.times(
+            question_digest(job.question), since
+        )
         if kills:
             self._refuse(job, "query", kills[-1])
 
@@ -64,16 +66,16 @@ class QueryQuarantine:
         if not job.ask.is_callers_own:
             return
         now, form = self._clock(), fingerprint(job.question.statement.sql)
-        self._questions.add(question_digest(job.question), now)
-        self._forms.add((job.ask.account, form), now)
-        self._keys.add(job.ask.account, now)
+        self._kills_by_question.add(question_digest(job.question), now)
+        self._kills_by_form.add((job.ask.account, form), now)
+        self._kills_by_key.add(job.ask.account, now)
         self._observer.note(
             QueryQuarantined(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, fingerprint=form)
         )
 
     def count(self) -> int:
         """Return how many queries are quarantined now."""
-        return self._questions.count(self._since())
+        return self._kills_by_question.count(self._since())
 
     def _since(self) -> float:
         return self._clock() - QUARANTINE_SECONDS

@@ -33,8 +33,8 @@ class SandboxSchema:
         visible = self._shapes(endpoint, caller)
         # A real run depends on the kinds of all events. The translation leaves them out: it has the same meaning, and
         # does not reveal whether other projects' events hold arrays.
-        without_whole = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in visible.items()}
-        return explain_lql_query(program, lql, self._engine.target, without_whole)
+        projects_only = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in visible.items()}
+        return explain_lql_query(program, lql, self._engine.target, projects_only)
 
     def _shapes(self, endpoint: Endpoint, caller: Caller) -> Mapping[str, Shape]:
         shapes = visible_shapes(caller, self._engine)

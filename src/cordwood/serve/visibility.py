@@ -20,9 +20,11 @@ class ProjectView(Mapping[str, Shape]):
         self._project = project
 
     def __getitem__(self, stream: str) -> Shape:
-        whole = self._shapes[stream]
+        stream_shape = self._shapes[stream]
         project_shapes = self._projects.get(stream)
-        return Shape(whole=whole) if project_shapes is None else project_shapes.shape(self._project, whole)
+        return (
+            Shape(whole=stream_shape) if project_shapes is None else project_shapes.shape(self._project, stream_shape)
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)

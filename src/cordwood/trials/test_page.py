@@ -90,9 +90,9 @@ def _case(
     file: str, text: str, heading: "re.Match[str]", end: int, page_fences: tuple[tuple[Fence, ...], list[Fence]]
 ) -> Case:
     shared, fences = page_fences
-    own_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
+    case_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
     body_end = len(text[:end].rstrip())
-    case = Case(file, heading[1].strip(), _line(text, heading.start()), shared + own_fences, body_end)
+    case = Case(file, heading[1].strip(), _line(text, heading.start()), shared + case_fences, body_end)
     _check(case)
     return case
 

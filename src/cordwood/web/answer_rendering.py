@@ -116,7 +116,7 @@ COMPRESSED_HERE_BYTES = 64 * 1024
 async def render_answer(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
     if not needs_no_thread(answer, coding):
-        await asyncio.to_thread(answer.finished.coded, coding or "", compressed)
+        await asyncio.to_thread(answer.finished.compressed, coding or "", compressed)
     if isinstance(answer.body, StreamedAnswer):
         return _streamed(request, ask, answer, answer.body, coding)
     return render_complete(request, ask, answer, coding, began)
@@ -126,7 +126,7 @@ def needs_no_thread(answer: Answer, coding: str | None) -> bool:
     """Return whether the response can be made without a compression that would block the event loop."""
     if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
-    return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.codings
+    return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.body_by_coding
 
 
 def render_complete(request: Request, ask: Ask, answer: Answer, coding: str | None, began: float) -> Response:
@@ -135,13 +135,13 @@ def render_complete(request: Request, ask: Ask, answer: Answer, coding: str | No
         coding = None
     request.facts.update(facts(answer, finished.receipt))
     moving = variable_headers(answer, ask.endpoint, finished.receipt, time.perf_counter() - began)
-    head = finished.heads.get(coding or "")
+    head = finished.headers_by_coding.get(coding or "")
     if head is None:
-        head = finished.heads[coding or ""] = _head(ask, finished, coding)
+        head = finished.headers_by_coding[coding or ""] = _head(ask, finished, coding)
         finished.size += len(head)
     if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
         return Response(304, [], b"", moving + head)
-    body = finished.body if coding is None else finished.coded(coding, compressed)
+    body = finished.body if coding is None else finished.compressed(coding, compressed)
     return Response(200, [], body, moving + head)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.app.event_files import MOST_BYTES, Reading, Record, opened_events, with_id
+from cordwood.app.event_files import MAX_EVENT_BYTES, Reading, Record, opened_events, with_id
 from cordwood.errors import BadBody
 from cordwood.ingest.csv_rows import ColumnTypes, CsvOptions
 
@@ -88,10 +88,10 @@ def test_the_format_and_the_compression_are_recognised(tmp_path: Path, name: str
 def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
     file.write_bytes(LINES)
-    assert [record.place for record in records_in(file)] == [1, 4]
+    assert [record.line_number for record in records_in(file)] == [1, 4]
     file = tmp_path / "a.json"
     file.write_bytes(b'[{"id": 1},\n\n\n{"id":\n2}]')
-    assert [record.place for record in records_in(file)] == [1, 4]
+    assert [record.line_number for record in records_in(file)] == [1, 4]
     assert events_in(file)[1] == b'{"id": 2}'
 
 
@@ -108,7 +108,7 @@ def test_csv_has_types_if_told_and_ids_that_do_not_depend_on_them(tmp_path: Path
     assert (first["status"], first["m"], refused) == ("200", "x", "1;2;3")
     assert first["id"] != second["id"]
     assert [json.loads(record.data) for record in typed[:2]] == [first | {"status": 200}, second | {"status": 200}]
-    assert (as_text[2].place, as_text[2].fault) == (4, "The record has 3 fields, but the header has 2.")
+    assert (as_text[2].line_number, as_text[2].fault) == (4, "The record has 3 fields, but the header has 2.")
 
 
 def test_logs_as_text_are_read_if_named_and_otherwise_the_name_is_told(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
     file.write_bytes(b"__CURSOR=c1\n__REALTIME_TIMESTAMP=5\n" + binary + b"\n__CURSOR=c2\nno field\n\n__CURSOR=c3\n")
     first, refused, last = records_in(file)
     assert json.loads(first.data) == {"id": "c1", "timestamp": 5, "event_message": "a\nb", "metadata": {}}
-    assert (refused.place, "neither NAME=value" in (refused.fault or "")) == (2, True)
+    assert (refused.line_number, "neither NAME=value" in (refused.fault or "")) == (2, True)
     assert json.loads(last.data)["id"] == "c3"
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_breaks_off_says_so(tmp_path: Path, content: bytes) -> None:
     ("name", "content", "told"),
     [
         ("a.json", b'[{"a": 1},\n{"a" 1}]', "Line 2: the text is not JSON"),
-        ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MOST_BYTES // 1000), "Line 2: the record is longer"),
+        ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MAX_EVENT_BYTES // 1000), "Line 2: the record is longer"),
         ("a.csv", b"a,a\n1,2\n", "column 'a' 2 times"),
     ],
     ids=["json", "open quote", "header"],
@@ -198,11 +198,11 @@ def test_errors_in_a_file_have_its_name_and_line(tmp_path: Path, name: str, cont
 
 def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
-    file.write_bytes(b'{"a": "' + b"x" * MOST_BYTES + b'"}\n{"id": "b"}\n')
+    file.write_bytes(b'{"a": "' + b"x" * MAX_EVENT_BYTES + b'"}\n{"id": "b"}\n')
     too_long, after = records_in(file)
-    assert (too_long.place, too_long.fault) == (1, "The line is longer than 16 MiB.")
+    assert (too_long.line_number, too_long.fault) == (1, "The line is longer than 16 MiB.")
     assert len(too_long.data) < 10_000
-    assert (after.place, after.data) == (2, b'{"id": "b"}')
+    assert (after.line_number, after.data) == (2, b'{"id": "b"}')
 
 
 def test_a_parquet_file_that_is_none_says_so(tmp_path: Path) -> None:

@@ -177,14 +177,14 @@ class Notes:
 def test_texts_of_one_caller_wait_for_each_other_while_anothers_is_compiled() -> None:
     async def test() -> None:
         compiling, held = compiling_alone(), Held()
-        await compiling.own(WaitingAccounts("heavy"), time.sleep, 0.6)
+        await compiling.compile_unsaved(WaitingAccounts("heavy"), time.sleep, 0.6)
         crowd = [
-            asyncio.ensure_future(compiling.own(WaitingAccounts("heavy"), held, f"text {number}"))
+            asyncio.ensure_future(compiling.compile_unsaved(WaitingAccounts("heavy"), held, f"text {number}"))
             for number in range(5)
         ]
         await until(lambda: held.begun == ["text 0"])
-        assert await compiling.own(WaitingAccounts("light"), str, "compiled") == "compiled"
-        assert await compiling.saved(WaitingAccounts("heavy"), str, "saved") == "saved"
+        assert await compiling.compile_unsaved(WaitingAccounts("light"), str, "compiled") == "compiled"
+        assert await compiling.compile_saved(WaitingAccounts("heavy"), str, "saved") == "saved"
         assert held.begun == ["text 0"]
         held.released.set()
         await asyncio.gather(*crowd, return_exceptions=True)
@@ -198,12 +198,12 @@ def test_waiting_to_be_compiled_ends_by_being_told_to_come_back() -> None:
         notes = Notes()
         compiling, held = compiling_alone(notes), Held()
         running = [
-            asyncio.ensure_future(compiling.own(WaitingAccounts(f"caller {number}"), held, "text"))
+            asyncio.ensure_future(compiling.compile_unsaved(WaitingAccounts(f"caller {number}"), held, "text"))
             for number in range(2)
         ]
         await until(lambda: len(held.begun) == 2)
         with pytest.raises(Busy) as told:
-            await compiling.own(WaitingAccounts("another"), held, "text")
+            await compiling.compile_unsaved(WaitingAccounts("another"), held, "text")
         assert told.value.retry_after
         held.released.set()
         await asyncio.gather(*running)
@@ -220,15 +220,17 @@ def test_waiting_to_be_compiled_ends_by_being_told_to_come_back() -> None:
 def test_a_caller_that_leaves_while_its_text_is_compiled_keeps_the_place_until_the_thread_is_free() -> None:
     async def test() -> None:
         compiling, held = compiling_alone(), Held()
-        leaving = [asyncio.ensure_future(compiling.own(WaitingAccounts("caller"), held, "text")) for _ in range(2)]
+        leaving = [
+            asyncio.ensure_future(compiling.compile_unsaved(WaitingAccounts("caller"), held, "text")) for _ in range(2)
+        ]
         await until(lambda: len(held.begun) == 2)
         for task in leaving:
             task.cancel()
         with pytest.raises(Busy):
-            await compiling.own(WaitingAccounts("another"), held, "text")
+            await compiling.compile_unsaved(WaitingAccounts("another"), held, "text")
         held.released.set()
         await asyncio.gather(*leaving, return_exceptions=True)
-        assert await compiling.own(WaitingAccounts("another"), held, "text") == "text"
+        assert await compiling.compile_unsaved(WaitingAccounts("another"), held, "text") == "text"
         compiling.close()
 
     asyncio.run(test())

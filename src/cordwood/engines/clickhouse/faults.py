@@ -167,7 +167,7 @@ def _query_fault(code: int, message: str) -> Fault | None:
 def _no_answer_fault(text: str) -> Fault:
     if _NOT_DECODED in text:
         return QueryValue("A value of the query is not valid UTF-8")
-    if any(words in text for words in _NO_ANSWER):
+    if any(phrase in text for phrase in _NO_ANSWER):
         return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
     if _NOT_OPENED in text:
         return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_FOLDER_HINT)

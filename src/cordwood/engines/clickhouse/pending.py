@@ -40,8 +40,8 @@ class Pending:
         self._lock = threading.Lock()
         self._drain_lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
-        for torn in folder.glob("*.new"):
-            torn.unlink()
+        for incomplete in folder.glob("*.new"):
+            incomplete.unlink()
         files = self._files()
         self._next_number = int(files[-1].stem) + 1 if files else 1
         self._bytes = sum(file.stat().st_size for file in files)

@@ -45,7 +45,7 @@ _STRING: Final = "_hiding_string"
 
 def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
     """Return the functions of a mode by name, each as an element of WITH."""
-    masking = Masking(_Words(), mode)
+    masking = Masking(_RedactionSQL(), mode)
     text, json = _text(rules, masking), _json(rules, masking)
     event = f"if(match({_TEXT}, {literal(_NUMBER)}), {_TEXT}, {json})"
     bodies = (
@@ -65,7 +65,7 @@ def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) 
     chunks = ", ".join(f"{{piece{index}:String}}" for index in range(chunk_count))
     # Materialized, because ClickHouse would otherwise fold the constant: redact while it plans the query.
     texts = f"splitByString({literal(SEPARATOR)}, materialize(arrayStringConcat([{chunks}])))"
-    return f"SELECT arrayMap({_TEXT} -> {_json(rules, Masking(_Words(), mode))}, {texts})"
+    return f"SELECT arrayMap({_TEXT} -> {_json(rules, Masking(_RedactionSQL(), mode))}, {texts})"
 
 
 def _apply_once(body: str) -> str:
@@ -89,8 +89,8 @@ def _json(rules: RedactionRules, masking: Masking) -> str:
     detection, text = Detection(rules), _KNOWN
     if detection.operator_stages:
         redacted_text = masking.apply_stages(f"JSONExtractString({_STRING})", detection.operator_stages)
-        pieces = f"extractAll({text}, {literal(JSON_SEGMENTS)})"
-        text = f"arrayStringConcat(arrayMap({_STRING} -> if(startsWith({_STRING}, '\"'), toJSONString({redacted_text}), {_STRING}), {pieces}))"
+        segments = f"extractAll({text}, {literal(JSON_SEGMENTS)})"
+        text = f"arrayStringConcat(arrayMap({_STRING} -> if(startsWith({_STRING}, '\"'), toJSONString({redacted_text}), {_STRING}), {segments}))"
     hint = Detection(RedactionRules(rules.detectors)).hint
     separated = (
         f"if(match({text}, {literal(_ARRAY_NUMBER)}),"
@@ -100,7 +100,7 @@ def _json(rules: RedactionRules, masking: Masking) -> str:
     return f"if(match({text}, {literal(hint)}), replaceAll({redacted}, {literal(DIGIT_MARKER)}, ''), {text})"
 
 
-class _Words:
+class _RedactionSQL:
     def remove(self, text: str, mark: str) -> str:
         return f"replaceAll({text}, {literal(mark)}, '')"
 
@@ -115,8 +115,8 @@ class _Words:
 
     def map_segments(self, marked: str, each: str) -> str:
         is_find = f"position({_PIECE}, {literal(MATCH_CUT)}) > 0"
-        pieces = f"splitByString({literal(MATCH_START)}, {marked})"
-        return f"arrayStringConcat(arrayMap({_PIECE} -> if({is_find}, {each}, {_PIECE}), {pieces}))"
+        segments = f"splitByString({literal(MATCH_START)}, {marked})"
+        return f"arrayStringConcat(arrayMap({_PIECE} -> if({is_find}, {each}, {_PIECE}), {segments}))"
 
     def digits(self, text: str) -> str:
         return self.replace_matches(text, "[ +-]|%20", "")

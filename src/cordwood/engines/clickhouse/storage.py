@@ -138,7 +138,7 @@ class Storage:
             return Appended(len(events), 0)
         # Events that are equal are distinct objects, so that identity tells which of them is stored.
         stored = set(map(id, events))
-        repeated = tuple(place for place, event in enumerate(batch.events) if id(event) not in stored)
+        repeated = tuple(position for position, event in enumerate(batch.events) if id(event) not in stored)
         return Appended(len(events), len(repeated), repeated)
 
     def _learn(self, batch: Batch) -> None:

@@ -29,7 +29,7 @@ _Fields = dict[str, msgspec.Raw]
 def read_parquet(file: Path) -> Iterator[bytes]:
     """Yield every row as a JSON event; decode JSON text in `metadata`, and restore the original events of an export."""
     decode, encode = msgspec.json.Decoder(_Fields).decode, msgspec.json.Encoder().encode
-    with _reading(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
+    with _open_query(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
         for (row,) in _rows(reader):
             fields = decode(row)
             yield encode(
@@ -41,26 +41,26 @@ def read_parquet(file: Path) -> Iterator[bytes]:
 
 def read_stored(file: Path) -> Iterator[bytes]:
     """Yield every row of an export as it was stored, in JSON: times in microseconds, other fields as text."""
-    with _reading(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
+    with _open_query(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
         for (row,) in _rows(reader):
             yield row.encode()
 
 
 def is_export(file: Path) -> bool:
     """Return whether the columns are those of an export."""
-    with _reading(file, "DESCRIBE FROM read_parquet($file)") as reader:
+    with _open_query(file, "DESCRIBE FROM read_parquet($file)") as reader:
         return {row[0] for row in reader.fetchall()} == _STORED_NAMES
 
 
 def count_parquet(file: Path) -> int:
     """Return the number of rows from the file's metadata."""
-    with _reading(file, "SELECT count(*) FROM read_parquet($file)") as reader:
+    with _open_query(file, "SELECT count(*) FROM read_parquet($file)") as reader:
         count: int = next(iter(reader.fetchall()))[0]
         return count
 
 
 @contextmanager
-def _reading(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open_query(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         with duckdb.connect(":memory:") as reader:
             reader.execute("SET TimeZone = 'UTC'")

@@ -346,14 +346,14 @@ class RecursiveCte(QueryNode, tag="RECURSIVE_CTE_NODE"):
 AnyQuery = SelectNode | SetOperation | RecursiveCte
 
 
-class ParameterPlace(Part):
+class NamedParameter(Part):
     key: str
     value: int
 
 
 class Query(Part):
     node: AnyQuery
-    named_param_map: list[ParameterPlace] = []
+    named_param_map: list[NamedParameter] = []
 
 
 class Serialized(Part):

@@ -14,7 +14,7 @@ from cordwood.observe.observation import EngineEnded
 from cordwood.observe.observer import Note
 
 # How long a request waits for a process that can answer it.
-PATIENCE_SECONDS = 20.0
+SEND_TIMEOUT_SECONDS = 20.0
 _POLL_SECONDS = 1.0
 # A query is sent twice at most; other requests, which cannot have ended the process, three times.
 _MAX_QUERY_SENDS, _MAX_SENDS = 2, 3
@@ -65,7 +65,7 @@ class Host:
     def wait_for(self, call: Call) -> None:
         """Wait until the call has ended or has a chunk."""
         while not call.wait(_POLL_SECONDS):
-            if call.sent_at is None and time.monotonic() > call.waiting_since + PATIENCE_SECONDS:
+            if call.sent_at is None and time.monotonic() > call.waiting_since + SEND_TIMEOUT_SECONDS:
                 self._give_up(call, _unreachable_fault())
 
     def grant_credit(self, call: Call, chunk: bytes) -> None:
@@ -207,8 +207,10 @@ def _send(link: Link, call: Call) -> None:
 
 def _unexpected_end(calls: Sequence[Call]) -> KillReason:
     """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
-    alone = [call for call in calls if call.runs_alone]
-    return KillReason("died", "the process ended both times that it ran" if alone else "it ended by itself", alone)
+    alone_calls = [call for call in calls if call.runs_alone]
+    return KillReason(
+        "died", "the process ended both times that it ran" if alone_calls else "it ended by itself", alone_calls
+    )
 
 
 def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:

@@ -44,7 +44,7 @@ class Link:
         self.frames = Frames(child.link)
         self.calls: dict[int, Call] = {}
         self.kill_reason: KillReason | None = None
-        self.opened_at = self.heard_at = time.monotonic()
+        self.opened_at = self.last_received_at = time.monotonic()
         self._note = note
         self._reader: threading.Thread | None = None
 
@@ -58,7 +58,7 @@ class Link:
             return {}
         self.frames.send(Kind.CALL, with_number(_OPENING_CALL, pack(("prepare", (list(streams),)))))
         _, states = split_number(self._wait_for_frame(Kind.DONE))
-        self.opened_at = self.heard_at = time.monotonic()
+        self.opened_at = self.last_received_at = time.monotonic()
         return unpack(states)  # type: ignore[return-value] # what `prepare` returns
 
     def read(
@@ -68,7 +68,7 @@ class Link:
 
         def work() -> None:
             while (frame := self.frames.receive()) is not None:
-                self.heard_at = time.monotonic()
+                self.last_received_at = time.monotonic()
                 handle_frame(self, *frame)
             handle_disconnect(self)
 

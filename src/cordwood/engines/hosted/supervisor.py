@@ -203,9 +203,9 @@ class Supervisor:
             link.kill(KillReason("memory", "memory passed its ceiling while it ran", causes, suspects))
 
     def _check_liveness(self, link: Link, now: float) -> None:
-        if now > link.heard_at + _SILENT_SECONDS and self._pinged_at > link.heard_at:
+        if now > link.last_received_at + _SILENT_SECONDS and self._pinged_at > link.last_received_at:
             link.kill()
-        if now > max(self._pinged_at, link.heard_at) + _PING_SECONDS and _try_send(link, Kind.PING):
+        if now > max(self._pinged_at, link.last_received_at) + _PING_SECONDS and _try_send(link, Kind.PING):
             self._pinged_at = now
 
 

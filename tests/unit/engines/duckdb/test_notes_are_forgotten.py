@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.allocator import heap_bytes
 from cordwood.engines.duckdb.storage.compaction import Compactor
-from cordwood.engines.duckdb.storage.file_gate import FileAccess, Patience
+from cordwood.engines.duckdb.storage.file_gate import ExclusiveWait, FileAccess
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -39,7 +39,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(Flusher, "start", lambda *_: None)
     monkeypatch.setattr(Compactor, "start", lambda *_: None)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROWS)
-    monkeypatch.setattr(memory_reclaimer, "URGENT", Patience(0.0, 0.1, 0.1))
+    monkeypatch.setattr(memory_reclaimer, "URGENT", ExclusiveWait(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine

@@ -6,9 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from cordwood.engines.duckdb.storage.file_gate import FileAccess, FileGate, Patience
+from cordwood.engines.duckdb.storage.file_gate import ExclusiveWait, FileAccess, FileGate
 
-AT_ONCE = Patience(0.0, 20.0, 0.1)
+AT_ONCE = ExclusiveWait(0.0, 20.0, 0.1)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_throughout_others_wait_until_it_has_ended(pool: ThreadPoolExecutor) -> 
     traffic, done = FileGate(), threading.Event()
     done.set()
     begun = threading.Event()
-    with traffic.exclusive(throughout=True) as is_alone:
+    with traffic.exclusive(until_block_ends=True) as is_alone:
         assert is_alone
         waiting = pool.submit(pass_by, traffic, FileAccess.QUERY, done, begun)
         assert not begun.wait(0.5)

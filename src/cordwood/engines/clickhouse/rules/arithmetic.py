@@ -137,7 +137,7 @@ def _exclusive_or(node: exp.Expr) -> exp.Expr:
     return fragment("bitXor({0}, {1})", node.this, node.expression)
 
 
-def _bits(name: str) -> Rule:
+def _bitwise(name: str) -> Rule:
     return lambda node: fragment(f"{name}({{0}}, {{1}})", node.this, node.expression)
 
 
@@ -184,8 +184,8 @@ MEANING = RuleSet(
         exp.SafeMultiply: _safe("*"),
         exp.SafeNegate: _safe_negation,
         exp.BitwiseXor: _exclusive_or,
-        exp.BitwiseAnd: _bits("bitAnd"),
-        exp.BitwiseOr: _bits("bitOr"),
+        exp.BitwiseAnd: _bitwise("bitAnd"),
+        exp.BitwiseOr: _bitwise("bitOr"),
         exp.BitwiseNot: _complement,
         exp.BitwiseLeftShift: _shift("bitShiftLeft"),
         exp.BitwiseRightShift: _shift("bitShiftRight"),

@@ -169,7 +169,7 @@ def _text_to_bytes(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fragment("{0}", value)
 
 
-def _same(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _unchanged(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     del node
     return value
 
@@ -290,10 +290,10 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.STRING, Kind.NUMERIC): _text_to_exact(Kind.NUMERIC),
     (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
     (Kind.STRING, Kind.BYTES): _text_to_bytes,
-    (Kind.STRING, Kind.STRING): _same,
+    (Kind.STRING, Kind.STRING): _unchanged,
     (Kind.STRING, Kind.INTERVAL): _text_to_interval,
-    (Kind.BYTES, Kind.BYTES): _same,
-    (Kind.JSON, Kind.JSON): _same,
+    (Kind.BYTES, Kind.BYTES): _unchanged,
+    (Kind.JSON, Kind.JSON): _unchanged,
     **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
     (Kind.FLOAT64, Kind.INT64): _float_to_int,
     (Kind.FLOAT64, Kind.NUMERIC): _float_to_numeric,
@@ -312,7 +312,7 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     (Kind.DATETIME, Kind.STRING): _time_to_text,
     (Kind.TIME, Kind.STRING): _time_to_text,
     (Kind.INTERVAL, Kind.STRING): _interval_to_text,
-    (Kind.INTERVAL, Kind.INTERVAL): _same,
+    (Kind.INTERVAL, Kind.INTERVAL): _unchanged,
     (Kind.VARIANT, Kind.STRING): _event_to_text,
     **{
         (Kind.VARIANT, kind): _event_to(kind)

@@ -23,12 +23,12 @@ def _characters(value: str) -> str:
 
 def _code_of(character: str) -> str:
     byte = f"toInt64(reinterpretAsUInt8(substring({character}, %d, 1)))"
-    one, two, three, four = (byte % index for index in range(1, 5))
-    continuation = f"({two} - 128)", f"({three} - 128)", f"({four} - 128)"
+    first, second, third, fourth = (byte % index for index in range(1, 5))
+    continuation = f"({second} - 128)", f"({third} - 128)", f"({fourth} - 128)"
     return (
-        f"multiIf({one} < 128, {one}, {one} < 224, ({one} - 192) * 64 + {continuation[0]},"
-        f" {one} < 240, ({one} - 224) * 4096 + {continuation[0]} * 64 + {continuation[1]},"
-        f" ({one} - 240) * 262144 + {continuation[0]} * 4096 + {continuation[1]} * 64 + {continuation[2]})"
+        f"multiIf({first} < 128, {first}, {first} < 224, ({first} - 192) * 64 + {continuation[0]},"
+        f" {first} < 240, ({first} - 224) * 4096 + {continuation[0]} * 64 + {continuation[1]},"
+        f" ({first} - 240) * 262144 + {continuation[0]} * 4096 + {continuation[1]} * 64 + {continuation[2]})"
     )
 
 

@@ -122,10 +122,10 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
 
 def _struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) -> exp.Expr:
     """Return the test for a struct in an array: NULL if no element is equal and one may be, because of a NULL field."""
-    is_found = f"arrayExists(_e -> ifNull({equality}, false), {{1}})"
-    may_be_found = f"arrayExists(_e -> isNull({equality}), {{1}})"
+    is_element = f"arrayExists(_e -> ifNull({equality}, false), {{1}})"
+    may_be_element = f"arrayExists(_e -> isNull({equality}), {{1}})"
     return fragment(
-        f"multiIf(empty({{1}}), false, isNull({{0}}), NULL, {is_found}, true, {may_be_found}, NULL, false)",
+        f"multiIf(empty({{1}}), false, isNull({{0}}), NULL, {is_element}, true, {may_be_element}, NULL, false)",
         value,
         array,
     )

@@ -178,14 +178,14 @@ def _alias(node: exp.Expr) -> exp.Expr:
     """Cast a result column to its type, if ClickHouse's would be wider or it is NULL without a type."""
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
-        node.set("this", _typed_column(node.this, datatype, becomes=bool(node.meta_get("becomes"))))
+        node.set("this", _typed_column(node.this, datatype, converts=bool(node.meta_get("becomes"))))
     return node
 
 
-def _typed_column(value: exp.Expr, datatype: Datatype, *, becomes: bool) -> exp.Expr:
+def _typed_column(value: exp.Expr, datatype: Datatype, *, converts: bool) -> exp.Expr:
     if is_null(value):
         return null_of(datatype)
-    if becomes:
+    if converts:
         return _convert_column(value, datatype)
     if datatype.kind is Kind.BOOL and not isinstance(value, exp.Column):
         return fragment("CAST({0}, 'Nullable(Bool)')", value)

@@ -73,7 +73,7 @@ def selects_newest_events(tree: exp.Select, source: Source) -> bool:
 
 def materialize_late(tree: exp.Select, source: Source, table: EventTable, *, is_alone: bool = False) -> exp.Select:
     """Rewrite the query over one table; `is_alone` if its column types need not agree with those of another part."""
-    if not _pays(tree, source, table):
+    if not _pays_off(tree, source, table):
         source.replace_table(source.events(table))
         return tree
     row_ids = _select_row_ids(tree, source, table)
@@ -109,7 +109,7 @@ def _without_filters(tree: exp.Select, source: Source) -> Source:
     return msgspec.structs.replace(source, filters=(), flushed_filters=())
 
 
-def _pays(tree: exp.Select, source: Source, table: EventTable) -> bool:
+def _pays_off(tree: exp.Select, source: Source, table: EventTable) -> bool:
     steps = selects_to_answer(tree, source.table)
     if is_one_scan(tree, steps) and table is not EventTable.FLUSHED:
         return False

@@ -33,7 +33,7 @@ _KEY: Final = "$key"
 
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a mode, one per kind of value, with the digest key inside."""
-    detection, masking = Detection(rules), Masking(_Words(), mode)
+    detection, masking = Detection(rules), Masking(_RedactionSQL(), mode)
     bodies = (
         (REDACT_TEXT, _text_macro(detection, masking)),
         (REDACT_JSON, _json_macro(detection, masking)),
@@ -106,7 +106,7 @@ def _event_macro(mode: RedactMode) -> str:
     )
 
 
-class _Words:
+class _RedactionSQL:
     def remove(self, text: str, mark: str) -> str:
         return f"replace({text}, {literal(mark)}, '')"
 

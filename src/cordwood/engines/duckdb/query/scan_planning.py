@@ -57,14 +57,14 @@ def _merge_first_rows(tree: exp.Select, source: Source) -> exp.Select:
     tree.set("limit", exp.Limit(expression=exp.Literal.number(requested_rows(tree))))
     tree.set("offset", None)
     memtable_tree = copied(tree)
-    both = exp.Union(
+    union = exp.Union(
         this=materialize_late(tree, source, EventTable.FLUSHED),
         expression=materialize_late(memtable_tree, source.in_copy(memtable_tree), EventTable.MEMTABLE),
         distinct=False,
     )
     names = [_identifier(f"c{index}") for index, _ in enumerate(tree.expressions)]
     alias = exp.TableAlias(this=_identifier(_BOTH), columns=names)
-    return merged.from_(exp.Subquery(this=both, alias=alias), copy=False)
+    return merged.from_(exp.Subquery(this=union, alias=alias), copy=False)
 
 
 def _order(tree: exp.Select) -> exp.Order:

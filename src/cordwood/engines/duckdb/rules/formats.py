@@ -179,8 +179,8 @@ def _exact(node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
 def _group_digits(digits: str) -> str:
     """Insert commas into the digits before the point or the exponent."""
     leading_digits = f"regexp_extract({digits}, '^[0-9]+')"
-    rest = f"regexp_replace({digits}, '^[0-9]+', '')"
-    return f"ltrim(reverse(regexp_replace(reverse({leading_digits}), '(...)', '\\1,', 'g')), ',') || {rest}"
+    remaining = f"regexp_replace({digits}, '^[0-9]+', '')"
+    return f"ltrim(reverse(regexp_replace(reverse({leading_digits}), '(...)', '\\1,', 'g')), ',') || {remaining}"
 
 
 def _pad(node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:

@@ -83,9 +83,9 @@ def _truncate(node: exp.Expr) -> exp.Expr:
 
 def _v4_from_int(node: exp.Expr) -> exp.Expr:
     failure = fail(node, "NET.IPV4_FROM_INT64() encountered an integer out of range")
-    word = "CASE WHEN @a < 0 THEN @a + 4294967296 ELSE @a END"
+    unsigned = "CASE WHEN @a < 0 THEN @a + 4294967296 ELSE @a END"
     guard = "@a < -2147483648 OR @a > 4294967295"
-    return once(f"CASE WHEN {guard} THEN {failure} ELSE unhex(printf('%08X', {word})) END", node.expressions[0])
+    return once(f"CASE WHEN {guard} THEN {failure} ELSE unhex(printf('%08X', {unsigned})) END", node.expressions[0])
 
 
 def _v4_to_int(node: exp.Expr) -> exp.Expr:

@@ -37,9 +37,9 @@ def is_bytes(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.BYTES
 
 
-def _on_hex(node: exp.Expr, template: str, *rest: exp.Expr) -> exp.Expr:
+def _on_hex(node: exp.Expr, template: str, *arguments: exp.Expr) -> exp.Expr:
     """Apply a template to bytes as hexadecimal text, because DuckDB's text functions reject bytes."""
-    return once(f"unhex({template})", fragment("hex({0})", node), *rest)
+    return once(f"unhex({template})", fragment("hex({0})", node), *arguments)
 
 
 def _length(node: exp.Expr) -> exp.Expr:
@@ -59,11 +59,11 @@ def _substring(node: exp.Expr) -> exp.Expr:
     position = constant_int(start)
     if position is not None and position > 0:
         return _substring_from_front(node, value, start, length)
-    begin = "CASE WHEN @b > 0 THEN @b WHEN @b = 0 OR @b < -length(@a) THEN 1 ELSE length(@a) + @b + 1 END"
+    start_sql = "CASE WHEN @b > 0 THEN @b WHEN @b = 0 OR @b < -length(@a) THEN 1 ELSE length(@a) + @b + 1 END"
     if length is None:
-        return once(f"substring(@a, {begin})", value, start)
+        return once(f"substring(@a, {start_sql})", value, start)
     count = _checked_length(node, length, "@c")
-    return once(f"substring(@a, {begin}, {count})", value, start, length)
+    return once(f"substring(@a, {start_sql}, {count})", value, start, length)
 
 
 def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
@@ -83,10 +83,10 @@ def _checked_length(node: exp.Expr, length: exp.Expr, name: str) -> str:
 
 def _bytes_between(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
     size = "(length(@a) // 2)"
-    begin = f"CASE WHEN @b > 0 THEN @b WHEN @b = 0 OR @b < -{size} THEN 1 ELSE {size} + @b + 1 END"
+    start_sql = f"CASE WHEN @b > 0 THEN @b WHEN @b = 0 OR @b < -{size} THEN 1 ELSE {size} + @b + 1 END"
     count = f", ({_checked_length(node, length, '@c')}) * 2" if length is not None else ""
-    rest = [start] if length is None else [start, length]
-    return _on_hex(value, f"substring(@a, ({begin}) * 2 - 1{count})", *rest)
+    arguments = [start] if length is None else [start, length]
+    return _on_hex(value, f"substring(@a, ({start_sql}) * 2 - 1{count})", *arguments)
 
 
 def _left_or_right(side: str) -> Rule:

@@ -18,7 +18,7 @@ class FileAccess(Enum):
     FLUSH = "flush"
 
 
-class Patience(msgspec.Struct, frozen=True):
+class ExclusiveWait(msgspec.Struct, frozen=True):
     """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries as well."""
 
     idle_wait_seconds: float
@@ -26,8 +26,8 @@ class Patience(msgspec.Struct, frozen=True):
     query_wait_seconds: float
 
 
-RELAXED = Patience(10.0, 2.0, 0.25)
-URGENT = Patience(1.0, 10.0, 2.0)
+RELAXED = ExclusiveWait(10.0, 2.0, 0.25)
+URGENT = ExclusiveWait(1.0, 10.0, 2.0)
 # A checkpoint excludes other transactions only at its beginning; they may continue after this time.
 _UNBLOCK_AFTER_SECONDS = 0.2
 
@@ -85,16 +85,16 @@ class FileGate:
             self._flushing_seconds += now - self._flushing_since
 
     @contextmanager
-    def exclusive(self, patience: Patience = RELAXED, *, throughout: bool = False) -> Iterator[bool]:
+    def exclusive(self, max_wait: ExclusiveWait = RELAXED, *, until_block_ends: bool = False) -> Iterator[bool]:
         """Block new access; yield whether no other access is under way.
 
-        Others continue a moment after the block has begun, or with `throughout` when it has ended.
+        Others continue a moment after the block has begun, or with `until_block_ends` when it has ended.
         """
         with self._changed:
-            is_exclusive = self._changed.wait_for(self._is_free, patience.idle_wait_seconds) or self._drain(patience)
+            is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._drain(max_wait)
             self._blocked = frozenset(FileAccess)
         unblock_timer = threading.Timer(_UNBLOCK_AFTER_SECONDS, self._unblock)
-        if not throughout:
+        if not until_block_ends:
             unblock_timer.start()
         try:
             with holding(Rank.FILE_GATE):
@@ -108,12 +108,12 @@ class FileGate:
             self._blocked = frozenset()
             self._changed.notify_all()
 
-    def _drain(self, patience: Patience) -> bool:
+    def _drain(self, max_wait: ExclusiveWait) -> bool:
         """Block flushes until those under way have ended, then queries for a moment."""
         self._blocked = frozenset({FileAccess.FLUSH})
-        self._changed.wait_for(lambda: not self._active_counts[FileAccess.FLUSH], patience.flush_wait_seconds)
+        self._changed.wait_for(lambda: not self._active_counts[FileAccess.FLUSH], max_wait.flush_wait_seconds)
         self._blocked = frozenset(FileAccess)
-        return self._changed.wait_for(self._is_free, patience.query_wait_seconds)
+        return self._changed.wait_for(self._is_free, max_wait.query_wait_seconds)
 
     def _is_free(self) -> bool:
         return not any(self._active_counts.values())

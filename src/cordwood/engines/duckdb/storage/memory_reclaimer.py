@@ -90,7 +90,7 @@ class MemoryReclaimer:
 
     def _reopen(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._heap_samples.clear()
-        with self._lock, self._session.gate.exclusive(URGENT, throughout=True) as is_exclusive:
+        with self._lock, self._session.gate.exclusive(URGENT, until_block_ends=True) as is_exclusive:
             is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_reopened:
             # The next looks set the new baseline, once queries run again.

@@ -125,10 +125,10 @@ def _bit_masks() -> tuple[int, ...]:
 def _repeated_positions(hashes: Sequence[int]) -> set[int]:
     if len(set(hashes)) == len(hashes):
         return set()
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     repeated = set()
     for position, id_hash in enumerate(hashes):
-        if id_hash in seen:
+        if id_hash in seen_ids:
             repeated.add(position)
-        seen.add(id_hash)
+        seen_ids.add(id_hash)
     return repeated

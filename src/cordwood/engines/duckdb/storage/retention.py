@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.file_gate import RELAXED, URGENT, Patience
+from cordwood.engines.duckdb.storage.file_gate import RELAXED, URGENT, ExclusiveWait
 from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
@@ -56,7 +56,7 @@ class Retention:
         for store in stores:
             if deleted_by_stream[store.name]:
                 _rewrite_oldest(store.tables, 1, cursor)
-        with self._session.gate.exclusive(self._checkpoint_patience(live, deleted)) as is_exclusive:
+        with self._session.gate.exclusive(self._checkpoint_wait(live, deleted)) as is_exclusive:
             if is_exclusive:
                 self._session.checkpoint(cursor)
 
@@ -80,15 +80,15 @@ class Retention:
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= max_bytes:
             return 0
-        live, deleted_by_stream = self._count_rows(stores, cursor)
-        used_bytes = used_bytes * live // max(1, live + sum(deleted_by_stream.values()))
+        live_by_stream, deleted_by_stream = self._count_rows(stores, cursor)
+        used_bytes = used_bytes * live_by_stream // max(1, live_by_stream + sum(deleted_by_stream.values()))
         before_us = _find_time_of_share(1 - max_bytes * _TARGET_SHARE / max(1, used_bytes), stores, cursor)
         if used_bytes <= max_bytes or before_us is None:
             return 0
         return sum(store.drop_before(before_us, cursor) for store in stores)
 
-    def _checkpoint_patience(self, live: int, deleted: int) -> Patience:
-        """Return the patience for a checkpoint: urgent if much is deleted and could not be freed so far."""
+    def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWait:
+        """Return how long a checkpoint waits: urgent if much is deleted and could not be freed so far."""
         return URGENT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_SHARE) else RELAXED
 
     def _count_deleted(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:

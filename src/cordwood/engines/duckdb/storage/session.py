@@ -121,7 +121,7 @@ class Session:
             self._checkpoint_failed_at = time.monotonic()
             self._is_disk_full = is_disk_full(str(problem))
             # DuckDB refuses to read the file until it is reopened.
-            with self.gate.exclusive(URGENT, throughout=True), suppress(duckdb.Error):
+            with self.gate.exclusive(URGENT, until_block_ends=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
             if self.is_open and _MEMORY_EXCEEDED.search(str(problem)) and self.stop_shredding(cursor):

@@ -38,7 +38,7 @@ from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Report
 
-_PATIENCE_SECONDS = 20.0
+_CAPACITY_WAIT_SECONDS = 20.0
 
 
 class QueryView(NamedTuple):
@@ -241,7 +241,7 @@ class Storage:
 
     def _wait_for_capacity(self) -> None:
         with self._capacity_changed:
-            if not self._capacity_changed.wait_for(self._has_capacity, _PATIENCE_SECONDS):
+            if not self._capacity_changed.wait_for(self._has_capacity, _CAPACITY_WAIT_SECONDS):
                 raise Backlog("More events arrive than can be stored.", retry_after=5)
 
     def _has_capacity(self) -> bool:
@@ -342,11 +342,11 @@ def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: se
     if not repeated:
         return Appended(new_events, 0)
     duplicates = []
-    for place in sorted(repeated):
-        if batch.events[place].id in stored:
-            stored.remove(batch.events[place].id)
+    for position in sorted(repeated):
+        if batch.events[position].id in stored:
+            stored.remove(batch.events[position].id)
         else:
-            duplicates.append(place)
+            duplicates.append(position)
     return Appended(new_events + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
 
 
