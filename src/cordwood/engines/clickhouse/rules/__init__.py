@@ -77,4 +77,4 @@ _RULE_MODULES: Final = (
     searching,
 )
 
-RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _RULE_MODULES)
+RULES: Final[Rules] = merge_rule_sets(module.RULES for module in _RULE_MODULES)

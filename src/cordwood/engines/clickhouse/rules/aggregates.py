@@ -322,7 +322,7 @@ def _nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp
     return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.ArrayAgg: _array_agg,
         exp.ArrayConcatAgg: _array_concat_agg,

@@ -172,7 +172,7 @@ def _overflow_check(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Div: _division,
         exp.SafeDivide: _safe_division,

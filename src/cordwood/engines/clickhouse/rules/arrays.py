@@ -179,7 +179,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     return once(fail_if(node, is_invalid, message, count), node.this, node.expression)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Bracket: _subscript,
         exp.ArraySize: _size,

@@ -320,4 +320,4 @@ _CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
     },
 }
 
-MEANING = RuleSet(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})
+RULES = RuleSet(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})

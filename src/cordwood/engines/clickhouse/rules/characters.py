@@ -107,7 +107,7 @@ def _initcap(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.ToCodePoints: _code_points,
         exp.CodePointsToString: _from_code_points,

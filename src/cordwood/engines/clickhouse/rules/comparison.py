@@ -188,7 +188,7 @@ def _is(node: exp.Expr) -> exp.Expr:
     return fragment("({0} IS NULL)", node.this)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         **dict.fromkeys(COMPARISONS, _compare),
         **dict.fromkeys((exp.And, exp.Or), _and),

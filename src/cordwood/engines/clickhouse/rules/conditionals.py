@@ -102,7 +102,7 @@ def _error(node: exp.Expr) -> exp.Expr:
 _COMPUTED_MESSAGE = "ERROR, with a sentence that is worked out and cannot be told"
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif},
     by_name={"ERROR": _error},
     before_children={exp.Coalesce: _as_case},

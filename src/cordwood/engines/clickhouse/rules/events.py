@@ -39,4 +39,4 @@ def _is_record(node: exp.Expr) -> exp.Expr:
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
 
-MEANING = RuleSet(operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record})
+RULES = RuleSet(operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record})

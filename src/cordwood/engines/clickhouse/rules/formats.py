@@ -209,4 +209,4 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     return fragment("ifNull({0}, 'NULL')", text)
 
 
-MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})
+RULES = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})

@@ -47,7 +47,7 @@ def _uuid(node: exp.Expr) -> exp.Expr:
     return fragment("toString(generateUUIDv4())")
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.MD5: _from_template("lower(hex(MD5({0})))"),
         exp.MD5Digest: _from_template("toString(MD5({0}))"),

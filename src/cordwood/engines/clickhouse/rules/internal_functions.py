@@ -93,4 +93,4 @@ _RULES: Final[dict[str, Rule]] = {
     "json_items": _json("JSONExtractArrayRaw"),
 }
 
-MEANING = RuleSet(by_name={internal_function(name).upper(): rule for name, rule in _RULES.items()})
+RULES = RuleSet(by_name={internal_function(name).upper(): rule for name, rule in _RULES.items()})

@@ -82,7 +82,7 @@ def _difference(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     return fragment(f"tuple(toInt64(0), toInt64(0), {microseconds})", left, right)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Interval: _interval,
         exp.MakeInterval: _make_interval,

@@ -115,4 +115,4 @@ def _to_json(node: exp.Expr) -> exp.Expr:
 # The types whose JSON has several lines when it is indented.
 _INDENTED_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
-MEANING = RuleSet(nodes={exp.JSONFormat: _to_json})
+RULES = RuleSet(nodes={exp.JSONFormat: _to_json})

@@ -264,7 +264,7 @@ def _unsupported(name: str) -> Rule:
     return lambda node: unsupported(node, name)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.JSONSet: _unsupported("JSON_SET"),
         exp.JSONRemove: _unsupported("JSON_REMOVE"),

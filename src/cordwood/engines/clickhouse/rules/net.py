@@ -83,7 +83,7 @@ def _host(node: exp.Expr) -> exp.Expr:
     return once(body, as_text(node.expressions[0]), texts=[text_part(_URL), text_part(_HOST_ONLY)])
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
         "NET.IP_FROM_STRING": _from_string,

@@ -188,7 +188,7 @@ def _parse_numeric(digits: int) -> Rule:
     return rule
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.ParseNumeric: _parse_numeric(9),
         exp.ParseBignumeric: _parse_numeric(38),

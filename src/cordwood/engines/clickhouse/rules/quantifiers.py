@@ -78,4 +78,4 @@ def _exists_in(node: exp.Expr) -> exp.Expr:
     return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, condition)
 
 
-MEANING = RuleSet(before_children={exp.Exists: _exists}, by_name={EXISTS_IN.upper(): _exists_in})
+RULES = RuleSet(before_children={exp.Exists: _exists}, by_name={EXISTS_IN.upper(): _exists_in})

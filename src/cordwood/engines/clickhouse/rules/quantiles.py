@@ -113,7 +113,7 @@ def _note_share(node: exp.Expr) -> exp.Expr:
     return node
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.ApproxQuantiles: _quantiles,
         exp.ApproxTopK: _top_count,

@@ -48,7 +48,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
     return with_operation(result, RedactionCall(redact_function))
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     operations={
         RedactedText: _text,
         RedactedEventText: _event_text,

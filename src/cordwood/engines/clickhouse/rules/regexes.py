@@ -194,7 +194,7 @@ def _instr(node: exp.Expr) -> exp.Expr:
     return once(fail_if(node, guard, _POSITIVE, body), value, pattern, position, occurrence, option)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.RegexpLike: _matches,
         exp.RegexpExtract: _extract,

@@ -410,7 +410,7 @@ def _event_as(node: exp.Expr) -> exp.Expr:
     return read_as(value, Kind(constant_text(kind) or Kind.STRING))
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     by_name={EVENT_AS.upper(): _event_as, _ANY_KEY.upper(): _any_key},
     nodes={
         exp.CTE: _cte,

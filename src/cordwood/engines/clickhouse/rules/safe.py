@@ -17,4 +17,4 @@ def _safe(node: exp.Expr) -> exp.Expr:
     return inherit(inner, node)
 
 
-MEANING = RuleSet(before_children={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})
+RULES = RuleSet(before_children={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})

@@ -44,4 +44,4 @@ def _any(tests: exp.Expr) -> exp.Expr:
     return once("if(has(@a, true), true, if(arrayExists(_x -> isNull(_x), @a), NULL, false))", tests)
 
 
-MEANING = RuleSet(before_children={exp.Contains: strip_lower_calls}, nodes={exp.Contains: _contains})
+RULES = RuleSet(before_children={exp.Contains: strip_lower_calls}, nodes={exp.Contains: _contains})

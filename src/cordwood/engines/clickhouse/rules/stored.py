@@ -100,4 +100,4 @@ def group_by_attached_texts(select: exp.Expr) -> None:
             key.replace(text)
 
 
-MEANING = RuleSet(operations={Stored: _stored, EventOf: _event_of})
+RULES = RuleSet(operations={Stored: _stored, EventOf: _event_of})

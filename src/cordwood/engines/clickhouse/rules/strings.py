@@ -304,7 +304,7 @@ def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Exp
     return fragment(folded, value, inner)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Length: _length,
         exp.ByteLength: _byte_length,

@@ -117,7 +117,7 @@ def _field_position(datatype: Datatype | None, name: str) -> exp.Expr:
     return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field},
     before_children={exp.Array: _note_items},
 )

@@ -75,4 +75,4 @@ def _subquery(node: exp.Expr) -> exp.Expr:
     return node
 
 
-MEANING = RuleSet(nodes={exp.Subquery: _subquery})
+RULES = RuleSet(nodes={exp.Subquery: _subquery})

@@ -185,7 +185,7 @@ _STEPS: Final = (
 )
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _timestamp),
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),

@@ -106,4 +106,4 @@ def _zoned(wall: str, groups: Groups) -> str:
 
 
 # Without %Z: ClickHouse supports a zone by name only if it is the same for all rows.
-MEANING = parsing_rules(_assemble, unsupported_elements=frozenset({"Z"}))
+RULES = parsing_rules(_assemble, unsupported_elements=frozenset({"Z"}))

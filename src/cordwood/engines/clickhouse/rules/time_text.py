@@ -190,4 +190,4 @@ def _cast_element(element: str | None, text: str) -> EngineFormat | str:
     return f"{case or ''}({text_sql})"
 
 
-MEANING = RuleSet(nodes={exp.TimeToStr: _format}, before_children={exp.TimeToStr: _unwrap})
+RULES = RuleSet(nodes={exp.TimeToStr: _format}, before_children={exp.TimeToStr: _unwrap})

@@ -274,7 +274,7 @@ def _wall_of(value: exp.Expr) -> exp.Expr:
     return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else wall_clock(value)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         **dict.fromkeys(
             (exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_add_or_subtract("+"))

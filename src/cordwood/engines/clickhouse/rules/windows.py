@@ -88,7 +88,7 @@ def _distance(bound: object) -> int | None:
     return constant_int(bound) if isinstance(bound, exp.Expr) else None
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.WindowSpec: _frame,
         exp.Window: _window,

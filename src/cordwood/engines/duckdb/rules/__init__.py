@@ -75,4 +75,4 @@ _RULE_MODULES: Final = (
     windows,
 )
 
-RULES: Final[Rules] = merge_rule_sets(module.MEANING for module in _RULE_MODULES)
+RULES: Final[Rules] = merge_rule_sets(module.RULES for module in _RULE_MODULES)

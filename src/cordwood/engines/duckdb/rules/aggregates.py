@@ -274,7 +274,7 @@ def _correlation(node: exp.Expr) -> exp.Expr:
     return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.ArrayAgg: _array_agg,
         exp.ArrayConcatAgg: _array_concat_agg,

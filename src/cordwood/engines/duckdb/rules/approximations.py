@@ -98,7 +98,7 @@ def _decimal_fraction(node: exp.Expr) -> exp.Expr:
     return fragment(format(Decimal(repr(constant_value)), "f")) if isinstance(constant_value, float) else node
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.ApproxDistinct: _distinct_count,
         exp.ApproxQuantiles: _quantiles,

@@ -145,7 +145,7 @@ def _overflow_check(node: exp.Expr) -> exp.Expr:
     return fragment(f"CASE WHEN isinf({{0}}){finite} THEN {failure} ELSE {{0}} END", result, *numbers)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Div: _division,
         exp.SafeDivide: _safe_division,

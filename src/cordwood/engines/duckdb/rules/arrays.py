@@ -201,7 +201,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     return once(body, node.this, node.expression)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Bracket: _subscript,
         exp.ArraySize: _size,

@@ -95,7 +95,7 @@ def _json_text(node: exp.Expr) -> exp.Expr:
     return fragment("({0}::JSON)::VARCHAR", node.expressions[0])
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     by_name={
         internal_function("json_text").upper(): _json_text,
         internal_function("attribute").upper(): _attribute,

@@ -309,7 +309,7 @@ def _parse_number(node: exp.Expr) -> exp.Expr:
     return attempt(node, body, read_as(node.this, Kind.STRING), texts=[text_part(NUMERAL)])
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Cast: _cast,
         exp.TryCast: _safe_cast,

@@ -144,7 +144,7 @@ def _soundex(node: exp.Expr) -> exp.Expr:
     return unsupported(node, "SOUNDEX")
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.ToCodePoints: _code_points,
         exp.CodePointsToString: _from_code_points,

@@ -202,7 +202,7 @@ def _is(node: exp.Expr) -> exp.Expr:
     return _boolean_operands(node) if isinstance(node.expression, exp.Boolean) else node
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compare),
         **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _compare),

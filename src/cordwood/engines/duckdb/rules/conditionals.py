@@ -70,6 +70,6 @@ def _error(node: exp.Expr) -> exp.Expr:
     return fragment(f"error({quoted_constant(RAISED)} || {{0}})", node.expressions[0])
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={exp.Case: _case, exp.If: _if, exp.Coalesce: _coalesce, exp.Nullif: _nullif}, by_name={"ERROR": _error}
 )

@@ -86,7 +86,7 @@ def _is_null_test(node: exp.Expr) -> bool:
     return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={exp.Parameter: _slot, exp.Alias: _convert_answered},
     operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record},
 )

@@ -201,4 +201,4 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
     return fragment("coalesce({0}, 'NULL')", text)
 
 
-MEANING = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})
+RULES = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})

@@ -115,7 +115,7 @@ def _sha512(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.MD5Digest: _digest("md5"),
         exp.SHA1Digest: _digest("sha1"),

@@ -170,4 +170,4 @@ _RULES: Final[dict[str, Rule]] = {
     ),
 }
 
-MEANING = RuleSet(by_name={internal_function(name).upper(): rule for name, rule in _RULES.items()})
+RULES = RuleSet(by_name={internal_function(name).upper(): rule for name, rule in _RULES.items()})

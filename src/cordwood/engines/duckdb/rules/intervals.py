@@ -93,7 +93,7 @@ def _without_zone(side: exp.Expr) -> exp.Expr:
     return utc_wall_clock(side) if kind_of(side) is Kind.TIMESTAMP else side
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Interval: _interval,
         exp.MakeInterval: _make_interval,

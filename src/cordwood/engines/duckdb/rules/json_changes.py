@@ -84,4 +84,4 @@ def _option_value(option: exp.Expr | None) -> object:
     return None if option is None else option_value(option)
 
 
-MEANING = RuleSet(nodes={exp.JSONSet: _set, exp.JSONRemove: _remove, exp.JSONStripNulls: _strip_nulls})
+RULES = RuleSet(nodes={exp.JSONSet: _set, exp.JSONRemove: _remove, exp.JSONStripNulls: _strip_nulls})

@@ -123,4 +123,4 @@ def _to_json(node: exp.Expr) -> exp.Expr:
     return json_value
 
 
-MEANING = RuleSet(nodes={exp.JSONFormat: _to_json})
+RULES = RuleSet(nodes={exp.JSONFormat: _to_json})

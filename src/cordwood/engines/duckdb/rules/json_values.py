@@ -256,7 +256,7 @@ def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     return once(f"CASE WHEN {is_invalid} THEN {failure} ELSE ('{{' || {pairs} || '}}')::JSON END", keys, texts)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.JSONExtract: _query,
         exp.JSONExtractScalar: _value,

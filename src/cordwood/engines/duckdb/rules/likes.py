@@ -68,4 +68,4 @@ def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Exp
     return fragment("(SELECT {0} FROM {1})", fragment(result), fragment(template, value, inner))
 
 
-MEANING = RuleSet(nodes={exp.Collate: _collate, exp.Like: _like})
+RULES = RuleSet(nodes={exp.Collate: _collate, exp.Like: _like})

@@ -63,4 +63,4 @@ def _raw(node: exp.Expr) -> exp.Expr:
     return _literal(exp.Literal.string(str(node.this)))
 
 
-MEANING = RuleSet(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})
+RULES = RuleSet(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})

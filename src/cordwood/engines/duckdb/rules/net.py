@@ -102,7 +102,7 @@ def _host(node: exp.Expr) -> exp.Expr:
     return attempt(node, body, as_text(node.expressions[0]))
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
         "NET.IP_FROM_STRING": _from_string(safe=False),

@@ -159,7 +159,7 @@ def _reciprocal(template: str) -> Rule:
     return rule
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Exp: _checked_finite("exp(@a)", "EXP"),
         exp.Cosh: _checked_finite("cosh(@a)", "COSH"),

@@ -59,7 +59,7 @@ def _secret(node: exp.Expr) -> exp.Expr:
     )
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     operations={
         RedactedText: _text,
         RedactedEventText: _event_text,

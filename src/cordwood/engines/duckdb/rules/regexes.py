@@ -164,7 +164,7 @@ def _text_before(remaining: str, matches: str, count: str) -> str:
     return f"({total}).began"
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.RegexpLike: _matches,
         exp.RegexpExtract: _extract,

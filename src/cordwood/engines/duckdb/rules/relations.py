@@ -108,7 +108,7 @@ def _mention_relation(column: exp.Expr, relation: str) -> None:
     column.replace(typed_as(mention, datatype_of(column)))
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     before_children={exp.Select: _bind_aggregates},
     nodes={
         exp.Unnest: _unnest,

@@ -27,4 +27,4 @@ def _accepts_try(node: exp.Expr) -> bool:
     return True
 
 
-MEANING = RuleSet(before_children={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})
+RULES = RuleSet(before_children={exp.SafeFunc: _mark}, nodes={exp.SafeFunc: _safe})

@@ -56,4 +56,4 @@ def _any(tests: exp.Expr) -> exp.Expr:
     return once("CASE WHEN list_contains(@a, true) THEN true WHEN list_count(@a) = len(@a) THEN false END", tests)
 
 
-MEANING = RuleSet(before_children={exp.Contains: strip_lower_calls}, nodes={exp.Contains: _contains})
+RULES = RuleSet(before_children={exp.Contains: strip_lower_calls}, nodes={exp.Contains: _contains})

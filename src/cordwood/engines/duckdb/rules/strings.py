@@ -293,7 +293,7 @@ def _change_case(name: str) -> Rule:
     return rule
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Length: _length,
         exp.ByteLength: _byte_length,

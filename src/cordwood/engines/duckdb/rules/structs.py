@@ -81,6 +81,6 @@ def _select_as_struct(node: exp.Expr) -> exp.Expr:
     return node
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={exp.Select: _select_as_struct, exp.Struct: _struct, exp.Tuple: _tuple, exp.Array: _array, exp.Dot: _field}
 )

@@ -103,4 +103,4 @@ def _zoned(wall: str, groups: Groups) -> str:
     return f"make_timestamptz(epoch_us({wall}) - {shift})"
 
 
-MEANING = parsing_rules(_assemble)
+RULES = parsing_rules(_assemble)

@@ -178,7 +178,7 @@ def _current(template: str) -> Rule:
     return rule
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Extract: _extract,
         exp.Timestamp: _timestamp,

@@ -183,4 +183,4 @@ def _cast_element(element: str | None, text: str) -> EngineFormat | str:
     return f"({case or ''}({text_sql}))"
 
 
-MEANING = RuleSet(nodes={exp.TimeToStr: _format})
+RULES = RuleSet(nodes={exp.TimeToStr: _format})

@@ -261,7 +261,7 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
     return once(body, start, end, step)
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_shift("+"))),
         **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), check_unit(_shift("-"))),

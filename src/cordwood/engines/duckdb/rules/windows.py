@@ -31,7 +31,7 @@ def _value(name: str) -> Rule:
     return rule
 
 
-MEANING = RuleSet(
+RULES = RuleSet(
     nodes={
         exp.Window: _window,
         exp.Filter: _window,
