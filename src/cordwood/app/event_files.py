@@ -242,7 +242,7 @@ def _hint(finding: Finding | None) -> str:
 def how_to_import(found: Finding, file: str) -> str | None:
     """Return the command that imports a file of a format, or where to send it; None if it cannot be stored."""
     if found.name in FORMATS:
-        named = "" if _is_taken(found) else f" --as {found.name}"
+        named = "" if _is_certain(found) else f" --as {found.name}"
         return f"Import it with: cordwood import {file}{named} --stream NAME"
     return _ROUTES.get(found.name)
 
