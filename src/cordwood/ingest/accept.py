@@ -20,7 +20,7 @@ from cordwood.ingest.group_commit import GroupCommit
 from cordwood.ingest.item_outcomes import DecodedItems, ItemOutcome
 from cordwood.ingest.json_scan import is_too_deep
 from cordwood.ingest.large_events import LargeEvents
-from cordwood.ingest.parsed_body import MOST_ITEMS, Body, ParsedBody
+from cordwood.ingest.parsed_body import MOST_ITEMS, MOST_LABELLED_ITEMS, Body, ParsedBody
 from cordwood.ingest.quarantine import (
     QUARANTINE,
     ItemTruncator,
@@ -180,7 +180,9 @@ class Intake:
     ) -> Coroutine[Any, Any, _T]:
         """Return what `read` makes of the body, for example a LabelledBody; a large body is read in a thread."""
         arrived = self._body(body, content_type, headers or {})
-        return self.beside(len(body), read, msgspec.structs.replace(arrived, pinned_project=pinned_project))
+        most_items = min(arrived.most_items, MOST_LABELLED_ITEMS)
+        arrived = msgspec.structs.replace(arrived, pinned_project=pinned_project, most_items=most_items)
+        return self.beside(len(body), read, arrived)
 
     async def store(
         self,

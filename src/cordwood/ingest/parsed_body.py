@@ -10,6 +10,8 @@ from cordwood.errors import TooLarge
 
 # The bound on the items of a body, independent of the memory of the machine.
 MOST_ITEMS: Final = 200_000
+# The bound on the items of a body with labels. Shippers send a few thousand at most; results of each may be answered.
+MOST_LABELLED_ITEMS: Final = 50_000
 # The bound on the labels of a body: each of them is looked up.
 MOST_LABELS: Final = 256
 

@@ -18,9 +18,6 @@ _TIMES = ("@timestamp", "timestamp")
 _MESSAGES = ("message", "event_message", "log")
 _MOST_ID_BYTES = 512
 _SHOWN = 60
-# Each operation has a result in the answer, which may be much longer than the operation itself.
-MOST_OPERATIONS = 50_000
-
 _UNSUPPORTED = {
     action: f"Events cannot be changed or deleted: [{action}] is not supported. Use [create] or [index]."
     for action in ("update", "delete")
@@ -61,11 +58,11 @@ _action = msgspec.json.Decoder(_Action)
 
 def read_bulk(default_index: str, body: Body) -> Bulk:
     """Decode a body; `default_index` is that of the address, for actions without one."""
-    bulk, most = Bulk(item_bytes=body.item_bytes), min(MOST_OPERATIONS, body.most_items)
-    lines = _lines(body, most)
+    bulk = Bulk(item_bytes=body.item_bytes)
+    lines = _lines(body)
     for number, line in lines:
-        if len(bulk.operations) >= most:
-            raise too_many(most)
+        if len(bulk.operations) >= body.most_items:
+            raise too_many(body.most_items)
         operation = _operation(line, number, default_index)
         bulk.operations.append(operation)
         if operation.action == "delete":
@@ -90,10 +87,10 @@ def read_documents(body: Body) -> ParsedBody:
     return parsed
 
 
-def _lines(body: Body, most: int) -> Iterator[tuple[int, str]]:
+def _lines(body: Body) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, with their number from 1."""
     text = body.text
-    check_lines(text, 2 * most)
+    check_lines(text, 2 * body.most_items)
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace())
 
 
