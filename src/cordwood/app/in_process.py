@@ -89,21 +89,30 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
 async def _exchange(
     app: Application, scope: Scope, body: bytes, on_body: Callable[[bytes], object] | None
 ) -> tuple[int, dict[str, str], bytes]:
+    """Run a request. If `on_body` fails, the client disconnects, so that the application ends it, and it is raised."""
     messages: list[Message] = []
     unread = [body]
+    is_gone = asyncio.Event()
+    failures: list[Exception] = []
 
     async def receive() -> Message:
-        if not unread:
-            # A second receive waits for a disconnect, which never happens here.
-            await asyncio.Event().wait()
-        return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        await is_gone.wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
         if on_body is None or not messages or messages[0]["status"] >= 400:
             messages.append(message)
-        else:
-            on_body(message.get("body", b""))
+        elif not failures:
+            try:
+                on_body(message.get("body", b""))
+            except Exception as failure:  # noqa: BLE001 - it is raised once the application has ended
+                failures.append(failure)
+                is_gone.set()
 
     await app(scope, receive, send)
+    if failures:
+        raise failures[0]
     headers = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
     return messages[0]["status"], headers, b"".join(message.get("body", b"") for message in messages[1:])
