@@ -6,7 +6,7 @@ import json
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
@@ -17,6 +17,9 @@ from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
+
+# On a loaded machine, generating takes its time.
+UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(text: str, media: str = "text/csv", *, most_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
@@ -139,6 +142,7 @@ def test_tab_separated_values_are_read_without_detection() -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20)
 
 
+@UNHURRIED
 @given(
     rows=st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=20),
     delimiter=st.sampled_from(",;\t|"),
@@ -154,6 +158,7 @@ def test_what_pythons_csv_writes_is_read_back_equal(rows: list[list[str]], delim
     assert [extras(event) for event in events(out.getvalue(), media)] == expected
 
 
+@UNHURRIED
 @given(sample=st.text(string.ascii_letters + ',;\t|"\n', max_size=300))
 def test_any_text_has_a_delimiter_and_is_read_or_refused(sample: str) -> None:
     assert detected_delimiter(sample) in ",;\t|"

@@ -5,11 +5,14 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody
 from cordwood.ingest.json_documents import JsonDocuments
+
+# On a loaded machine, generating takes its time.
+UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def items(text: str, most: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
@@ -54,6 +57,7 @@ def test_only_one_item_is_held_at_once() -> None:
     assert max(len(documents._text) for _ in documents.items()) < 4000
 
 
+@UNHURRIED
 @given(
     values=st.lists(
         st.recursive(

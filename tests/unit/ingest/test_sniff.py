@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
@@ -33,6 +33,9 @@ FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("parquet", "PAR1\0\0", None),
     ("binary", "\0\1\2", None),
 ]
+
+# On a loaded machine, generating takes its time.
+UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch", "journald"}
@@ -123,6 +126,7 @@ def test_hostile_text_is_examined_in_bounds(text: str, is_whole: bool) -> None: 
     _decode_all(hostile)
 
 
+@UNHURRIED
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_examined(data: bytes, is_whole: bool) -> None:  # noqa: FBT001 - generated
     _decode_all(Sample(data, is_whole))
