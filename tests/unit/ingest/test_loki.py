@@ -1,6 +1,7 @@
 """Loki's push requests: the events of both encodings, their ids, what is quarantined, and the limits."""
 
 import json
+import tracemalloc
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -213,7 +214,7 @@ def test_labels_that_are_written_otherwise_are_refused(written: str) -> None:
         read_protobuf(Body(protobuf_stream(written, protobuf_entry(AT_NS, "x"))))
 
 
-@pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\x08\x01" * 1000])
+@pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\0" * 9])
 def test_what_is_no_protobuf_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody, match="no push request"):
         read_protobuf(Body(body, most_items=2))
@@ -246,10 +247,31 @@ def test_brackets_in_lines_do_not_count_as_entries() -> None:
     assert len(events(labelled)) == 5
 
 
-def test_entries_of_protobuf_are_counted_too() -> None:
-    body = protobuf_stream("{}", *[protobuf_entry(AT_NS, "x")] * 6)
+@pytest.mark.parametrize(
+    "body",
+    [
+        protobuf_stream("{}", *[protobuf_entry(AT_NS, "x")] * 6),
+        protobuf_stream("{}") * 6,
+        varint(2, 1) * 6,
+        written_field(1, varint(9, 1) * 9),
+    ],
+    ids=["entries", "streams", "unknown fields", "unknown fields of a stream"],
+)
+def test_streams_and_entries_of_protobuf_are_counted_too(body: bytes) -> None:
     with pytest.raises(TooLarge):
         read_protobuf(Body(body, most_items=5))
+
+
+def test_entries_are_counted_without_decoding_them() -> None:
+    values = b'["",""],' * 200_000 + b'["",""]'
+    body = Body(b'{"streams": [{"stream": {}, "values": [%b]}]}' % values, most_items=1000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            read_json(body)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_unpaired_surrogates_and_bytes_that_are_no_text_are_replaced() -> None:

@@ -4,12 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from cordwood.errors import BadBody, TooLarge
-from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, fixed, message_of, signed, text
+from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, fields, fixed, message_of, signed, text
 from cordwood.ingest.items import mended, text_of, too_many
 from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
@@ -22,7 +23,7 @@ SERVICE_LABELS: Final = (
 ).split()
 
 # The bound on the fields of one entry in protobuf, with those of nested messages.
-_FIELDS_OF_AN_ENTRY: Final = 64
+_FIELDS_OF_AN_ENTRY: Final = 16
 # Labels are copied into each event of their stream.
 _MOST_LABEL_BYTES: Final = 64 * 1024
 _ID_BYTES: Final = 16
@@ -79,7 +80,7 @@ def read_streams(body: Body) -> LabelledBody:
 
 def read_json(body: Body) -> LabelledBody:
     """Decode a push in JSON. Entries that cannot be decoded are quarantined."""
-    _check_count(body.data, body.most_items)
+    _check_brackets(body.data, body.most_items)
     reading = _Reading(body)
     for stream, entries in _streams(body):
         reading.begin(_labels_of(stream))
@@ -101,18 +102,27 @@ def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspe
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, plain.encode())}.") from problem
 
 
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+# Everything up to the next opening bracket outside of a string. Nothing in it backtracks.
+_TO_BRACKET: Final = re.compile(rb'(?:[^"\[{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[{])', re.DOTALL)
 
 
-def _check_count(data: bytes, most: int) -> None:
-    """Raise TooLarge if a document has more arrays or objects than `most` entries need, before they are decoded."""
-    if _has_more(data, most) and _has_more(_STRING.sub(b"", data), most):
-        raise too_many(most)
+def _check_brackets(data: bytes, most: int) -> None:
+    """Raise TooLarge if a document has more arrays or objects than `most` entries need, before they are decoded.
 
-
-def _has_more(data: bytes, most: int) -> bool:
-    # Each entry is an array, each stream an object with its labels and an array, the metadata of an entry an object.
-    return data.count(b"[") > 2 * most + 1 or data.count(b"{") > 3 * most + 1
+    Each entry is an array, each stream an object with its labels and an array, the metadata of an entry an object.
+    """
+    arrays, objects = 2 * most + 1, 3 * most + 1
+    if data.count(b"[") <= arrays and data.count(b"{") <= objects:
+        return
+    at = 0
+    while bracket := _TO_BRACKET.match(data, at):
+        at = bracket.end()
+        if bracket[1] == b"[":
+            arrays -= 1
+        else:
+            objects -= 1
+        if arrays < 0 or objects < 0:
+            raise too_many(most)
 
 
 def _labels_of(raw: msgspec.Raw) -> Pairs:
@@ -139,6 +149,7 @@ _REQUEST: Fields = {1: ("streams", message_of(_STREAM), True)}
 def read_protobuf(body: Body) -> LabelledBody:
     """Decode a push in protobuf, after Snappy was removed from it."""
     try:
+        _check_messages(body.data, body.most_items)
         request: Any = decoded(body.data, _REQUEST, body.most_items * _FIELDS_OF_AN_ENTRY)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is no push request: {problem}.") from problem
@@ -148,6 +159,17 @@ def read_protobuf(body: Body) -> LabelledBody:
         for entry in stream.get("entries", ()):
             reading.add_protobuf(entry)
     return reading.labelled
+
+
+def _check_messages(data: bytes, most: int) -> None:
+    """Raise TooLarge if there are more streams or entries than `most`, before they are decoded."""
+    found = 0
+    for number, (_, stream) in enumerate(fields(data), 1):
+        if isinstance(stream, bytes):
+            found += sum(1 for _ in islice(fields(stream), most + 3))
+        # Two fields of each stream are its labels and their hash.
+        if number > most or found > most + 2 * number:
+            raise too_many(most)
 
 
 _LABEL: Final = re.compile(

@@ -42,7 +42,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
     while at < end:
         key, at = _varint(message, at)
         number, wire_type = key >> 3, key & 7
-        if wire_type == _VARINT:
+        if wire_type == _VARINT and number:
             value, at = _varint(message, at)
             yield number, value
             continue
