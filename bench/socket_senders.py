@@ -18,10 +18,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import grpc
 import msgspec
 
 from bench.events import STREAM, make
-from bench.senders import _batches, _encode
+from bench.senders import _batches, _encode, _otlp
 from bench.service import API_LOGS, KEY, Service, Target, service
 
 Event = Mapping[str, Any]
@@ -36,6 +37,7 @@ syslog = ["tcp://127.0.0.1:0"]
 syslog_stream = "{STREAM}"
 fluent = ["tcp://127.0.0.1:0"]
 fluent_stream = "{STREAM}"
+otlp_grpc = ["tcp://127.0.0.1:0"]
 """
 _STORED = re.compile(
     rf'^cordwood_ingest_events_total{{stream="{re.escape(STREAM)}",outcome="accepted"}} (\d+)', re.MULTILINE
@@ -84,6 +86,7 @@ OVER_HTTP: Mapping[str, tuple[Target, Body]] = {
 }
 OVER_SOCKETS: Mapping[str, SocketSender] = {
     "Fluent Forward": SocketSender("fluent", _fluent, is_acknowledged=True),
+    "OTLP over gRPC": SocketSender("OTLP over gRPC", _otlp, is_acknowledged=True),
     "syslog TCP, lines": SocketSender("syslog", _lines, is_acknowledged=False),
     "syslog TCP, counts": SocketSender("syslog", _counted, is_acknowledged=False),
 }
@@ -141,7 +144,8 @@ def _seconds(ours: Service, sender: SocketSender, bodies: list[bytes], where: tu
                 return
             yield body
 
-    senders = [threading.Thread(target=_send, args=(port, take(), sender)) for _ in range(connections)]
+    send = _export if sender.body is _otlp else _send
+    senders = [threading.Thread(target=send, args=(port, take(), sender)) for _ in range(connections)]
     began = time.perf_counter()
     for one in senders:
         one.start()
@@ -158,6 +162,14 @@ def _send(port: int, bodies: Iterator[bytes], sender: SocketSender) -> None:
             connection.sendall(body)
             if sender.is_acknowledged and not connection.recv(1000):
                 raise SystemExit("the listener closed the connection")
+
+
+def _export(port: int, bodies: Iterator[bytes], _: SocketSender) -> None:
+    metadata = (("x-api-key", KEY), ("x-source", STREAM))
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        export = channel.unary_unary("/opentelemetry.proto.collector.logs.v1.LogsService/Export")
+        for body in bodies:
+            export(body, metadata=metadata)
 
 
 def _stored(ours: Service) -> int:

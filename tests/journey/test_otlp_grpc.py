@@ -31,7 +31,7 @@ ON_ANY_PORT = {"CORDWOOD_LISTEN_OTLP_GRPC": "tcp://127.0.0.1:0"}
 
 def address(service: Service) -> str:
     """The address of gRPC that the service printed."""
-    found = re.search(r"OTLP over gRPC at \w+://(\S+)", service.output.read_text())
+    found = re.search(r"OTLP over gRPC \w+://(\S+)", service.output.read_text())
     assert found is not None
     return found[1]
 

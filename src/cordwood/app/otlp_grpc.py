@@ -25,7 +25,7 @@ async def started(settings: Settings, application: Application) -> OtlpGrpcServe
     for address in addresses:
         host_and_port = str(address).removeprefix(f"{address.scheme}://")
         port = server.listen(host_and_port, tls if address.scheme == "tls" else None)
-        server.names.append(f"OTLP over gRPC at {msgspec.structs.replace(address, port=port)}")
+        server.names.append(f"OTLP over gRPC {msgspec.structs.replace(address, port=port)}")
     await server.start()
     return server
 

@@ -293,7 +293,7 @@ def test_a_tls_address_has_the_certificate_and_may_ask_senders_for_one(site: Sit
 
     async def exported() -> tuple[bytes, grpc.StatusCode]:
         server = await started(Settings(listen=listen, limits=Limits(memory=500 * 10**6)), site.inside.app)
-        address = server.names[0].removeprefix("OTLP over gRPC at tls://")
+        address = server.names[0].removeprefix("OTLP over gRPC tls://")
         metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
         unknown = grpc.ssl_channel_credentials(ca.read_bytes())
         known = grpc.ssl_channel_credentials(ca.read_bytes(), pem.read_bytes(), pem.read_bytes())
