@@ -109,8 +109,8 @@ class Ingest(Section, frozen=True):
     default_stream: Annotated[
         str,
         Meta(
-            description="The stream of labelled events that neither `stream_map` nor their label leads to a stream;"
-            " empty: they are refused."
+            description="The stream of labelled events that neither `stream_map` nor their label leads to a stream,"
+            " and of OTLP requests that name none; empty: they are refused."
         ),
     ] = ""
     vercel_verify: Annotated[

@@ -35,6 +35,9 @@ async def ingest(request: Request, services: Services, options: WebOptions, obse
     caller = services.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
     name = _stream_name(request, query)
+    if name is None and form in REJECTED:
+        # Some exporters can set the address and a key only.
+        name = options.stream_mapping.default
     stream = services.catalog.stream(name) if name else None
     require_ingest(caller, stream)
     if name is None:

@@ -1,0 +1,29 @@
+"""The stream of OTLP requests that name none."""
+
+from pathlib import Path
+
+import pytest
+
+from cordwood.app.in_process import open_service
+from cordwood.settings.settings import DuckDB, Ingest, Limits, Serve, Settings, Web
+
+BODY = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "without a stream"}}]}]}]}'
+
+
+@pytest.mark.parametrize(("default", "status"), [("postgres.logs", 200), ("", 400)])
+def test_otlp_without_a_stream_goes_to_the_default_stream_if_there_is_one(
+    tmp_path: Path, default: str, status: int
+) -> None:
+    settings = Settings(
+        serve=Serve(data_dir=str(tmp_path)),
+        web=Web(log_level="error"),
+        limits=Limits(memory=500 * 10**6),
+        duckdb=DuckDB(threads=1),
+        ingest=Ingest(default_stream=default),
+    )
+    with open_service(settings) as inside:
+        kind = {"content-type": "application/json"}
+        assert inside.send("POST", "/v1/logs", BODY, kind)[0] == status
+        assert inside.send("POST", "/api/logs", b"{}", kind)[0] == 400
+        _, _, recent = inside.send("GET", "/api/sources/postgres.logs/recent", b"", {})
+        assert (b"without a stream" in recent) == (status == 200)
