@@ -51,7 +51,7 @@ class Access:
         """Return the caller of a key; raise NoKey without one, BadKey if it is not in force."""
         if not presented:
             raise NoKey("This route needs a key, and none was sent.", hint=_HOW_TO_PRESENT)
-        caller = self._known(presented)
+        caller = self._find_caller(presented)
         if caller is None:
             raise BadKey("The key that was sent is not in force.", hint="It may be mistyped, revoked or expired.")
         return caller
@@ -61,16 +61,16 @@ class Access:
         if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
             return self.who(presented)
         try:
-            known = self.who(presented)
+            caller = self.who(presented)
         except (NoKey, BadKey):
             return ANONYMOUS
-        return known if may_query(known, endpoint) else ANONYMOUS
+        return caller if may_query(caller, endpoint) else ANONYMOUS
 
     def stored(self, presented: str) -> Key | None:
         """Return the stored key of this secret, whether or not it is in force."""
         return self.keys.find(digest(presented))
 
-    def _known(self, presented: str) -> Caller | None:
+    def _find_caller(self, presented: str) -> Caller | None:
         presented_digest = digest(presented)
         return (
             self._fixed_caller(presented_digest)
@@ -80,8 +80,8 @@ class Access:
 
     def _fixed_caller(self, presented_digest: str) -> Caller | None:
         # Compare with every key, so that the time does not depend on which one matches.
-        found = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
-        return found[0] if found else None
+        matches = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
+        return matches[0] if matches else None
 
     def _stored_caller(self, presented_digest: str) -> Caller | None:
         key = self.keys.find(presented_digest)
@@ -127,16 +127,16 @@ def require_query(caller: Caller, endpoint: Endpoint | None) -> None:
     """Raise Forbidden unless the caller may query the endpoint; without one, unless it may query any."""
     allowed = may_query_something(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
-        what = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
-        raise Forbidden(f"This key may not query {what}.", hint=_has(caller, "query"))
+        subject = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
+        raise Forbidden(f"This key may not query {subject}.", hint=_has(caller, "query"))
 
 
 def require_ingest(caller: Caller, stream: Stream | None) -> None:
     """Raise Forbidden unless the caller may send events to the stream; without one, unless it may send to any."""
     allowed = may_ingest_something(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
-        what = f"to the stream {stream.name}" if stream else "events"
-        raise Forbidden(f"This key may not send {what}.", hint=_has(caller, "ingest"))
+        subject = f"to the stream {stream.name}" if stream else "events"
+        raise Forbidden(f"This key may not send {subject}.", hint=_has(caller, "ingest"))
 
 
 def require_management(caller: Caller) -> None:

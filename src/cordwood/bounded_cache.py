@@ -37,7 +37,7 @@ class BoundedCache(Generic[K, V]):
     def __init__(self, most_bytes: int, size: Callable[[K, V], int]) -> None:
         self.most_bytes = most_bytes
         self._size = size
-        self._held = 0
+        self._total_bytes = 0
         self._lock = Lock()
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
 
@@ -47,7 +47,7 @@ class BoundedCache(Generic[K, V]):
     @property
     def held_bytes(self) -> int:
         """The bytes of all entries."""
-        return self._held
+        return self._total_bytes
 
     def get(self, key: K) -> V | None:
         """Return the value and mark it as the most recently used."""
@@ -64,7 +64,7 @@ class BoundedCache(Generic[K, V]):
         with self._lock:
             self._drop(key)
             if size <= self.most_bytes // _LARGEST_PART:
-                self._hold(key, value, size)
+                self._insert(key, value, size)
 
     def peek(self, key: K) -> V | None:
         """Return the value without marking it as used."""
@@ -76,39 +76,39 @@ class BoundedCache(Generic[K, V]):
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
-                self._held -= entry[1]
-                self._hold(key, entry[0], self._size(key, entry[0]) + ENTRY_BYTES)
+                self._total_bytes -= entry[1]
+                self._insert(key, entry[0], self._size(key, entry[0]) + ENTRY_BYTES)
 
     def drop(self, key: K) -> None:
         """Remove the value, if it exists."""
         with self._lock:
             self._drop(key)
 
-    def _hold(self, key: K, value: V, size: int) -> None:
+    def _insert(self, key: K, value: V, size: int) -> None:
         self._entries[key] = (value, size)
-        self._held += size
-        while self._held > self.most_bytes:
+        self._total_bytes += size
+        while self._total_bytes > self.most_bytes:
             self._drop(next(iter(self._entries)))
 
     def _drop(self, key: K) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._held -= entry[1]
+            self._total_bytes -= entry[1]
 
 
-def remember_short(longest: int, most: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
-    """Memoize a function for texts of up to `longest` characters; longer ones are computed each time.
+def remember_short(max_length: int, max_entries: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+    """Memoize a function for texts of up to `max_length` characters; longer ones are computed each time.
 
-    For functions that are called too often for a lock. It holds at most `most` texts and their values.
+    For functions that are called too often for a lock. It holds at most `max_entries` texts and their values.
     """
 
     def decorate(function: Callable[[str], T]) -> Callable[[str], T]:
-        remembered = lru_cache(maxsize=most)(function)
+        cached = lru_cache(maxsize=max_entries)(function)
 
-        def of(text: str) -> T:
-            return remembered(text) if len(text) <= longest else function(text)
+        def call(text: str) -> T:
+            return cached(text) if len(text) <= max_length else function(text)
 
-        return of
+        return call
 
     return decorate
 
@@ -120,8 +120,8 @@ def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """
     try:
         return re.compile(pattern, flags)
-    except (OverflowError, RecursionError) as beyond:
-        raise re.error(str(beyond)) from beyond
+    except (OverflowError, RecursionError) as error:
+        raise re.error(str(error)) from error
     finally:
         if len(pattern) > _SHORT_PATTERN:
             re.purge()
@@ -132,11 +132,11 @@ def bytes_of(value: object) -> int:
     return _bytes_of(value, set())
 
 
-def _bytes_of(value: object, seen: set[int]) -> int:
-    if id(value) in seen:
+def _bytes_of(value: object, counted_ids: set[int]) -> int:
+    if id(value) in counted_ids:
         return 0
-    seen.add(id(value))
-    return sys.getsizeof(value) + sum(_bytes_of(part, seen) for part in _parts(value))
+    counted_ids.add(id(value))
+    return sys.getsizeof(value) + sum(_bytes_of(part, counted_ids) for part in _parts(value))
 
 
 def _parts(value: Any) -> tuple[object, ...]:

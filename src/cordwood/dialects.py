@@ -57,7 +57,7 @@ def explain_lql_query(program: Program, text: str, target: Target, shapes: Shape
     return explain_lql(program, text, target, shapes)
 
 
-def offered(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
+def list_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
     """Return what callers' own queries may read."""
     if program.dialect_text is not None:
         return (describe_logs_table(program, shapes),)

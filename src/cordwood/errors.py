@@ -20,23 +20,23 @@ from typing import ClassVar, Final
 import msgspec
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """Return a hint with the nearest known name; None if none is near."""
-    found = closest(name, known)
-    return f"Did you mean {found}?" if found else None
+    closest_name = closest(name, candidates)
+    return f"Did you mean {closest_name}?" if closest_name else None
 
 
 # Comparing long names takes seconds, and callers choose them.
 LONGEST_COMPARED: Final = 100
 
 
-def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the most similar known name, ignoring case; None if none is similar. Long names are skipped."""
     if len(name) > LONGEST_COMPARED:
         return None
-    by_lower = {one.lower(): one for one in known if len(one) <= LONGEST_COMPARED}
-    found = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else None
+    by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= LONGEST_COMPARED}
+    matches = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
+    return by_lower[matches[0]] if matches else None
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -47,8 +47,8 @@ class Span(msgspec.Struct, frozen=True):
     file: str | None = None
 
     def __str__(self) -> str:
-        place = f"{self.line}:{self.column}"
-        return f"{self.file}:{place}" if self.file else place
+        position = f"{self.line}:{self.column}"
+        return f"{self.file}:{position}" if self.file else position
 
 
 class Fault(Exception):
@@ -72,10 +72,10 @@ class Fault(Exception):
 
     def told(self) -> str:
         """Return the error in one line, for a terminal or a log."""
-        place = f"{self.span}: " if self.span else ""
+        position = f"{self.span}: " if self.span else ""
         # A message that ends with the caller's own text may have no full stop.
         end = "" if not self.hint or self.message.endswith((".", "!", "?", ":")) else "."
-        return f"{place}{self.message}{end}" + (f" {self.hint}" if self.hint else "")
+        return f"{position}{self.message}{end}" + (f" {self.hint}" if self.hint else "")
 
 
 class RequestFault(Fault):
@@ -274,8 +274,8 @@ class QueryValue(QueryFault):
     def __init__(
         self, message: str, *, hint: str | None = None, span: Span | None = None, retry_after: float | None = None
     ) -> None:
-        found_running = None if span else "SAFE_CAST, SAFE_DIVIDE and SAFE. before a function give NULL instead."
-        super().__init__(message, hint=hint or found_running, span=span, retry_after=retry_after)
+        run_time_hint = None if span else "SAFE_CAST, SAFE_DIVIDE and SAFE. before a function give NULL instead."
+        super().__init__(message, hint=hint or run_time_hint, span=span, retry_after=retry_after)
 
 
 class PlanTooLarge(QueryFault):

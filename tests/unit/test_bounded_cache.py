@@ -77,7 +77,7 @@ def test_texts_take_no_more_memory_than_the_bound(text: str, characters: int) ->
 def test_a_function_is_remembered_for_short_texts_alone() -> None:
     asked: list[str] = []
 
-    @remember_short(longest=3, most=10)
+    @remember_short(max_length=3, max_entries=10)
     def length(text: str) -> int:
         asked.append(text)
         return len(text)

@@ -112,7 +112,7 @@ class Answers:
         self._compiler_errors = CompilerErrorLog(observer)
         self._compile_pool = CompilePool(limits, observer)
         self._compilations: SingleFlight[Statement] = SingleFlight()
-        self._is_regex = remember_short(_MAX_CACHED_PATTERN, most=4096)(engine.is_regex)
+        self._is_regex = remember_short(_MAX_CACHED_PATTERN, max_entries=4096)(engine.is_regex)
         self._key_index = CacheKeyIndex()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from cordwood.dialects import explain_lql_query, offered
+from cordwood.dialects import explain_lql_query, list_sub_queries
 from cordwood.engines.engine import Engine
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
@@ -25,7 +25,7 @@ class SandboxSchema:
     def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
         """Return the sub-queries, with the columns and paths of those events that the caller may see."""
         program = self._statements.program(endpoint)
-        return offered(program, self._engine.target, self._shapes(endpoint, caller))
+        return list_sub_queries(program, self._engine.target, self._shapes(endpoint, caller))
 
     def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """Return the SQL, in BigQuery's dialect, that a query in LQL compiles to."""

@@ -63,7 +63,7 @@ def _renumber_holes(template: str, first: int) -> str:
 
 
 # Long templates are not cached: they are lists whose length the caller chooses.
-@remember_short(longest=512, most=4096)
+@remember_short(max_length=512, max_entries=4096)
 def split_template(template: str) -> tuple[str | int, ...]:
     """Return the template's texts and, at every second index, the number of the part in a hole."""
     return tuple(int(segment) if index % 2 else segment for index, segment in enumerate(HOLE.split(template)))

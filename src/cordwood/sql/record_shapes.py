@@ -224,6 +224,6 @@ def _find_children(kinds: Kinds) -> KeysByPath:
     return children
 
 
-@remember_short(longest=128, most=4096)
+@remember_short(max_length=128, max_entries=4096)
 def _normalized_key(key: str) -> str:
     return _SPECIAL_CHARACTER.sub("_", key.lower()).lstrip("_")
