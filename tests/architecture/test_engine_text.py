@@ -12,7 +12,7 @@ from tests.architecture.tree import Module, modules
 READERS = {"template_of", "template_pieces", "FRAGMENT", "HOLE"}
 PRINTERS = {"sql/fragment.py", "sql/tree_printer.py", "sql/template_analysis.py"}
 # Rules renumber the holes of templates that they are about to make.
-WRITERS = {"engines/duckdb/rules/words.py": {"HOLE"}, "engines/clickhouse/rules/words.py": {"HOLE"}}
+WRITERS = {"engines/duckdb/rules/building_blocks.py": {"HOLE"}, "engines/clickhouse/rules/building_blocks.py": {"HOLE"}}
 # Which modules print a statement's segments: what they return goes to an engine, or to whoever looks at it.
 PRINTING = {
     "sql/plan.py",

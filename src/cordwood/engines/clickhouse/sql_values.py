@@ -4,7 +4,7 @@ import re
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import NAMES, quoted_name, spelled
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, quoted_name, spelled
 from cordwood.model.datatype import Kind
 from cordwood.sql.typing import kind_of
 

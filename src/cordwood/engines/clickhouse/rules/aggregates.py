@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, type_part
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, type_part
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.aggregate_windows import combine_aggregates
 from cordwood.sql.bigquery.aggregates import Argument, event_value_kind, has_window, read_argument

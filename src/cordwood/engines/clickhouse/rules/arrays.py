@@ -2,9 +2,9 @@
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, MAY_BE_NULL, fail_if, null_of, once, type_part
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import IS_NULL, MAY_BE_NULL, fail_if, null_of, once, type_part
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.boundaries import are_ascending
 from cordwood.sql.bigquery.size_limits import max_elements

@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import attached_text, event_text
-from cordwood.engines.clickhouse.rules.words import once
+from cordwood.engines.clickhouse.rules.building_blocks import once
+from cordwood.engines.clickhouse.rules.coercions import attached_text, event_text
 from cordwood.model.shape import ValueKind
 from cordwood.sql.attribute_levels import MAX_CHARACTERS, expand_levels
 from cordwood.sql.constants import constant_int

@@ -6,9 +6,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import event_text, read_as, text_to_time
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once, type_part
+from cordwood.engines.clickhouse.rules.coercions import event_text, read_as, text_to_time
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
-from cordwood.engines.clickhouse.rules.words import NAMES, fail_if, null_of, once, type_part
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second
 from cordwood.sql.constants import constant_text

@@ -4,12 +4,12 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.strings import as_text, is_bytes
-from cordwood.engines.clickhouse.rules.words import (
+from cordwood.engines.clickhouse.rules.building_blocks import (
     fail_if,
     null_of,
     once,
 )
+from cordwood.engines.clickhouse.rules.strings import as_text, is_bytes
 from cordwood.sql.bigquery.translate import has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, text_part

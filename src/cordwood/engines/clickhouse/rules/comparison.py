@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import event_text, read_as
-from cordwood.engines.clickhouse.rules.words import IS_NULL, once
+from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, once
+from cordwood.engines.clickhouse.rules.coercions import event_text, read_as
 from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment, holes

@@ -2,9 +2,9 @@
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import null_of, type_part
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.comparison import common_kind
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text, is_null

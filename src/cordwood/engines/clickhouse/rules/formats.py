@@ -5,11 +5,11 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import cast, fail_if, once
 from cordwood.engines.clickhouse.rules.casts import cast_to
+from cordwood.engines.clickhouse.rules.coercions import read_as
+from cordwood.engines.clickhouse.rules.format_values import literal_of, readable
 from cordwood.engines.clickhouse.rules.json_text import json_text
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.spelling import literal_of, readable
-from cordwood.engines.clickhouse.rules.words import cast, fail_if, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import (

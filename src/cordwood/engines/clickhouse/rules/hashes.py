@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import fail_if, once
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import fail_if, once
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported

@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import once
+from cordwood.engines.clickhouse.rules.building_blocks import once
 from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet

@@ -5,8 +5,8 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.arithmetic import checked_arithmetic, operands
+from cordwood.engines.clickhouse.rules.building_blocks import cast
 from cordwood.engines.clickhouse.rules.times import DAYS, MONTHS, add_interval, span
-from cordwood.engines.clickhouse.rules.words import cast
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import MICROSECONDS, interval_parts, unit_of
 from cordwood.sql.fragment import fragment

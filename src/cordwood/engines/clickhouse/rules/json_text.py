@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import cast, once
 from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, format_time
-from cordwood.engines.clickhouse.rules.words import cast, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import option_value, stringifies_wide
 from cordwood.sql.budget import copied

@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORTEST_FLOAT, json_text
-from cordwood.engines.clickhouse.rules.reading import read_as
 from cordwood.engines.clickhouse.rules.time_text import cast_text
-from cordwood.engines.clickhouse.rules.words import fail_if, null_of, once
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_documents import (
     INVALID_JSON,

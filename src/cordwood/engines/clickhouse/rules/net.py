@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import fail_if, null_of, once
 from cordwood.sql.bigquery.net_functions import as_net_call, refuse_public_suffix
 from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import text_part

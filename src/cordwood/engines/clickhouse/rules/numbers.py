@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import NAMES, fail_if, null_of, once
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.numerals import NUMERAL
 from cordwood.sql.bigquery.rounding import rounds_to_even

@@ -5,8 +5,8 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import apply_outside_window, collect_values, comparable
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import MAY_BE_NULL, fail_if, once, type_part
+from cordwood.engines.clickhouse.rules.building_blocks import MAY_BE_NULL, fail_if, once, type_part
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import NUMBERS, Kind
 from cordwood.sql.bigquery.aggregates import Argument, read_argument, read_quantiles
 from cordwood.sql.constants import constant

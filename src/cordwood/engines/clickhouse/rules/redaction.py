@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import event_text, with_text
-from cordwood.engines.clickhouse.rules.words import once
+from cordwood.engines.clickhouse.rules.building_blocks import once
+from cordwood.engines.clickhouse.rules.coercions import event_text, with_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import (

@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import fail_if, null_of, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.patterns import (

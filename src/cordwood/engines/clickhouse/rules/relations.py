@@ -7,10 +7,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import collect_array
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.stored import group_by_attached_texts
+from cordwood.engines.clickhouse.rules.building_blocks import null_of, type_part
+from cordwood.engines.clickhouse.rules.coercions import read_as
+from cordwood.engines.clickhouse.rules.subcolumns import group_by_attached_texts
 from cordwood.engines.clickhouse.rules.subqueries import mark_count, rename_shadowed
-from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.bigquery.grouping import grouping_keys, selected_value

@@ -2,9 +2,9 @@
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import once
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.contains_substr import strip_lower_calls
 from cordwood.sql.budget import copied

@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import fail_if, once
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.reading import read_as
-from cordwood.engines.clickhouse.rules.words import fail_if, once
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES

@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.building_blocks import null_of, type_part
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, tuple_of
-from cordwood.engines.clickhouse.rules.words import null_of, type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import is_null

@@ -4,15 +4,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import read_as, text_to_time, wall_clock
-from cordwood.engines.clickhouse.rules.times import MONTHS, to_kind
-from cordwood.engines.clickhouse.rules.words import (
+from cordwood.engines.clickhouse.rules.building_blocks import (
     NAMES,
     cast,
     fail_if,
     once,
     utc_wall_clock,
 )
+from cordwood.engines.clickhouse.rules.coercions import read_as, text_to_time, wall_clock
+from cordwood.engines.clickhouse.rules.times import MONTHS, to_kind
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment, quoted_constant

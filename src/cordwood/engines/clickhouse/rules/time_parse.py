@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing_rules

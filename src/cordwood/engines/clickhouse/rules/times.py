@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import read_as, wall_clock
-from cordwood.engines.clickhouse.rules.words import cast, once, utc_wall_clock
+from cordwood.engines.clickhouse.rules.building_blocks import cast, once, utc_wall_clock
+from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import (

@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import apply_outside_window, cast_aggregate
-from cordwood.engines.clickhouse.rules.reading import read_as
+from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.aggregate_windows import distribute_window
 from cordwood.sql.bigquery.aggregates import read_argument

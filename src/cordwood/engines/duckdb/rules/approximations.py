@@ -4,8 +4,8 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import fail, once
+from cordwood.engines.duckdb.rules.building_blocks import fail, once
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.aggregates import read_argument, read_quantiles
 from cordwood.sql.constants import constant

@@ -4,11 +4,11 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import fail, once
 from cordwood.engines.duckdb.rules.casts import cast_to
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.boundaries import are_ascending
 from cordwood.sql.bigquery.size_limits import MAX_ELEMENTS, max_elements

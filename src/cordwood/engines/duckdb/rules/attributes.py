@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import once, variant_text
+from cordwood.engines.duckdb.rules.building_blocks import once, variant_text
 from cordwood.model.shape import ValueKind
 from cordwood.sql.attribute_levels import MAX_CHARACTERS, expand_levels
 from cordwood.sql.constants import constant_int

@@ -6,11 +6,11 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import NAMES, attempt, fail, once, type_part, variant_text
+from cordwood.engines.duckdb.rules.coercions import read_as, text_to_time
 from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
-from cordwood.engines.duckdb.rules.reading import read_as, text_to_time
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
-from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, once, type_part, variant_text
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.leap_seconds import without_leap_second

@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import bounded_characters, fail, once
 from cordwood.engines.duckdb.rules.strings import as_text, bytes_to_characters, characters_to_bytes, is_bytes
-from cordwood.engines.duckdb.rules.words import bounded_characters, fail, once
 from cordwood.sql.bigquery.translate import DUPLICATE, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment

@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import type_part
+from cordwood.engines.duckdb.rules.building_blocks import type_part
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet

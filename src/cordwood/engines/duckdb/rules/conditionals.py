@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.comparison import common_kind, positional
-from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, quoted_constant

@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
-from cordwood.engines.duckdb.rules.words import NAMES, variant_text
+from cordwood.engines.duckdb.rules.building_blocks import NAMES, variant_text
 from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied

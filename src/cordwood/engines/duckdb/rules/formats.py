@@ -5,11 +5,11 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import NAMES, fail, once
 from cordwood.engines.duckdb.rules.casts import cast_to
+from cordwood.engines.duckdb.rules.coercions import read_as
+from cordwood.engines.duckdb.rules.format_values import literal_of, readable
 from cordwood.engines.duckdb.rules.json_text import indent, json_text
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.spelling import literal_of, readable
-from cordwood.engines.duckdb.rules.words import NAMES, fail, once
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.formats import (

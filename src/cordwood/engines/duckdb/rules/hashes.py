@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import attempt, fail, once
+from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.fingerprints import farm_fingerprint
 from cordwood.sql.constants import constant_bytes, constant_int, is_null

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import once
+from cordwood.engines.duckdb.rules.building_blocks import once
 from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet

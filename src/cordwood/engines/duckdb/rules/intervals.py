@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.building_blocks import in_calendar, once, timestamp_of, utc_wall_clock
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.times import span
-from cordwood.engines.duckdb.rules.words import in_calendar, once, timestamp_of, utc_wall_clock
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import interval_parts, unit_of
 from cordwood.sql.fragment import fragment, text_part

@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import fail, once
 from cordwood.engines.duckdb.rules.json_text import as_json
 from cordwood.engines.duckdb.rules.json_values import path_text
-from cordwood.engines.duckdb.rules.words import fail, once
 from cordwood.sql.bigquery.json_documents import option_value
 from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant

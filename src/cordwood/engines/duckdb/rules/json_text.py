@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import once
 from cordwood.engines.duckdb.rules.time_text import time_text
-from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.json_documents import option_value, stringifies_wide
 from cordwood.sql.fragment import fragment

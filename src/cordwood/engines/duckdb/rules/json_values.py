@@ -4,10 +4,10 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, is_simple, once
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.json_text import DOCUMENT, as_json, json_text
-from cordwood.engines.duckdb.rules.reading import read_as
 from cordwood.engines.duckdb.rules.time_text import cast_text
-from cordwood.engines.duckdb.rules.words import attempt, fail, is_simple, once
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_documents import (
     INVALID_JSON,

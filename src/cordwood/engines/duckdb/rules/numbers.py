@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import attempt, fail, once
+from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.rounding import rounds_to_even
 from cordwood.sql.constants import constant_int

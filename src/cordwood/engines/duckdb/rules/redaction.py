@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import variant_text
+from cordwood.engines.duckdb.rules.building_blocks import variant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import (

@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import attempt, bounded_replacement, fail
 from cordwood.engines.duckdb.rules.strings import as_text
-from cordwood.engines.duckdb.rules.words import attempt, bounded_replacement, fail
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_invalid

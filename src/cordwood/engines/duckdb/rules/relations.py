@@ -2,8 +2,8 @@
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import type_part
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.words import type_part
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, name_part

@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import once
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.strings import as_text
-from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.contains_substr import strip_lower_calls
 from cordwood.sql.budget import copied

@@ -4,9 +4,9 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import bounded_characters, bounded_replacement, fail, once
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import bounded_characters, bounded_replacement, fail, once
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES

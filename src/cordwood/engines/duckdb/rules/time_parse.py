@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as
-from cordwood.engines.duckdb.rules.words import fail
+from cordwood.engines.duckdb.rules.building_blocks import fail
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.zones import first_timestamp_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing_rules

@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as, text_to_time, wall_clock
-from cordwood.engines.duckdb.rules.words import attempt, fail, once
+from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
+from cordwood.engines.duckdb.rules.coercions import read_as, text_to_time, wall_clock
 from cordwood.engines.duckdb.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import read_extract_part, week_start

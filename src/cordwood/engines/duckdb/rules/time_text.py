@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as, wall_clock
-from cordwood.engines.duckdb.rules.words import once, utc_wall_clock
+from cordwood.engines.duckdb.rules.building_blocks import once, utc_wall_clock
+from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
 from cordwood.engines.duckdb.rules.zones import wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (

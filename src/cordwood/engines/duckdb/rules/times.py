@@ -4,8 +4,16 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as, wall_clock
-from cordwood.engines.duckdb.rules.words import NAMES, attempt, fail, in_calendar, once, timestamp_of, utc_wall_clock
+from cordwood.engines.duckdb.rules.building_blocks import (
+    NAMES,
+    attempt,
+    fail,
+    in_calendar,
+    once,
+    timestamp_of,
+    utc_wall_clock,
+)
+from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
 from cordwood.engines.duckdb.rules.zones import timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.size_limits import max_elements

@@ -2,7 +2,7 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.reading import read_as
+from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.sql.aggregate_windows import distribute_window
 from cordwood.sql.bigquery.aggregates import read_argument
 from cordwood.sql.budget import copied

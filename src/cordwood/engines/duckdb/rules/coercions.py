@@ -4,7 +4,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.words import NAMES, fail_with, once, timestamp_of, utc_wall_clock, variant_text
+from cordwood.engines.duckdb.rules.building_blocks import (
+    NAMES,
+    fail_with,
+    once,
+    timestamp_of,
+    utc_wall_clock,
+    variant_text,
+)
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.conversions import Conversion, Conversions, convert_to
 from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check

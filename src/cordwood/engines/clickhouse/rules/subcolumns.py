@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.reading import attached_text, event_text_of, with_text
+from cordwood.engines.clickhouse.rules.coercions import attached_text, event_text_of, with_text
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import format_path

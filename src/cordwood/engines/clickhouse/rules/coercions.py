@@ -5,7 +5,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.words import NAMES, cast, fail_if_with, once, timestamp_of, utc_wall_clock
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    NAMES,
+    cast,
+    fail_if_with,
+    once,
+    timestamp_of,
+    utc_wall_clock,
+)
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
 from cordwood.sql.bigquery.conversions import Conversion, Conversions, convert_to

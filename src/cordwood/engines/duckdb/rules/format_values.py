@@ -4,8 +4,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules.building_blocks import once
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.words import once
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.typing import datatype_of, typed_as
