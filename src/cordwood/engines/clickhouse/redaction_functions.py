@@ -36,11 +36,11 @@ _ARRAY_NUMBER: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
 # The names of the functions' variables; no rule uses them, because ClickHouse would confuse variables of one name.
-_VALUE: Final = "_hiding"
-_TEXT: Final = "_hiding_text"
+_VALUE: Final = "_redacted_value"
+_TEXT: Final = "_redacted_text"
 _KNOWN: Final = f"assumeNotNull({_TEXT})"
-_PIECE: Final = "_hiding_piece"
-_STRING: Final = "_hiding_string"
+_PIECE: Final = "_redacted_segment"
+_STRING: Final = "_redacted_string"
 
 
 def functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
