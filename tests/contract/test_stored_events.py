@@ -7,12 +7,12 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Event
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
-from cordwood.serve.ask import Ask
 from cordwood.serve.jobs import Range, export_job
+from cordwood.serve.query_request import QueryRequest
 from cordwood.web.content_negotiation import FORMATS
 from tests.contract.engine_asking import NOBODY, NOW_US, batch
 
-ASK = Ask(Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), FORMATS["parquet"])
+ASK = QueryRequest(Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), FORMATS["parquet"])
 
 
 def stored(engine: Engine, wanted: Range) -> list[Row]:

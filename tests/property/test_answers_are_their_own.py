@@ -16,7 +16,7 @@ from cordwood.errors import QueryFault
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
-from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.content_negotiation import JSON
@@ -138,7 +138,7 @@ class Journey:
         self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
 
     def ask(self, text: str, *, fresh: bool = False) -> tuple[Outcome | None, str]:
-        asked = Ask(ENDPOINT, CALLER, JSON, {}, SandboxText(Language.SQL, text), fresh=fresh)
+        asked = QueryRequest(ENDPOINT, CALLER, JSON, {}, SandboxText(Language.SQL, text), fresh=fresh)
         try:
             answer = self._runner.run(self.answers.answer(asked))
         except QueryFault as fault:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 
 from cordwood.errors import Fault
-from cordwood.serve.ask import Ask
+from cordwood.serve.query_request import QueryRequest
 
 RECENT_SECONDS = 3600.0
 MAX_SLOW_QUERIES = 20
@@ -57,9 +57,9 @@ class ActiveQueries:
         return sorted(self._slow, key=lambda run: -run.seconds)
 
     @contextmanager
-    def run(self, ask: Ask) -> Iterator[None]:
+    def run(self, request: QueryRequest) -> Iterator[None]:
         """Track a run from the moment when it enters the queue."""
-        run = _started(ask)
+        run = _started(request)
         started_at = time.monotonic()
         self._running[id(run)] = run
         try:
@@ -91,6 +91,6 @@ class ActiveQueries:
         self._slow = [run for run in self._slow if run.started_at >= since]
 
 
-def _started(ask: Ask) -> ActiveQuery:
-    language, text = (ask.sandbox.language.value, ask.sandbox.text) if ask.sandbox else ("", "")
-    return ActiveQuery(ask.endpoint.name, ask.caller.key_id, language, text[:_TEXT_CHARACTERS], time.time())
+def _started(request: QueryRequest) -> ActiveQuery:
+    language, text = (request.sandbox.language.value, request.sandbox.text) if request.sandbox else ("", "")
+    return ActiveQuery(request.endpoint.name, request.caller.key_id, language, text[:_TEXT_CHARACTERS], time.time())

@@ -26,13 +26,13 @@ from cordwood.model.shape import Shape
 from cordwood.observe.observer import Observer
 from cordwood.serve.active_queries import Load
 from cordwood.serve.admission import Admission, QuerySlots, ServeLimits
-from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.cache_keys import CacheKeyIndex, cache_key, request_digest
 from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, is_expired, is_stale
 from cordwood.serve.compilation import CompilePool, CompilerErrorLog
 from cordwood.serve.fair_queue import SERVICE, WaitingAccounts
 from cordwood.serve.jobs import Finished, Job, Range, export_job
 from cordwood.serve.query_executor import QueryExecutor
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.sandbox_schema import SandboxSchema
@@ -119,9 +119,9 @@ class Answers:
         """Count a request against the rate limit of the key or account; raise RateExceeded beyond it."""
         return self._rate_limiter.take_request(caller, account or caller.key_id)
 
-    def digest_of(self, ask: Ask) -> bytes | None:
+    def digest_of(self, request: QueryRequest) -> bytes | None:
         """Return the request digest under which `cached` finds the answer; None if the cache must not be used."""
-        return None if ask.fresh or not ask.endpoint.cache_seconds else self._request_digest(ask)
+        return None if request.fresh or not request.endpoint.cache_seconds else self._request_digest(request)
 
     def cached(self, digest: bytes) -> Answer | None:
         """Return the cached answer for a request digest without compiling; None if the request has to be compiled."""
@@ -199,36 +199,36 @@ class Answers:
             WaitingAccounts(account), self._sandbox_schema.sql_of, endpoint, caller, lql
         )
 
-    async def answer(self, ask: Ask) -> Answer:
+    async def answer(self, request: QueryRequest) -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
-        with self._rate_limiter.query_of(ask.account), add_fault_position(_callers_sql(ask)):
-            return await self._answer_until_current(ask)
+        with self._rate_limiter.query_of(request.account), add_fault_position(_callers_sql(request)):
+            return await self._answer_until_current(request)
 
-    async def _answer_until_current(self, ask: Ask) -> Answer:
-        return await _until_current(partial(self._answer_once, ask))
+    async def _answer_until_current(self, request: QueryRequest) -> Answer:
+        return await _until_current(partial(self._answer_once, request))
 
-    async def _answer_once(self, ask: Ask) -> Answer:
+    async def _answer_once(self, request: QueryRequest) -> Answer:
         """Answer once; raise OutdatedError if the statement became outdated while it ran."""
-        job = await self._job(ask)
+        job = await self._job(request)
         self._executor.quarantine.check(job)
-        key = cache_key(ask, job.question)
+        key = cache_key(request, job.question)
         self._index_key(job, key)
-        cached = None if ask.fresh else self._find_cached(key, job.requested_us)
+        cached = None if request.fresh else self._find_cached(key, job.requested_us)
         if cached is not None:
             return cached
-        if ask.format.streams and not ask.endpoint.cache_seconds:
+        if request.format.streams and not request.endpoint.cache_seconds:
             return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
-        return await self._join_run(ask, key, job)
+        return await self._join_run(request, key, job)
 
-    async def _join_run(self, ask: Ask, key: bytes, job: Job) -> Answer:
-        outcome = self._outcome(ask, key)
+    async def _join_run(self, request: QueryRequest, key: bytes, job: Job) -> Answer:
+        outcome = self._outcome(request, key)
         start = partial(self._run, key, job)
-        finished = await self._runs.join(key, ask.account, start)
+        finished = await self._runs.join(key, request.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
-    async def export(self, ask: Ask, export_range: Range) -> Answer:
+    async def export(self, request: QueryRequest, export_range: Range) -> Answer:
         """Stream the stored events of a range. The answer is not cached."""
-        job = export_job(ask, export_range, self._engine, self._clock_us())
+        job = export_job(request, export_range, self._engine, self._clock_us())
         return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
 
     async def warm(self) -> None:
@@ -256,24 +256,24 @@ class Answers:
         outcome = Outcome.STALE if is_stale(entry, now_us) else Outcome.HIT
         return Answer(entry.finished, outcome, age_us(entry, now_us) / SECOND_US)
 
-    async def _job(self, ask: Ask) -> Job:
+    async def _job(self, request: QueryRequest) -> Job:
         started_at = time.monotonic()
-        redaction = self._redactions.of(ask)
-        shapes = visible_shapes(ask.caller, self._engine)
-        inputs = ask.endpoint, ask.sandbox, redaction, shapes
-        statement = await self._get_statement(inputs, ask.account, ask.pin_items, is_own=ask.is_callers_own)
+        redaction = self._redactions.of(request)
+        shapes = visible_shapes(request.caller, self._engine)
+        inputs = request.endpoint, request.sandbox, redaction, shapes
+        statement = await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
         now_us = self._clock_us()
-        question = await self._bind(statement, ask, now_us)
-        seconds = ask.endpoint.timeout_seconds or self._limits.query_seconds
-        limits = AnswerLimits(ask.endpoint.max_rows, seconds)
+        question = await self._bind(statement, request, now_us)
+        seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
+        limits = AnswerLimits(request.endpoint.max_rows, seconds)
         compile_seconds = time.monotonic() - started_at
-        return Job(ask, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
+        return Job(request, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
-    async def _bind(self, statement: Statement, ask: Ask, now_us: int) -> Question:
+    async def _bind(self, statement: Statement, request: QueryRequest, now_us: int) -> Question:
         """Bind in a thread if a parameter is a regular expression, because the engine is asked to validate it."""
         if any(slot.parameter is not None and slot.parameter.kind is TextKind.REGEX for slot in statement.slots):
-            return await asyncio.to_thread(bind, statement, ask.parameters, now_us, self._is_regex)
-        return bind(statement, ask.parameters, now_us, self._is_regex)
+            return await asyncio.to_thread(bind, statement, request.parameters, now_us, self._is_regex)
+        return bind(statement, request.parameters, now_us, self._is_regex)
 
     async def _get_statement(
         self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool
@@ -302,16 +302,16 @@ class Answers:
         self, key: bytes, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> Finished:
         finished = await self._executor.run_buffered(job, halt, waiting, refresh=refresh)
-        if job.ask.endpoint.cache_seconds:
-            self._store(Entry(key, job.ask, finished, requested_us=job.requested_us))
+        if job.request.endpoint.cache_seconds:
+            self._store(Entry(key, job.request, finished, requested_us=job.requested_us))
         return finished
 
-    async def _refresh(self, ask: Ask, entry: Entry) -> None:
-        await _until_current(partial(self._refresh_once, ask, entry))
+    async def _refresh(self, request: QueryRequest, entry: Entry) -> None:
+        await _until_current(partial(self._refresh_once, request, entry))
 
-    async def _refresh_once(self, ask: Ask, entry: Entry) -> None:
-        job = await self._job(ask)
-        key = cache_key(ask, job.question)
+    async def _refresh_once(self, request: QueryRequest, entry: Entry) -> None:
+        job = await self._job(request)
+        key = cache_key(request, job.question)
         await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
         self._index_key(job, key)
         if key != entry.key:
@@ -325,29 +325,29 @@ class Answers:
         self._cache.put(entry.key, entry)
         self._refresher.watch(entry)
 
-    def _request_digest(self, ask: Ask) -> bytes:
-        return request_digest(ask, statement_key(ask.endpoint, ask.sandbox, self._redactions.of(ask)))
+    def _request_digest(self, request: QueryRequest) -> bytes:
+        return request_digest(request, statement_key(request.endpoint, request.sandbox, self._redactions.of(request)))
 
     def _index_key(self, job: Job, key: bytes) -> None:
-        lifetime_seconds = job.ask.endpoint.cache_seconds
+        lifetime_seconds = job.request.endpoint.cache_seconds
         if lifetime_seconds:
             until_us = job.requested_us + int(lifetime_seconds * SECOND_US)
-            self._key_index.add(self._request_digest(job.ask), key, until_us)
+            self._key_index.add(self._request_digest(job.request), key, until_us)
 
-    def _outcome(self, ask: Ask, key: bytes) -> Outcome:
+    def _outcome(self, request: QueryRequest, key: bytes) -> Outcome:
         if self._runs.is_running(key):
             return Outcome.COLLAPSED
-        if not ask.endpoint.cache_seconds:
+        if not request.endpoint.cache_seconds:
             return Outcome.UNCACHED
-        return Outcome.REQUESTED if ask.fresh else Outcome.MISS
+        return Outcome.REQUESTED if request.fresh else Outcome.MISS
 
     def _age_seconds(self, finished: Finished) -> float:
         return max(0, self._clock_us() - finished.receipt.created_us) / SECOND_US
 
 
-def _callers_sql(ask: Ask) -> str | None:
+def _callers_sql(request: QueryRequest) -> str | None:
     """Return the SQL that the caller wrote; None for LQL and for a saved query, which is not the caller's text."""
-    return ask.sandbox.text if ask.sandbox is not None and ask.sandbox.language is Language.SQL else None
+    return request.sandbox.text if request.sandbox is not None and request.sandbox.language is Language.SQL else None
 
 
 async def _until_current(attempt: Callable[[], Awaitable[T]]) -> T:

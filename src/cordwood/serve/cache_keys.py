@@ -11,19 +11,19 @@ from hashlib import sha256
 
 import msgspec
 
-from cordwood.serve.ask import Ask
+from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.statement_cache import StatementKey
 from cordwood.sql.stages import Question
 
 
-def cache_key(ask: Ask, question: Question) -> bytes:
+def cache_key(request: QueryRequest, question: Question) -> bytes:
     """Return the cache key of an answer. It includes the caller's pins, as the values that they set."""
     parts = (
-        ask.endpoint.id.bytes,
-        ask.endpoint.revision,
+        request.endpoint.id.bytes,
+        request.endpoint.revision,
         question_digest(question),
-        ask.redacts,
-        ask.format.name,
+        request.redacts,
+        request.format.name,
     )
     return sha256(msgspec.msgpack.encode(parts)).digest()
 
@@ -55,11 +55,11 @@ def _exact(value: Decimal) -> str:
 MAX_DIGESTS = 20_000
 
 
-def request_digest(ask: Ask, compiled_from: StatementKey) -> bytes:
+def request_digest(request: QueryRequest, compiled_from: StatementKey) -> bytes:
     """Return a digest of the inputs of an answer: the inputs of its compilation, the raw values, pins and format."""
-    endpoint = ask.endpoint
-    values = [ask.parameters.get(parameter.name) for parameter in endpoint.parameters]
-    inputs = (endpoint.id.bytes, compiled_from, values, ask.format.name, ask.pin_items)
+    endpoint = request.endpoint
+    values = [request.parameters.get(parameter.name) for parameter in endpoint.parameters]
+    inputs = (endpoint.id.bytes, compiled_from, values, request.format.name, request.pin_items)
     return sha256(msgspec.msgpack.encode(inputs)).digest()
 
 

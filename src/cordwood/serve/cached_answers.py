@@ -13,8 +13,8 @@ from cordwood.errors import Fault
 from cordwood.model.endpoint import Endpoint
 from cordwood.observe.observation import Refreshed
 from cordwood.observe.observer import Observer
-from cordwood.serve.ask import Ask
 from cordwood.serve.jobs import Finished
+from cordwood.serve.query_request import QueryRequest
 
 SECOND_US = 1_000_000
 
@@ -29,20 +29,22 @@ class Entry(msgspec.Struct):
     """A cached answer and the request that made it."""
 
     key: bytes
-    ask: Ask
+    request: QueryRequest
     finished: Finished
     requested_us: int
     failures: int = 0
     failed_us: int = 0
-    ask_bytes: int = 0
+    request_bytes: int = 0
 
     def __post_init__(self) -> None:
-        ask = self.ask
-        self.ask_bytes = bytes_of((ask.parameters, ask.sandbox, ask.endpoint if ask.is_ad_hoc else None))
+        request = self.request
+        self.request_bytes = bytes_of(
+            (request.parameters, request.sandbox, request.endpoint if request.is_ad_hoc else None)
+        )
 
     @property
     def size(self) -> int:
-        return self.finished.size + self.ask_bytes
+        return self.finished.size + self.request_bytes
 
     @property
     def created_us(self) -> int:
@@ -54,7 +56,7 @@ def age_us(entry: Entry, now_us: int) -> int:
 
 
 def expires_us(entry: Entry) -> int:
-    return entry.created_us + int(entry.ask.endpoint.cache_seconds * SECOND_US)
+    return entry.created_us + int(entry.request.endpoint.cache_seconds * SECOND_US)
 
 
 def is_expired(entry: Entry, now_us: int) -> bool:
@@ -63,18 +65,18 @@ def is_expired(entry: Entry, now_us: int) -> bool:
 
 def is_stale(entry: Entry, now_us: int) -> bool:
     """Return whether the answer is older than `warm` seconds because its refresh failed."""
-    warm = entry.ask.endpoint.warm_seconds
+    warm = entry.request.endpoint.warm_seconds
     return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
 def is_in_demand(entry: Entry, now_us: int) -> bool:
     """Return whether it was requested within one cache lifetime."""
-    return now_us - entry.requested_us < entry.ask.endpoint.cache_seconds * SECOND_US
+    return now_us - entry.requested_us < entry.request.endpoint.cache_seconds * SECOND_US
 
 
 def refresh_time_us(entry: Entry) -> int:
     """Return when to refresh the answer; its expiry if it is not refreshed."""
-    warm = entry.ask.endpoint.warm_seconds
+    warm = entry.request.endpoint.warm_seconds
     if not warm:
         return expires_us(entry)
     if entry.failures:
@@ -106,7 +108,7 @@ class Refresher:
         catalog: Catalog,
         observer: Observer,
         clock_us: Callable[[], int],
-        refresh_answer: Callable[[Ask, Entry], Awaitable[None]],
+        refresh_answer: Callable[[QueryRequest, Entry], Awaitable[None]],
     ) -> None:
         self._cache = cache
         self._catalog = catalog
@@ -174,7 +176,7 @@ class Refresher:
         entry = self._cache.peek(key)
         if not isinstance(entry, Entry):
             return True
-        return self._revisions.get(str(entry.ask.endpoint.id)) != entry.ask.endpoint.revision
+        return self._revisions.get(str(entry.request.endpoint.id)) != entry.request.endpoint.revision
 
     def _process_due(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
         entry = self._cache.peek(key)
@@ -183,27 +185,29 @@ class Refresher:
         outdated = self._is_outdated(key)
         if outdated or is_expired(entry, now_us) or not is_in_demand(entry, now_us):
             self._cache.drop(key)
-        if is_in_demand(entry, now_us) and entry.ask.endpoint.warm_seconds:
+        if is_in_demand(entry, now_us) and entry.request.endpoint.warm_seconds:
             return self._start_refresh(entry)
         return None
 
     def _start_refresh(self, entry: Entry) -> "asyncio.Task[None] | None":
-        endpoint = self._catalog.endpoint(str(entry.ask.endpoint.id))
+        endpoint = self._catalog.endpoint(str(entry.request.endpoint.id))
         if endpoint is None or not endpoint.warm_seconds or entry.key in self._refreshing:
             return None
-        task = asyncio.ensure_future(self._run_refresh(entry, msgspec.structs.replace(entry.ask, endpoint=endpoint)))
+        task = asyncio.ensure_future(
+            self._run_refresh(entry, msgspec.structs.replace(entry.request, endpoint=endpoint))
+        )
         self._refreshing[entry.key] = task
         task.add_done_callback(lambda _: self._refreshing.pop(entry.key, None))
         return task
 
-    async def _run_refresh(self, entry: Entry, ask: Ask) -> None:
+    async def _run_refresh(self, entry: Entry, request: QueryRequest) -> None:
         outcome = "ok"
         try:
-            await self._refresh_answer(ask, entry)
+            await self._refresh_answer(request, entry)
         except Fault as fault:
             outcome = fault.code
             entry.failures += 1
             entry.failed_us = self._clock_us()
             if self._cache.peek(entry.key) is entry:
                 self.watch(entry)
-        self._observer.note(Refreshed(endpoint=ask.endpoint.name, outcome=outcome, failures=entry.failures))
+        self._observer.note(Refreshed(endpoint=request.endpoint.name, outcome=outcome, failures=entry.failures))

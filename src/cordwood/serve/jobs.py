@@ -12,7 +12,7 @@ from cordwood.bounded_cache import bytes_of
 from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Cancel, Engine, Run, RunRequest, RunStats
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
-from cordwood.serve.ask import Ask
+from cordwood.serve.query_request import QueryRequest
 from cordwood.sql.bind import bind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
@@ -70,7 +70,7 @@ class Job(msgspec.Struct, frozen=True):
     `answer_bytes` bounds an answer that is held in memory.
     """
 
-    ask: Ask
+    request: QueryRequest
     question: Question
     limits: AnswerLimits
     answer_bytes: int
@@ -80,12 +80,12 @@ class Job(msgspec.Struct, frozen=True):
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
     """Start a run whose pieces are delivered as they are made, so that it buffers few bytes."""
-    return engine.run(RunRequest(job.question, job.limits, job.ask.format.encode), cancel)
+    return engine.run(RunRequest(job.question, job.limits, job.request.format.encode), cancel)
 
 
 def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
     """Run the job and return the whole answer."""
-    run = engine.run(RunRequest(job.question, job.limits, job.ask.format.encode, job.answer_bytes), cancel)
+    run = engine.run(RunRequest(job.question, job.limits, job.request.format.encode, job.answer_bytes), cancel)
     body = b"".join(run.chunks())
     return Finished(body, receipt(job, run.stats()))
 
@@ -96,7 +96,7 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
         rows=stats.rows,
         truncated=f"max_rows={job.limits.max_rows}" if stats.truncated else None,
         notices=_notices(job.question.statement),
-        revision=job.ask.endpoint.revision,
+        revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
         engine_seconds=round(stats.engine_seconds, 6),
@@ -127,7 +127,7 @@ class Range(msgspec.Struct, frozen=True):
     project: str | None = None
 
 
-def export_job(ask: Ask, export_range: Range, engine: Engine, requested_us: int) -> Job:
+def export_job(request: QueryRequest, export_range: Range, engine: Engine, requested_us: int) -> Job:
     started_at = time.monotonic()
     statement = Statement(
         plan=fixed_plan(engine.stored_events_sql(export_range.stream)),
@@ -142,5 +142,10 @@ def export_job(ask: Ask, export_range: Range, engine: Engine, requested_us: int)
         values["project"] = export_range.project
     question = bind(statement, values, requested_us, engine.is_regex)
     return Job(
-        ask, question, AnswerLimits(_ALL_ROWS, _EXPORT_SECONDS), _ALL_ROWS, requested_us, time.monotonic() - started_at
+        request,
+        question,
+        AnswerLimits(_ALL_ROWS, _EXPORT_SECONDS),
+        _ALL_ROWS,
+        requested_us,
+        time.monotonic() - started_at,
     )

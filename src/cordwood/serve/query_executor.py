@@ -15,10 +15,10 @@ from cordwood.observe.observation import EngineQueried
 from cordwood.observe.observer import Observer
 from cordwood.serve.active_queries import ActiveQueries
 from cordwood.serve.admission import Admission, AdmissionSlot
-from cordwood.serve.ask import SandboxText
 from cordwood.serve.fair_queue import Lane, WaitingAccounts
 from cordwood.serve.jobs import Finished, Job, finish
 from cordwood.serve.query_quarantine import QueryQuarantine
+from cordwood.serve.query_request import SandboxText
 from cordwood.serve.response_stream import ResponseStream, StreamedAnswer, begin
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class QueryExecutor:
     async def run_streamed(self, job: Job, cancel_token: CancelToken) -> Finished | StreamedAnswer:
         """Start a job; return a complete answer if it ends within a moment, otherwise one that streams."""
         stream = ResponseStream(asyncio.get_running_loop())
-        waiting = WaitingAccounts(job.ask.account)
+        waiting = WaitingAccounts(job.request.account)
         running = self._run(
             job, cancel_token, waiting, lambda stop: stream.fill(job, self._engine, stop), has_begun=stream.has_begun
         )
@@ -80,11 +80,11 @@ class QueryExecutor:
         has_begun: Callable[[], bool] = lambda: False,
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane(job)
-        with self.active.run(job.ask):
+        with self.active.run(job.request):
             try:
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
             except DemotedError:
-                slow = Lane.OWN_SLOW if job.ask.is_callers_own else Lane.SLOW
+                slow = Lane.OWN_SLOW if job.request.is_callers_own else Lane.SLOW
                 return await self._run_in_slot(job, cancel_token, waiting, work, slow, has_begun)
 
     async def _run_in_slot(
@@ -161,18 +161,18 @@ class QueryExecutor:
             pause = min(POLL_SECONDS, max(0.0, deadline - time.monotonic()))
 
     def _lane(self, job: Job) -> Lane:
-        seconds = self._durations.of(job.ask.endpoint.revision, job.ask.sandbox)
-        if job.ask.is_callers_own:
+        seconds = self._durations.of(job.request.endpoint.revision, job.request.sandbox)
+        if job.request.is_callers_own:
             if seconds is None:
                 return Lane.UNKNOWN
             return Lane.OWN_QUICK if seconds < QUICK_SECONDS else Lane.OWN_SLOW
         return Lane.QUICK if seconds is None or seconds < QUICK_SECONDS else Lane.SLOW
 
     def _note(self, job: Job, outcome: str, seconds: float) -> None:
-        self._durations.note(job.ask.endpoint.revision, job.ask.sandbox, seconds)
+        self._durations.note(job.request.endpoint.revision, job.request.sandbox, seconds)
         engine = self._engine.target.name
         self._observer.note(
-            EngineQueried(endpoint=job.ask.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
+            EngineQueried(endpoint=job.request.endpoint.name, engine=engine, outcome=outcome, seconds=round(seconds, 6))
         )
 
 

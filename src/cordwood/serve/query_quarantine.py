@@ -48,9 +48,9 @@ class QueryQuarantine:
 
     def check(self, job: Job) -> None:
         """Raise QuarantinedQuery for a caller's own query that is quarantined, or whose key is; saved queries pass."""
-        if not job.ask.is_callers_own or not self._kills_by_question.is_any(self._since()):
+        if not job.request.is_callers_own or not self._kills_by_question.is_any(self._since()):
             return
-        account, since = job.ask.account, self._since()
+        account, since = job.request.account, self._since()
         kills = self._kills_by_key.times(account, since)
         if len(kills) >= KILLS_OF_A_KEY:
             self._refuse(job, "key", kills[-KILLS_OF_A_KEY])
@@ -63,14 +63,14 @@ class QueryQuarantine:
 
     def note_kill(self, job: Job) -> None:
         """Note that the engine's process was killed because of this job."""
-        if not job.ask.is_callers_own:
+        if not job.request.is_callers_own:
             return
         now, form = self._clock(), fingerprint(job.question.statement.sql)
         self._kills_by_question.add(question_digest(job.question), now)
-        self._kills_by_form.add((job.ask.account, form), now)
-        self._kills_by_key.add(job.ask.account, now)
+        self._kills_by_form.add((job.request.account, form), now)
+        self._kills_by_key.add(job.request.account, now)
         self._observer.note(
-            QueryQuarantined(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, fingerprint=form)
+            QueryQuarantined(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, fingerprint=form)
         )
 
     def count(self) -> int:
@@ -81,7 +81,7 @@ class QueryQuarantine:
         return self._clock() - QUARANTINE_SECONDS
 
     def _refuse(self, job: Job, by: str, killed_at: float) -> None:
-        self._observer.note(QuarantineRefused(endpoint=job.ask.endpoint.name, key=job.ask.caller.key_id, by=by))
+        self._observer.note(QuarantineRefused(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, by=by))
         remaining = max(1.0, killed_at - self._since())
         messages = {
             "query": "The query is refused: the engine's process had to be killed when it last ran.",

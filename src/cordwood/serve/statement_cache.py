@@ -11,7 +11,7 @@ from cordwood.lql.patterns import IsRegex, check_patterns
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape
-from cordwood.serve.ask import Language, SandboxText
+from cordwood.serve.query_request import Language, SandboxText
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import lookups_still_hold
 from cordwood.sql.redaction.redaction import Redaction

@@ -7,7 +7,7 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Shape
-from cordwood.serve.ask import Ask
+from cordwood.serve.query_request import QueryRequest
 from cordwood.sql.redaction.redaction import Redaction
 
 
@@ -58,9 +58,9 @@ class Redactions:
     def __init__(self, rules: RedactionRules) -> None:
         self._by_mode = {mode: Redaction(mode, rules) for mode in RedactMode}
 
-    def of(self, ask: Ask) -> Redaction | None:
+    def of(self, request: QueryRequest) -> Redaction | None:
         """Return the redaction of a request; None if it is answered as stored."""
-        return self.by_mode(ask.endpoint.redact_mode) if ask.redacts else None
+        return self.by_mode(request.endpoint.redact_mode) if request.redacts else None
 
     def by_mode(self, mode: str) -> Redaction:
         return self._by_mode[RedactMode(mode)]

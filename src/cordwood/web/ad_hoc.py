@@ -9,10 +9,10 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response
-from cordwood.web.ask_parser import ad_hoc_ask, texts_in_body
 from cordwood.web.credentials import private_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
+from cordwood.web.query_request_parser import ad_hoc_ask, texts_in_body
 from cordwood.web.receiving import while_connected
 from cordwood.web.responses import no_store_json
 
@@ -24,9 +24,9 @@ _OTHER_DIALECTS = ("ch_sql", "pg_sql")
 async def answer_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
     began = time.perf_counter()
     caller, endpoint, texts = await _read(request, services, options)
-    ask = ad_hoc_ask(request, endpoint, caller, texts)
-    answer = await while_connected(request, services.answers.answer(ask))
-    return await render_answer(request, ask, answer, began)
+    query_request = ad_hoc_ask(request, endpoint, caller, texts)
+    answer = await while_connected(request, services.answers.answer(query_request))
+    return await render_answer(request, query_request, answer, began)
 
 
 async def parse_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:

@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.answer import Answer, Outcome
-from cordwood.serve.ask import Ask
 from cordwood.serve.cached_answers import lifetime_seconds
 from cordwood.serve.jobs import Finished, Receipt
+from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.rate_limiter import Allowance
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.asgi import Header, Request, Response, rendered
@@ -113,13 +113,13 @@ def header_text(text: str) -> bytes:
 COMPRESSED_HERE_BYTES = 64 * 1024
 
 
-async def render_answer(request: Request, ask: Ask, answer: Answer, began: float) -> Response:
+async def render_answer(request: Request, query_request: QueryRequest, answer: Answer, began: float) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
     if not needs_no_thread(answer, coding):
         await asyncio.to_thread(answer.finished.compressed, coding or "", compressed)
     if isinstance(answer.body, StreamedAnswer):
-        return _streamed(request, ask, answer, answer.body, coding)
-    return render_complete(request, ask, answer, coding, began)
+        return _streamed(request, query_request, answer, answer.body, coding)
+    return render_complete(request, query_request, answer, coding, began)
 
 
 def needs_no_thread(answer: Answer, coding: str | None) -> bool:
@@ -129,15 +129,17 @@ def needs_no_thread(answer: Answer, coding: str | None) -> bool:
     return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.body_by_coding
 
 
-def render_complete(request: Request, ask: Ask, answer: Answer, coding: str | None, began: float) -> Response:
+def render_complete(
+    request: Request, query_request: QueryRequest, answer: Answer, coding: str | None, began: float
+) -> Response:
     finished = answer.finished
     if len(finished.body) < WORTH_IT_BYTES:
         coding = None
     request.facts.update(facts(answer, finished.receipt))
-    moving = variable_headers(answer, ask.endpoint, finished.receipt, time.perf_counter() - began)
+    moving = variable_headers(answer, query_request.endpoint, finished.receipt, time.perf_counter() - began)
     head = finished.headers_by_coding.get(coding or "")
     if head is None:
-        head = finished.headers_by_coding[coding or ""] = _head(ask, finished, coding)
+        head = finished.headers_by_coding[coding or ""] = _head(query_request, finished, coding)
         finished.size += len(head)
     if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
         return Response(304, [], b"", moving + head)
@@ -145,16 +147,24 @@ def render_complete(request: Request, ask: Ask, answer: Answer, coding: str | No
     return Response(200, [], body, moving + head)
 
 
-def _head(ask: Ask, finished: Finished, coding: str | None) -> bytes:
-    headers: list[Header] = [(b"content-type", ask.format.media_type.encode()), (b"etag", etag(finished, coding))]
+def _head(query_request: QueryRequest, finished: Finished, coding: str | None) -> bytes:
+    headers: list[Header] = [
+        (b"content-type", query_request.format.media_type.encode()),
+        (b"etag", etag(finished, coding)),
+    ]
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))
-    return rendered([*headers, *constant_headers(ask.endpoint, finished.receipt), *ON_EVERY_ANSWER])
+    return rendered([*headers, *constant_headers(query_request.endpoint, finished.receipt), *ON_EVERY_ANSWER])
 
 
-def _streamed(request: Request, ask: Ask, answer: Answer, streamed: StreamedAnswer, coding: str | None) -> Response:
+def _streamed(
+    request: Request, query_request: QueryRequest, answer: Answer, streamed: StreamedAnswer, coding: str | None
+) -> Response:
     pieces = _noted(request, streamed, answer)
-    headers = [(b"content-type", ask.format.media_type.encode()), *streamed_headers(answer, ask.endpoint)]
+    headers = [
+        (b"content-type", query_request.format.media_type.encode()),
+        *streamed_headers(answer, query_request.endpoint),
+    ]
     if coding is None:
         return Response(200, headers, pieces)
     headers.append((b"content-encoding", coding.encode()))

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 from cordwood.errors import NotAcceptable
-from cordwood.serve.ask import Format
+from cordwood.serve.query_request import Format
 from cordwood.web.encode import arrow, parquet
 from cordwood.web.encode.text import encode_csv, encode_json, encode_ndjson
 

@@ -14,7 +14,7 @@ from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observer import Observer
-from cordwood.serve.ask import Ask
+from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_replay
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
@@ -102,8 +102,8 @@ async def replay_quarantine(request: Request, services: Services, observer: Obse
 
 async def _rows(services: Services, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
     """Run a query over the quarantine like any endpoint, so that limits and the pins of the key apply."""
-    ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, given, endpoint))
-    answer = await services.answers.answer(ask)
+    query_request = QueryRequest(endpoint, caller, JSON_ROWS, pinned(caller, given, endpoint))
+    answer = await services.answers.answer(query_request)
     rows: list[Item] = msgspec.json.decode(answer.finished.body)["result"]
     return rows
 

@@ -11,17 +11,17 @@ import msgspec
 from cordwood.access import require_query
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.key import Caller
-from cordwood.serve.ask import Ask
+from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.rate_limiter import Allowance
 from cordwood.web.answer_rendering import ignored_headers, needs_no_thread, rate_headers, render_answer, render_complete
 from cordwood.web.asgi import Request, Response
-from cordwood.web.ask_parser import read_ask
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
 from cordwood.web.credentials import account_of, presented
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import pairs
+from cordwood.web.query_request_parser import read_ask
 from cordwood.web.receiving import while_connected
 
 # Every header that affects parsing.
@@ -37,7 +37,7 @@ MOST_CACHED_BYTES = 16 * 2**20
 # A longer request is not worth caching.
 LONGEST_CACHED_BYTES = 2048
 
-# The estimated size of the ask and its containers.
+# The estimated size of the request and its containers.
 _STRUCT_BYTES = 300
 
 RequestKey = tuple[bytes | None, ...]
@@ -48,7 +48,7 @@ class CachedRequest(msgspec.Struct, frozen=True):
 
     address: str
     presented: str | None
-    ask: Ask
+    query_request: QueryRequest
     digest: bytes
     coding: str | None
 
@@ -71,9 +71,15 @@ class RequestCache:
 
 def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> int:
     """Return the estimated bytes of an entry, without the shared endpoint and key."""
-    ask = cached_request.ask
-    own = (cached_request.address, cached_request.presented, cached_request.digest, ask.parameters, ask.sandbox)
-    return bytes_of((digest, *own, ask.caller)) + _STRUCT_BYTES
+    query_request = cached_request.query_request
+    own = (
+        cached_request.address,
+        cached_request.presented,
+        cached_request.digest,
+        query_request.parameters,
+        query_request.sandbox,
+    )
+    return bytes_of((digest, *own, query_request.caller)) + _STRUCT_BYTES
 
 
 def _is_plain(request: Request) -> bool:
@@ -100,15 +106,17 @@ async def answer_query(
     endpoint = found or existing_endpoint(services, address)
     request.facts["endpoint"] = endpoint.name
     allowance = services.answers.admit(caller, account_of(request, caller))
-    ask = await read_ask(request, endpoint, caller, query, options)
-    digest = services.answers.digest_of(ask)
+    query_request = await read_ask(request, endpoint, caller, query, options)
+    digest = services.answers.digest_of(query_request)
     answer = None if digest is None else services.answers.cached(digest)
     if answer is None:
-        answer = await while_connected(request, services.answers.answer(ask))
+        answer = await while_connected(request, services.answers.answer(query_request))
     if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
-        request_cache.keep(request, CachedRequest(address, key, ask, digest, coding))
-    return _with_rate(_with_ignored(await render_answer(request, ask, answer, began), ask), allowance)
+        request_cache.keep(request, CachedRequest(address, key, query_request, digest, coding))
+    return _with_rate(
+        _with_ignored(await render_answer(request, query_request, answer, began), query_request), allowance
+    )
 
 
 def answer_repeated(request: Request, services: Services, request_cache: RequestCache) -> Response | None:
@@ -118,28 +126,31 @@ def answer_repeated(request: Request, services: Services, request_cache: Request
         return None
     began = time.perf_counter()
     request.route = "query"
-    ask = cached_request.ask
-    if services.catalog.endpoint(cached_request.address) is not ask.endpoint:
+    query_request = cached_request.query_request
+    if services.catalog.endpoint(cached_request.address) is not query_request.endpoint:
         return None
-    if _caller(services, cached_request) != ask.caller:
+    if _caller(services, cached_request) != query_request.caller:
         return None
     answer = services.answers.cached(cached_request.digest)
     if answer is None or not needs_no_thread(answer, cached_request.coding):
         return None
-    request.facts["key"] = ask.caller.key_id
-    request.facts["endpoint"] = ask.endpoint.name
-    allowance = services.answers.admit(ask.caller, account_of(request, ask.caller))
+    request.facts["key"] = query_request.caller.key_id
+    request.facts["endpoint"] = query_request.endpoint.name
+    allowance = services.answers.admit(query_request.caller, account_of(request, query_request.caller))
     return _with_rate(
-        _with_ignored(render_complete(request, ask, answer, cached_request.coding, began), ask), allowance
+        _with_ignored(render_complete(request, query_request, answer, cached_request.coding, began), query_request),
+        allowance,
     )
 
 
 def _caller(services: Services, cached_request: CachedRequest) -> Caller:
-    return services.access.visitor(cached_request.presented, cached_request.ask.endpoint, cached_request.address)
+    return services.access.visitor(
+        cached_request.presented, cached_request.query_request.endpoint, cached_request.address
+    )
 
 
-def _with_ignored(response: Response, ask: Ask) -> Response:
-    response.headers += ignored_headers(ask.ignored)
+def _with_ignored(response: Response, query_request: QueryRequest) -> Response:
+    response.headers += ignored_headers(query_request.ignored)
     return response
 
 

@@ -17,11 +17,10 @@ from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
-from cordwood.serve.ask import Ask, Format
 from cordwood.serve.jobs import Range
+from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response
-from cordwood.web.ask_parser import redact_asked
 from cordwood.web.catalog_lookup import existing_stream
 from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
@@ -32,6 +31,7 @@ from cordwood.web.ingest import logged
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import asked_count
+from cordwood.web.query_request_parser import redact_asked
 from cordwood.web.receiving import read_body, while_connected
 from cordwood.web.responses import no_store_json
 
@@ -65,8 +65,8 @@ async def export_events(request: Request, services: Services, name: str) -> Resp
     services.answers.admit(caller)
     since_us, until_us = _bounds(query)
     wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
-    ask = Ask(_EXPORT, caller, _format(query.get("format") or "parquet"))
-    return await render_answer(request, ask, await services.answers.export(ask, wanted), began)
+    query_request = QueryRequest(_EXPORT, caller, _format(query.get("format") or "parquet"))
+    return await render_answer(request, query_request, await services.answers.export(query_request, wanted), began)
 
 
 def _format(name: str) -> Format:
@@ -125,8 +125,10 @@ async def recent_events(request: Request, services: Services, address: str) -> R
     request.facts["stream"] = stream.name
     endpoint = _recent_endpoint(stream, asked_count(query.get("limit"), _MOST_RECENT, _MOST_RECENT))
     redact = redact_asked(request)
-    ask = Ask(endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True)
-    answer = await while_connected(request, services.answers.answer(ask))
+    query_request = QueryRequest(
+        endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True
+    )
+    answer = await while_connected(request, services.answers.answer(query_request))
     rows = msgspec.json.decode(answer.finished.body)["result"]
     return no_store_json([_event(row) for row in rows])
 

@@ -16,8 +16,8 @@ from cordwood.model.parameter import Parameter
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, AnswerDependencies, Answers
-from cordwood.serve.ask import Ask, Format
 from cordwood.serve.jobs import Finished
+from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
 from tests.fakes.engines import ScriptedEngine
@@ -40,8 +40,8 @@ UNCACHED = msgspec.structs.replace(WARMED, name="uncached", id=UUID(int=2), cach
 CALLER = Caller("key-1", frozenset({"private"}))
 
 
-def ask(endpoint: Endpoint = WARMED, form: Format = JSON, **parameters: str) -> Ask:
-    return Ask(endpoint, CALLER, form, parameters)
+def ask(endpoint: Endpoint = WARMED, form: Format = JSON, **parameters: str) -> QueryRequest:
+    return QueryRequest(endpoint, CALLER, form, parameters)
 
 
 class Notes:
@@ -83,7 +83,7 @@ class Kitchen:
         await asyncio.gather(*started)
         return len(started)
 
-    async def body(self, asked: Ask) -> bytes:
+    async def body(self, asked: QueryRequest) -> bytes:
         return whole(await self.answers.answer(asked)).body
 
 

@@ -14,16 +14,16 @@ from cordwood.model.rows import Row
 from cordwood.observe.observation import EngineQueried
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, Outcome
-from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.jobs import Finished
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask, run, until, whole
 
 
-def asking(kitchen: Kitchen, *asks: Ask) -> list["asyncio.Task[Answer]"]:
+def asking(kitchen: Kitchen, *asks: QueryRequest) -> list["asyncio.Task[Answer]"]:
     return [asyncio.ensure_future(kitchen.answers.answer(one)) for one in asks]
 
 
@@ -146,7 +146,7 @@ def test_a_cut_at_max_rows_is_told() -> None:
     run(test)
 
 
-def heavy(number: int) -> Ask:
+def heavy(number: int) -> QueryRequest:
     return msgspec.structs.replace(
         ask(UNCACHED), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers")
     )

@@ -6,14 +6,14 @@ from cordwood.errors import EngineUnreachable, QueryValue
 from cordwood.model.endpoint import Endpoint
 from cordwood.observe.observation import Refreshed
 from cordwood.serve.answer import Answer, Outcome
-from cordwood.serve.ask import Ask
+from cordwood.serve.query_request import QueryRequest
 from tests.unit.serve.kitchen import UNCACHED, WARMED, Kitchen, ask, run, until, whole
 
 FIRST, SECOND = b'{"result":[{"n":1}]}', b'{"result":[{"n":2}]}'
 COLD = msgspec.structs.replace(WARMED, warm_seconds=None)
 
 
-def cached(kitchen: Kitchen, asked: Ask) -> Answer | None:
+def cached(kitchen: Kitchen, asked: QueryRequest) -> Answer | None:
     digest = kitchen.answers.digest_of(asked)
     assert digest is not None
     return kitchen.answers.cached(digest)

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.errors import OutOfTime
 from cordwood.serve.active_queries import MAX_SLOW_QUERIES, ActiveQueries
-from cordwood.serve.ask import Language, SandboxText
+from cordwood.serve.query_request import Language, SandboxText
 from tests.unit.serve.kitchen import CALLER, WARMED, ask
 
 

@@ -9,8 +9,8 @@ from cordwood.access import pinned
 from cordwood.model.datatype import Kind
 from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
-from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.cache_keys import cache_key
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan
 from cordwood.sql.stages import Statement
 from cordwood.web.content_negotiation import FORMATS, JSON
@@ -30,23 +30,23 @@ EXACT = msgspec.structs.replace(
 )
 
 
-def sandboxed(text: str, **parameters: str) -> Ask:
-    return Ask(WARMED, CALLER, JSON, parameters, SandboxText(Language.SQL, text))
+def sandboxed(text: str, **parameters: str) -> QueryRequest:
+    return QueryRequest(WARMED, CALLER, JSON, parameters, SandboxText(Language.SQL, text))
 
 
 GROUPED = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
 
 
-def in_lql(text: str) -> Ask:
-    return Ask(WARMED, CALLER, JSON, {}, SandboxText(Language.LQL, text))
+def in_lql(text: str) -> QueryRequest:
+    return QueryRequest(WARMED, CALLER, JSON, {}, SandboxText(Language.LQL, text))
 
 
-def pinned_to(pin: str, **parameters: str) -> Ask:
+def pinned_to(pin: str, **parameters: str) -> QueryRequest:
     caller = Caller("key-2", frozenset({"query"}), {"project": pin})
     return msgspec.structs.replace(ask(), caller=caller, parameters=pinned(caller, parameters, WARMED))
 
 
-def key(asked: Ask) -> bytes:
+def key(asked: QueryRequest) -> bytes:
     async def found() -> bytes:
         kitchen = Kitchen()
         job = await kitchen.answers._job(asked)
@@ -56,7 +56,7 @@ def key(asked: Ask) -> bytes:
     return asyncio.run(found())
 
 
-SHARED: dict[str, tuple[Ask, Ask]] = {
+SHARED: dict[str, tuple[QueryRequest, QueryRequest]] = {
     "another key": (
         ask(project="a"),
         msgspec.structs.replace(ask(project="a"), caller=Caller("other", frozenset({"query"}))),
@@ -97,7 +97,7 @@ SHARED: dict[str, tuple[Ask, Ask]] = {
     "asking for a fresh run": (ask(), msgspec.structs.replace(ask(), fresh=True)),
 }
 
-APART: dict[str, tuple[Ask, Ask]] = {
+APART: dict[str, tuple[QueryRequest, QueryRequest]] = {
     "another value": (ask(project="a"), ask(project="b")),
     "values of two parameters exchanged": (ask(project="1", ratio="2"), ask(project="2", ratio="1")),
     "an empty text and none": (ask(project=""), ask()),
@@ -165,12 +165,12 @@ APART: dict[str, tuple[Ask, Ask]] = {
 
 
 @pytest.mark.parametrize(("one", "other"), SHARED.values(), ids=SHARED.keys())
-def test_what_cannot_change_the_answer_is_not_in_the_key(one: Ask, other: Ask) -> None:
+def test_what_cannot_change_the_answer_is_not_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
     assert key(one) == key(other)
 
 
 @pytest.mark.parametrize(("one", "other"), APART.values(), ids=APART.keys())
-def test_what_can_change_the_answer_is_in_the_key(one: Ask, other: Ask) -> None:
+def test_what_can_change_the_answer_is_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
     assert key(one) != key(other)
 
 

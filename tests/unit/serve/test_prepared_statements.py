@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape, ValueKind
-from cordwood.serve.ask import Language, SandboxText
+from cordwood.serve.query_request import Language, SandboxText
 from cordwood.serve.statement_cache import StatementCache
 from tests.unit.serve.kitchen import WARMED
 

@@ -12,9 +12,9 @@ from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
 from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
 from cordwood.observe.observer import Observer
-from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.jobs import Job
 from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 from cordwood.web.content_negotiation import JSON
@@ -31,7 +31,7 @@ class Clock:
 
 def job(sql: str, *, account: str = "k", own: bool = True) -> Job:
     text = SandboxText(Language.SQL, sql) if own else None
-    ask = Ask(ENDPOINT, Caller(account, frozenset({"query"})), JSON, sandbox=text)
+    ask = QueryRequest(ENDPOINT, Caller(account, frozenset({"query"})), JSON, sandbox=text)
     return Job(ask, Question(Statement(fixed_plan(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
 
 

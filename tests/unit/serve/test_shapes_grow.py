@@ -19,7 +19,7 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
-from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.kitchen import CALLER, whole
@@ -56,7 +56,7 @@ class Fields:
         self.now_us += seconds * 1_000_000
 
     async def ask(self, text: str) -> tuple[Outcome, list[dict[str, str]]]:
-        asked = Ask(self.endpoint, CALLER, JSON, {}, SandboxText(Language.SQL, text))
+        asked = QueryRequest(self.endpoint, CALLER, JSON, {}, SandboxText(Language.SQL, text))
         digest = self.answers.digest_of(asked)
         assert digest is not None
         answer = self.answers.cached(digest) or await self.answers.answer(asked)

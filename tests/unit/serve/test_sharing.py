@@ -15,9 +15,9 @@ from cordwood.observe.observation import Queued
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer
-from cordwood.serve.ask import Ask, Language, SandboxText
 from cordwood.serve.compilation import CompilePool
 from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until, whole
@@ -25,12 +25,12 @@ from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until, whole
 NDJSON = FORMATS["ndjson"]
 
 
-def of(key_id: str, asked: Ask, text: str | None = None) -> Ask:
+def of(key_id: str, asked: QueryRequest, text: str | None = None) -> QueryRequest:
     sandbox = None if text is None else SandboxText(Language.SQL, text)
     return msgspec.structs.replace(asked, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
 
 
-def text_of(key_id: str, number: int = 0) -> Ask:
+def text_of(key_id: str, number: int = 0) -> QueryRequest:
     return of(key_id, ask(UNCACHED), f"select {number} as n from numbers")
 
 
@@ -39,7 +39,7 @@ def endless() -> Iterator[list[Row]]:
         yield [(1,)] * 100
 
 
-async def begun(kitchen: Kitchen, asked: Ask) -> StreamedAnswer:
+async def begun(kitchen: Kitchen, asked: QueryRequest) -> StreamedAnswer:
     answer = await kitchen.answers.answer(asked)
     assert isinstance(answer.body, StreamedAnswer)
     return answer.body
@@ -279,7 +279,7 @@ def test_the_same_new_text_is_compiled_once_however_many_send_it(monkeypatch: py
 def test_callers_without_a_key_are_counted_by_their_addresses() -> None:
     anonymous = Caller("anonymous", frozenset())
 
-    def of_address(address: str, project: str) -> Ask:
+    def of_address(address: str, project: str) -> QueryRequest:
         return msgspec.structs.replace(ask(project=project), caller=anonymous, counted_as=f"anonymous {address}")
 
     async def test(kitchen: Kitchen) -> None:

@@ -6,7 +6,7 @@ import pytest
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import CompilerBroke, QueryUnsupported
 from cordwood.observe.observation import BugFound
-from cordwood.serve.ask import Language, SandboxText
+from cordwood.serve.query_request import Language, SandboxText
 from cordwood.sql.stages import Lowered, Resolved
 from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.kitchen import Kitchen, ask, run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.serve.ask import Format
+from cordwood.serve.query_request import Format
 from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.responses import EXPOSED_HEADERS
 from cordwood.web.routes import EXACT, FORMS

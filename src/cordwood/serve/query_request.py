@@ -36,7 +36,7 @@ class Format(msgspec.Struct, frozen=True):
     streams: bool = False
 
 
-class Ask(msgspec.Struct, frozen=True):
+class QueryRequest(msgspec.Struct, frozen=True):
     """A query request.
 
     `redact` is None if the caller leaves redaction to the endpoint. `fresh` bypasses the cache. `is_ad_hoc` is true if

@@ -10,7 +10,7 @@ from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
-from cordwood.serve.ask import Ask, Language, SandboxText
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.content_negotiation import chosen_format
 from cordwood.web.credentials import account_of, account_of_key
@@ -30,7 +30,7 @@ _ALWAYS_MEANT = frozenset({"api_key", "format", *SANDBOX_NAMES})
 
 async def read_ask(
     request: Request, endpoint: Endpoint, caller: Caller, query: Mapping[str, str], options: WebOptions
-) -> Ask:
+) -> QueryRequest:
     meant = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, "format"}
     of_get = SANDBOX_NAMES if endpoint.sandbox else ()
     others: dict[str, None] = {}
@@ -41,7 +41,7 @@ async def read_ask(
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = pinned(caller, given, endpoint) if caller.pins else given
     _check_required(endpoint, parameters, ignored)
-    return Ask(
+    return QueryRequest(
         endpoint=endpoint,
         caller=caller,
         format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
@@ -64,9 +64,9 @@ def _check_required(endpoint: Endpoint, given: Mapping[str, str], ignored: Colle
                 raise BadParameter(said, hint=f"Send it as {parameter.name}.")
 
 
-def ad_hoc_ask(request: Request, endpoint: Endpoint, caller: Caller, texts: Mapping[str, str]) -> Ask:
+def ad_hoc_ask(request: Request, endpoint: Endpoint, caller: Caller, texts: Mapping[str, str]) -> QueryRequest:
     """Return the request for an ad hoc query: every parameter in its text may be given."""
-    return Ask(
+    return QueryRequest(
         endpoint=endpoint,
         caller=caller,
         format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
