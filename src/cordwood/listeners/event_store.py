@@ -67,29 +67,34 @@ class EventStore:
 
     async def store(self, parts: Mapping[Labels, ParsedBody], body_bytes: int) -> None:
         """Return once all parts are durable; raise the error if the service stops before that."""
-        waiting = []
-        for stream, parsed in (await self._by_stream(parts)).items():
-            _identify(parsed)
-            queue = self._queues.get(stream)
-            if queue is None:
-                queue = self._queues[stream] = _StreamQueue(self, stream)
-            waiting.append(queue.put(parsed, body_bytes))
-        await asyncio.gather(*waiting)
+        by_stream = await self._by_stream(parts)
+        await asyncio.gather(*(self.store_part(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))
+
+    async def store_part(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
+        """Return once the events are durable in the stream, stored together with those of other senders."""
+        _identify(parsed)
+        queue = self._queues.get(stream_name)
+        if queue is None:
+            queue = self._queues[stream_name] = _StreamQueue(self, stream_name)
+        await queue.put(parsed, body_bytes)
+
+    def stream_name(self, labels: Labels) -> str:
+        """Return the name of the stream of these labels; raise UnknownStream if none is configured."""
+        return self._destination.stream or self._destination.mapping.stream_name(
+            labels, lambda name: self._services.catalog.stream(name) is not None
+        )
 
     async def _by_stream(self, parts: Mapping[Labels, ParsedBody]) -> dict[str, ParsedBody]:
         """Return the parts by the name of their stream. An unknown one is waited for: the operator may add it."""
         found: dict[str, list[ParsedBody]] = {}
         for labels, parsed in parts.items():
-            name = self._destination.stream or await self._mapped(labels)
-            found.setdefault(name, []).append(parsed)
+            found.setdefault(await self._mapped(labels), []).append(parsed)
         return {name: merged(several) for name, several in found.items()}
 
     async def _mapped(self, labels: Labels) -> str:
         while True:
             try:
-                return self._destination.mapping.stream_name(
-                    labels, lambda name: self._services.catalog.stream(name) is not None
-                )
+                return self.stream_name(labels)
             except Fault as fault:
                 await self._later(fault, _LEAST_SECONDS)
 

@@ -200,9 +200,9 @@ class Tally:
     def received(self, messages: int) -> None:
         self._count("received", messages)
 
-    def dropped(self, messages: int) -> None:
+    def dropped(self, messages: int, reason: str) -> None:
         self._count("dropped", messages)
-        self._tell("dropped", messages, "datagrams were dropped, because events arrive faster than they are stored")
+        self._tell("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
 
     def connection(self, outcome: str, problem: BaseException | None = None) -> None:
         self._count(f"connection {outcome}", 1)
@@ -311,4 +311,4 @@ class _Datagrams:
     def cancel(self) -> None:
         self._task.cancel()
         if self._messages.waiting:
-            self._tally.dropped(self._messages.waiting)
+            self._tally.dropped(self._messages.waiting, "the service stopped")

@@ -1,10 +1,15 @@
-"""Syslog over TCP, TLS and UDP. It has no acknowledgement: what was read is stored, and TCP senders are slowed down."""
+"""Syslog over TCP, TLS and UDP. It has no acknowledgement: what was read is stored, and TCP senders are slowed down.
+
+Senders of datagrams cannot be slowed down. So that no stream, and no label without one, holds back the datagrams of
+others, each stream has a limit of its own, and datagrams beyond it are dropped.
+"""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from cordwood.errors import Fault
 from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.formats.syslog import SyslogMessage, read_messages
 from cordwood.ingest.parsed_body import Labels, ParsedBody, RefusedItem
@@ -16,10 +21,13 @@ from cordwood.listeners.syslog_frames import SyslogFrames
 _DECODED_AT_ONCE: Final = 50
 # The pieces of a connection that are decoded and stored at once, so that it is read meanwhile.
 _MOST_STORING: Final = 4
-# The datagrams that wait to be stored, of all senders.
+# The datagrams that wait to be read and the size of those that are not stored yet, of all senders.
 MOST_DATAGRAMS: Final = 20_000
 MOST_DATAGRAM_BYTES: Final = 4 * 2**20
-_DATAGRAMS_TOGETHER: Final = 2000
+# The size of those of one stream that are being stored.
+MOST_STREAM_BYTES: Final = MOST_DATAGRAM_BYTES // 4
+_DATAGRAMS_TOGETHER: Final = 200
+_TOO_MANY: Final = "events arrive faster than they are stored"
 
 
 class SyslogStreams:
@@ -71,20 +79,23 @@ class SyslogStreams:
 
 
 class SyslogDatagrams(asyncio.DatagramProtocol):
-    """Receives datagrams, one message each. Beyond what may wait, they are dropped, and `drop` is called."""
+    """Receives datagrams, one message each. Beyond what may wait, they are dropped: `drop` gets a count and a reason."""
 
-    def __init__(self, store: EventStore, count: Callable[[int], None], drop: Callable[[int], None]) -> None:
+    def __init__(self, store: EventStore, count: Callable[[int], None], drop: Callable[[int, str], None]) -> None:
         self._store = store
         self._count = count
         self._drop = drop
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
+        self._storing: dict[asyncio.Task[None], int] = {}
+        self._storing_bytes: Counter[str] = Counter()
         self._arrived = asyncio.Event()
         self._is_stopping = False
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        if len(self._waiting) >= MOST_DATAGRAMS or self._waiting_bytes + len(data) > MOST_DATAGRAM_BYTES:
-            self._drop(1)
+        held_bytes = self._waiting_bytes + self._storing_bytes.total() + len(data)
+        if len(self._waiting) >= MOST_DATAGRAMS or held_bytes > MOST_DATAGRAM_BYTES:
+            self._drop(1, _TOO_MANY)
             return
         self._waiting.append((str(addr[0]), data))
         self._waiting_bytes += len(data)
@@ -92,12 +103,18 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
 
     async def work(self) -> None:
         """Store datagrams until `stop` is called and none is left."""
-        while self._waiting or not self._is_stopping:
-            if not self._waiting:
-                self._arrived.clear()
-                await self._arrived.wait()
-                continue
-            await self._store_some()
+        try:
+            while self._waiting or not self._is_stopping:
+                if not self._waiting:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    continue
+                await self._decode_some()
+            while self._storing:
+                await asyncio.wait(self._storing)
+        finally:
+            for task in self._storing:
+                task.cancel()
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -105,9 +122,10 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        """The number of datagrams that are not stored."""
+        return len(self._waiting) + sum(self._storing.values())
 
-    async def _store_some(self) -> None:
+    async def _decode_some(self) -> None:
         by_peer: dict[str, list[SyslogMessage]] = {}
         taken = min(len(self._waiting), _DATAGRAMS_TOGETHER)
         for _ in range(taken):
@@ -115,17 +133,43 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
             self._waiting_bytes -= len(data)
             by_peer.setdefault(peer, []).append(SyslogMessage(data))
         self._count(taken)
-        outcomes = await asyncio.gather(
-            *(self._store_of(messages, peer) for peer, messages in by_peer.items()), return_exceptions=True
-        )
-        for outcome in outcomes:
-            if isinstance(outcome, asyncio.CancelledError):
-                raise outcome
-            if isinstance(outcome, BaseException):
-                self._store.note_bug(outcome)
+        for peer, messages in by_peer.items():
+            parts, _ = await decoded(messages, peer)
+            for labels, parsed in parts.items():
+                self._begin_storing(labels, parsed)
 
-    async def _store_of(self, messages: Sequence[SyslogMessage], peer: str) -> None:
-        await self._store.store(*await decoded(messages, peer))
+    def _begin_storing(self, labels: Labels, parsed: ParsedBody) -> None:
+        """Store a part in the background; drop it if its labels have no stream, or the stream's limit is reached."""
+        datagrams = len(parsed.events) + len(parsed.refused)
+        try:
+            stream = self._store.stream_name(labels)
+        except Fault as fault:
+            self._drop(datagrams, fault.told())
+            return
+        size = _size_of(parsed)
+        if self._storing_bytes[stream] + size > MOST_STREAM_BYTES:
+            self._drop(datagrams, _TOO_MANY)
+            return
+        self._storing_bytes[stream] += size
+        task = asyncio.create_task(self._store_part(stream, parsed, size))
+        self._storing[task] = datagrams
+        task.add_done_callback(self._storing.pop)
+
+    async def _store_part(self, stream: str, parsed: ParsedBody, size: int) -> None:
+        try:
+            await self._store.store_part(stream, parsed, size)
+        except Exception as problem:  # noqa: BLE001 - no sender can be told
+            self._store.note_bug(problem)
+        finally:
+            self._storing_bytes[stream] -= size
+            if not self._storing_bytes[stream]:
+                del self._storing_bytes[stream]
+
+
+def _size_of(parsed: ParsedBody) -> int:
+    """Return the size of the events and of the items that are quarantined."""
+    events = sum(len(bytes(event.metadata)) + len(event.event_message or "") for event in parsed.events)
+    return events + sum(len(item.text) for item in parsed.refused)
 
 
 async def decoded(messages: Sequence[SyslogMessage], peer: str) -> tuple[dict[Labels, ParsedBody], int]:

@@ -14,6 +14,7 @@ import pytest
 
 from cordwood.app.socket_listeners import bind_listeners
 from cordwood.errors import BadSetting, OutOfDisk
+from cordwood.ingest.accept import Part
 from cordwood.listeners import connection_budget, syslog
 from cordwood.listeners.listeners import Listeners
 from cordwood.model.key import KeyTerms
@@ -194,16 +195,56 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
         handler.close()
         datagram(port, line("udp-2"), line("udp-3\nand more"))
         await until(lambda: stored(site, "udp-%", 3))
+        before = site.counted("dropped")
         monkeypatch.setattr(syslog, "MOST_DATAGRAMS", 0)
         datagram(port, line("udp-4"))
 
         async def dropped() -> bool:
-            return site.counted("dropped") == 1
+            return site.counted("dropped") == before + 1
 
         await until(dropped)
 
     with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
     assert any("1 datagrams were dropped" in message for message in site.notes.messages)
+
+
+def test_datagrams_of_a_stream_that_stores_nothing_hold_back_no_others(site: Site, with_listeners: Run) -> None:
+    intake = site.components.services.intake
+    store, may_store = intake.store, asyncio.Event()
+
+    async def waiting(parts: list[Part], *arguments: object, **named: object) -> object:
+        if parts[0].stream.name == "postgres.logs":
+            await may_store.wait()
+        return await store(parts, *arguments, **named)  # type: ignore[arg-type]
+
+    async def converse(listeners: Listeners) -> None:
+        datagram(port_of(listeners), line("slow-1"))
+        await asyncio.sleep(0.05)
+        datagram(port_of(listeners), *(line(f"fast-{number}", EDGE) for number in range(20)))
+        await until(lambda: stored(site, "fast-%", 20, EDGE))
+        assert not await stored(site, "slow-%", 1)
+        may_store.set()
+        await until(lambda: stored(site, "slow-%", 1))
+
+    with mock.patch.object(intake, "store", waiting):
+        with_listeners(Listen(syslog="udp://127.0.0.1:0"), converse, default_stream="postgres.logs")
+
+
+def test_one_stream_holds_a_part_of_what_datagrams_may_take(
+    site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syslog, "MOST_STREAM_BYTES", 0)
+
+    async def converse(listeners: Listeners) -> None:
+        dropped = site.counted("dropped")
+        datagram(port_of(listeners), line("much-1"))
+
+        async def is_dropped() -> bool:
+            return site.counted("dropped") == dropped + 1
+
+        await until(is_dropped)
+
+    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
 
 
 def test_datagrams_that_were_received_are_stored_at_a_stop(site: Site, with_listeners: Run) -> None:
