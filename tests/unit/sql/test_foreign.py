@@ -79,7 +79,7 @@ def test_the_cast_that_studio_sends_to_whoever_hosts_it_himself_is_read() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("select from t", "SELECT list must not be empty"),
         ("select 1 where true", "Query without FROM clause cannot have a WHERE clause"),
@@ -123,7 +123,7 @@ def test_syntax_of_bigquery_is_accepted(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("select a from t where sum(a) > 1", "Aggregate function SUM not allowed in WHERE clause"),
         ("select (select 1 from u where max(t.a) > 1) from t", "Aggregate function MAX not allowed in WHERE clause"),

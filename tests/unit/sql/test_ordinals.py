@@ -18,7 +18,7 @@ def compiled(sql: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "spelt", ["2", "(2)", "((2))", "02", "0x2", "0X02", "(0x2)", "event_message", "t.event_message"]
+    "ordinal", ["2", "(2)", "((2))", "02", "0x2", "0X02", "(0x2)", "event_message", "t.event_message"]
 )
 def test_ordinals_have_one_spelling(ordinal: str) -> None:
     assert compiled(f"select id, event_message from t order by {ordinal}") == compiled(
