@@ -25,7 +25,7 @@ async def post_history(components: Components) -> None:
 
 
 async def post_continuously(components: Components, observer: Observer) -> None:
-    """Store new events every second until cancelled, logged like any other events."""
+    """Store new demo events every second until cancelled, and log them as events that a client sent."""
     random_source = random.Random()  # noqa: S311 - dice for play, not for secrets
     while True:
         await asyncio.sleep(1.0)
@@ -35,7 +35,7 @@ async def post_continuously(components: Components, observer: Observer) -> None:
 
 
 def example_commands(url: str, key: str) -> tuple[str, str, str]:
-    """Return three commands to paste whose answers have rows."""
+    """Return three example commands to paste; each returns rows of the demo data."""
     return (
         f"curl -s '{url}/api/endpoints/query/usage.api-counts?interval=daily&project=default' -H 'X-API-KEY: {key}'",
         f"curl -s '{url}/api/endpoints/query/logs.all?project=default' -H 'X-API-KEY: {key}'",

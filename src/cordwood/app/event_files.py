@@ -26,7 +26,7 @@ _UNITS: Final = {"parquet": "row", "journald": "entry"}
 MAX_EVENT_BYTES: Final = 16 * 2**20
 # A body has room for the line end, too.
 _MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
-# A record of CSV in characters, of which each takes up to four bytes.
+# The maximum length of a CSV record in characters, of which each takes up to four bytes.
 _MAX_CHARACTERS: Final = MAX_EVENT_BYTES // 4
 # What is sent of an item that cannot be an event, and of one that is too long.
 _MAX_REFUSED_CHARACTERS: Final = 2**20

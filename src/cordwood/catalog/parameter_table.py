@@ -125,7 +125,7 @@ def _allowed_values(document: Document, path: Path, table: Mapping[str, object])
 
 
 def _text(document: Document, path: Path, value: object) -> str:
-    """Return a value as text, as it arrives in requests."""
+    """Convert a TOML value to the text that a request would have for it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):

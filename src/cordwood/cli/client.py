@@ -56,7 +56,7 @@ class Counterpart(Protocol):
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
 
     def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
-        """GET a path, or POST to it, and pass the body on in chunks. Only the body of an error is in the answer."""
+        """GET a path, or POST to it, and pass the body on in chunks. The returned answer has a body only if it is an error."""
 
 
 class Remote(msgspec.Struct, frozen=True):

@@ -9,14 +9,14 @@ from typing import Final
 
 from cordwood.errors import Backlog, Fault
 
-# A body that has not grown for this long may be revoked, also in favour of the same key.
+# The reservation of a body that has not grown for this long may be revoked for another body, even one of the same key.
 STALLED_SECONDS: Final = 3.0
 # The number of bodies of one key that may be read at once.
 MOST_BODIES_OF_A_KEY: Final = 256
 
 
 class Reservation:
-    """The reservation of one request for the key `owner`. It grows with the body."""
+    """The bytes reserved for the body of one request, charged to the key `owner`. It grows as the body arrives."""
 
     def __init__(self, budget: "BodyBudget", owner: str, now: float) -> None:
         self._budget = budget

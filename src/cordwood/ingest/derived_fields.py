@@ -1,9 +1,9 @@
 """Derived fields: fill a field that an event lacks from other fields, by a template of the stream.
 
 A template such as `https://{project}.{host}{path}` fills `metadata.request.url`. A name is looked up beside the field
-to be filled, then in the `headers` there, then at the top level of the event. Names joined by a dot form one host name:
-a name without a value, or one that the next name already contains, is left out of it. Every other name must have a
-value.
+to be filled, then in the `headers` there, then at the top level of the event. Names joined by a dot, such as
+`{project}.{host}`, form one host name. Such a name is omitted if it has no value, or if the value of the next name
+already contains it. Any other name must have a value.
 """
 
 import re

@@ -246,7 +246,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _end_by_hand(text: str, start: int, most: int) -> int | None:
-    """Return where an object ends that is nested deeper than the pattern; None if it does not end within `most`."""
+    """Return the end of an object nested too deeply for the pattern; None if it has more than `most` characters."""
     if text[start] != "{":
         return None
     depth = 0

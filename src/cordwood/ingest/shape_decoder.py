@@ -55,7 +55,7 @@ class _Node:
         self.objects: list[tuple[str, int, _Node]] = []
         # The nodes of the record's fields, in the order of its attributes.
         self.children: list[_Node] = []
-        # The bit of each kind at this path, by the type of the decoded value.
+        # The bit that records the kind of a value at this path, by the Python type of the decoded value.
         self.bits: dict[type, int] = {}
         # Cache by the types of a record's values: the union of their bits, and the fields to descend into.
         self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _Node], ...]]] = {}

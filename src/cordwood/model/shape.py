@@ -40,13 +40,13 @@ _MARKS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A shape. Paths begin at the event: ("metadata", "request", "path"), ("project",).
+    """The paths seen in a stream's events, with the kinds of their values: ("metadata", "request", "path"), ("project",).
 
-    Elements of arrays are the step `[]`. `version` changes with every change. `unlisted` and `unsure` are the paths
+    Elements of arrays are the step `[]`. `version` changes with every change. `unlisted` and `unsure` hold the paths
     with these marks; the empty path is the event itself.
 
-    The shape of one project has the shape of the whole stream as `whole`: names are shown from its own paths, but
-    values are read by the kinds of the whole.
+    The shape of one project refers to that of the whole stream as `whole`: names come from the project's own paths,
+    kinds of values from the whole.
     """
 
     kinds: Kinds = msgspec.field(default_factory=dict)

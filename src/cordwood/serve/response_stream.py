@@ -63,7 +63,7 @@ class ResponseStream:
         return await self._chunks.get()
 
     async def head(self) -> tuple[list[bytes], bool]:
-        """Return the first chunks and whether they are all: those that arrive within the time and size limits."""
+        """Return the chunks that arrive within the time and size limits, and whether the response is complete."""
         chunks: list[bytes] = []
         first_chunk = await self._chunks.get()
         if first_chunk is None:

@@ -20,7 +20,7 @@ OPERATION: Final = "$operation"
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """The base class of operations."""
+    """An operation that has no node class of the parser; `operation_node` makes a node of it."""
 
 
 class PathRead(Operation, frozen=True):

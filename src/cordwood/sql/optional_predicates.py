@@ -11,7 +11,7 @@ from cordwood.sql.nodes import conditions
 
 
 def mark_optional_predicates(tree: exp.Expr) -> None:
-    """Replace optional predicates in a lowered tree by nodes of which the plan prints one side."""
+    """Replace each optional predicate in a lowered tree by a node with two alternatives, of which each run uses one."""
     # Innermost first, because replacing a condition copies what is inside it.
     for where in reversed(list(tree.find_all(exp.Where))):
         for condition in list(conditions(where)):

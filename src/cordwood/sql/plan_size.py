@@ -82,7 +82,7 @@ class Size(msgspec.Struct):
 
     @property
     def total(self) -> int:
-        """The points, plus a share of the expansion: not all columns are expanded, and common parts are shared."""
+        """The estimated size: the points, plus a fraction of the expanded columns, since common parts are planned once."""
         return self.points + self.expanded_characters // _EXPANDED_PER_POINT
 
 

@@ -13,7 +13,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
 from cordwood.sql.plan import Plan, Reads
 
-# Lookups in the shapes, with their results.
+# Each lookup in the shapes with its result, to tell later whether it still holds.
 ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 

@@ -113,7 +113,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._piece_bytes = len(data)
         if self._is_in_head:
-            # Every chunk after the one in which the head began belongs to the head.
+            # Until the head is complete, every chunk after the one in which it began belongs to it.
             self._head_bytes += self._piece_bytes
             self._table.hold_head(self, self._piece_bytes)
             if self.transport.is_closing():

@@ -46,9 +46,9 @@ from cordwood.sql.target import Target
 class Options(msgspec.Struct, frozen=True):
     """Settings of the engine. Without `pending_folder` no events are buffered while the server is unavailable.
 
-    `retry_seconds` is the interval of connection attempts to an unavailable server; changes are reported to `report`.
-    `response_timeout_seconds` is how long a server may send nothing: longer than any query may run. With `with_ttl` the
-    server also deletes old events by a TTL, by its own clock.
+    `retry_seconds` is the interval of connection attempts to an unavailable server; `report` receives changes of its
+    availability. `response_timeout_seconds` is how long to wait for a silent server, and must exceed the time limit of
+    queries. With `with_ttl` the server also deletes old events by a TTL, by its own clock.
     """
 
     cluster: str = ""
@@ -149,7 +149,7 @@ class ClickHouse:
         return self._storage.projects()
 
     def facts(self) -> Mapping[str, StreamFacts]:
-        """Return the facts; the last known ones while the server is unavailable."""
+        """Return counts and sizes of the streams; the last known ones while the server is unavailable."""
         try:
             return self._storage.facts(refresh=not self._standby.is_unavailable)
         except UNAVAILABLE_FAULTS as fault:

@@ -101,7 +101,7 @@ def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _Read) -> exp.Exp
 
 
 def _widen(query: exp.Expr, read: _Read, streams: frozenset[str], depth: int) -> bool:
-    """Return whether the sub-query provides the path as a column, generated now or before."""
+    """Add a column for the path to the sub-query unless it has one; return False if that is not possible."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
     existing = _projection(query, read.name)

@@ -40,7 +40,7 @@ class Call:
         self.cancel_is_sent = False
         # Whether the call runs again while no other suspect does, because it may have ended the process.
         self.runs_alone = False
-        # The caller's fault and the time, if the supervisor interrupted the call.
+        # If the supervisor interrupted the call: the error to raise in the caller, and when it was interrupted.
         self.stop_fault: Fault | None = None
         self.stopped_at = 0.0
         # The memory of the engine's process when the call began.

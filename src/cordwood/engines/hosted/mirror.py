@@ -72,7 +72,7 @@ class Mirror:
 
 
 def _merge(projects: ProjectShapes, state: StreamState) -> None:
-    """Translate the projects' bit sets to the bits of this list, each distinct set once."""
+    """Renumber the projects' bit sets to the bit positions of this list; each distinct set is translated once."""
     translated: dict[int, int] = {}
     for project, bits in state.sets.items():
         if bits not in translated:

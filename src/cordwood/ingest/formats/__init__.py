@@ -96,7 +96,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
     Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
     Form.JOURNALD: {JOURNAL_MEDIA: read_journal},
-    # Messages arrive at a listener of their own; this reads quarantined items.
+    # Live messages arrive at their own listener; this entry reads quarantined items again.
     Form.FLUENT: _each(_JSON, read_json),
     Form.OTLP: _of_signal(LOGS),
     Form.OTLP_TRACES: _of_signal(TRACES),

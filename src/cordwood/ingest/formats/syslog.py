@@ -24,7 +24,7 @@ def _no_constant(name: str) -> object:
 
 # Unlike msgspec's decoder, it accepts text after the value. `NaN` is rejected, and the next brace is tried.
 _json = json.JSONDecoder(parse_constant=_no_constant)
-# The number of braces that are tried: each attempt may read the whole message.
+# The number of opening braces tried as the start of JSON: each attempt may read the whole message.
 _MOST_BRACES = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")

@@ -76,7 +76,7 @@ _INTERVAL_NUMBER: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 def unit_count(text: str, node: exp.Expr) -> str:
-    """Return the number of units in a text, as SQL spells it; raise QuerySyntax if the text is not a number."""
+    """Return the text of an interval of one unit as an SQL number; raise QuerySyntax if it is not a number."""
     match = _SIGNED_NUMBER.fullmatch(text.strip())
     if match is None:
         raise QuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=span_in_text(node))

@@ -17,7 +17,7 @@ _SECRET_NAME: Final = re.compile(SECRET_NAME, re.ASCII)
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """A pattern with the numbers of the groups that are kept; `hint` matches every text in which it has a match."""
+    """One stage of detection: a pattern and its groups that are kept; `hint` is a cheaper, more general pattern."""
 
     pattern: str
     kept_groups: tuple[int, ...]

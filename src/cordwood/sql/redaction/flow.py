@@ -1,6 +1,7 @@
 """Data flow of raw event values: every read of a text is redacted before anything else can use its value.
 
-Raw values may pass unchanged through sub-queries, and paths may be read below them; the first other read is redacted.
+A sub-query may pass a raw value on unchanged, and a path inside a raw value is a raw value, too. Any other use of a raw
+value is wrapped in its redaction.
 Columns that only the answer reads are redacted by the engine on output (`Resolved.raw_columns`), so that a top-n query
 redacts n rows rather than all that it sorts.
 """

@@ -49,7 +49,7 @@ class MaskingSql(Protocol):
         ...
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Split the text at `MATCH_START`, and apply an expression of their parts to the pieces with a `MATCH_CUT`."""
+        """Split the text at `MATCH_START`, and replace each piece with a `MATCH_CUT` by the expression over its two parts."""
         ...
 
     def digits(self, text: str) -> str:

@@ -38,5 +38,5 @@ def _event(row: Row) -> bytes:
         event["metadata"] = msgspec.Raw(str(metadata).encode())
     if extras is not None:
         event |= _fields.decode(str(extras))
-    # Between the tokens of JSON that was sent there may be line ends.
+    # JSON as it was sent may have line breaks between its tokens.
     return _encode(event).replace(b"\r", b" ").replace(b"\n", b" ")

@@ -48,7 +48,7 @@ def _try_cast(kind: Kind) -> Conversion:
 
 
 def event_text_of(value: str) -> str:
-    """Return template text that decodes an event's value, which is JSON text, to the text that it represents."""
+    """Return an SQL template that decodes a stored value, which is JSON text, to the string that it represents."""
     return f"JSONExtract({value}, 'Nullable(String)')"
 
 

@@ -16,7 +16,7 @@ from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import struct_of
 from cordwood.sql.typing.scopes import field_of
 
-# The meta key of a query with aggregates, whose rows cannot be aggregated to an array in the query itself.
+# Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
 _AGGREGATES: Final = "aggregates"
 
 
@@ -90,7 +90,7 @@ def _adopt_types(item: exp.Expr, element: Datatype | None) -> None:
 
 
 def _field(node: exp.Expr) -> exp.Expr:
-    """Lower access to a field: of a STRUCT, of JSON the value under that key, of an array that of every element."""
+    """Lower access to a field: of a STRUCT, of JSON (the value under that key), or of every element of an array."""
     if not isinstance(node.expression, exp.Identifier):
         return node
     if kind_of(node.this) is Kind.ARRAY:

@@ -37,7 +37,7 @@ class Stored(Operation, frozen=True):
 
 
 class EventOf(Operation, frozen=True):
-    """The event's value of a stored path; the operand is the value that was passed."""
+    """An expression for the value of a stored path in one event; the operand is the read that it was made from."""
 
     mode: ReadMode
 

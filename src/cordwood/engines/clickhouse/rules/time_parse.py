@@ -82,7 +82,7 @@ def _out_of_range(groups: Groups) -> list[str]:
 
 
 def _moment(groups: Groups, kind: Kind) -> str:
-    """Return the template over the groups `_p`: a wall clock, or with a zone or an epoch the TIMESTAMP itself."""
+    """Return the template of the parsed time over the groups `_p`: a TIMESTAMP, or a local time if no zone is known."""
     if "s" in groups.templates:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""
         return f"fromUnixTimestamp64Micro({groups.number('s')} * 1000000{zone})"

@@ -48,9 +48,10 @@ class Read(msgspec.Struct, frozen=True):
         return Read(column, (*steps, *self.steps), self.mode, self.is_wide)
 
     def to_sql(self, other_reads: Sequence["Read"] = ()) -> exp.Expr:
-        """Return the SQL, which may derive a record test from another read.
+        """Return the SQL of this read.
 
-        A text among the reads in `other_reads` that lies below this path implies that the path holds an object.
+        If `other_reads` has a text inside the object at this path, that text is read first: where it is not NULL, the
+        path holds an object, and nothing else needs to be read.
         """
         text_read = next((read for read in other_reads if read.is_text_of(self)), None)
         if text_read is None:
@@ -91,8 +92,9 @@ class Source(msgspec.Struct, frozen=True):
     def events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
 
-        A scan of all events reads object paths as a stored column; a search for a few reads them during the scan,
-        because DuckDB would otherwise begin with an arbitrary row group.
+        With `reads_all` the query scans all events and takes the paths of objects from a stored column. A query for a
+        few events computes them during the scan, because the stored column makes DuckDB begin with an arbitrary row
+        group.
         """
         used = self._used_columns()
         reads = [read for read in self.reads if read.name in used]

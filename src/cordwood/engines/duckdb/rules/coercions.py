@@ -60,10 +60,10 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def _parse_column(node: exp.Expr, kind: Kind) -> str:
-    """Return the template that parses a column of texts, over a pattern and a message.
+    """Return the template that parses a column of texts; its operands are the pattern of valid texts and an error message.
 
     DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
-    matched. Its parser accepts more than BigQuery's, so it is skipped if a cheap test finds another form.
+    matched. Its parser accepts more than BigQuery's, so only texts that pass a cheap test of their form are given to it.
     """
     cast = "try_cast" if is_safe(node) else "cast"
     # Accepts lower-case letters, and offsets with one-digit hours.

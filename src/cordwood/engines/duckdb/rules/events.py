@@ -51,7 +51,7 @@ def _convert_answered(node: exp.Expr) -> exp.Expr:
 
 
 def _is_outermost(node: exp.Expr) -> bool:
-    """Return whether only the answer reads this column."""
+    """Return whether this is a column of the final SELECT list."""
     select = node.parent
     return isinstance(select, exp.Select) and select.parent is None
 

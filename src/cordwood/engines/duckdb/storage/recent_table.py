@@ -48,7 +48,7 @@ class RecentTable:
         self._is_stale = self._is_stale or self.end < flushed_to
 
     def is_overload(self, chunks: list[Chunk]) -> bool:
-        """Return whether too many events arrived at once to convert them all, as in a load."""
+        """Return whether too many events arrived at once to convert them all, as during a bulk import."""
         return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
 
     def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:

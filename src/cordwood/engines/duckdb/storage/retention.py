@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.storage.transaction import transaction
 
 # Delete slightly more than necessary, so that the next sweeps have nothing to do.
 _TARGET_SHARE = 0.95
-# Blocks are freed once this share of all events is deleted, because other transactions wait meanwhile.
+# Freeing blocks makes other transactions wait, so it is done only once this share of all events is deleted.
 _FREE_SHARE = 0.02
 _URGENT_SHARE = 0.2
 # The most rows of a stream that one sweep moves: ten row groups, which takes some seconds.

@@ -77,7 +77,7 @@ class Storage:
         """Start the background threads; appends block while more bytes are pending than `limits` allow."""
         self._flusher.limits = limits
         self._flusher.start()
-        # Parts of a row group are written by a checkpoint, which waits while a run is compacted.
+        # An incomplete row group is written by a checkpoint, and checkpoints wait while a run is compacted.
         self._compactor.works_beside_flushes = not limits.flushes_partial_groups
         self._compactor.start()
         self.recent_cache.start()

@@ -219,9 +219,9 @@ class StreamStore:
     def take_chunk(
         self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS, max_large_bytes: int = MAX_LARGE_BYTES
     ) -> Chunk | None:
-        """Take the oldest pending events for a flush, within a number of rows and of bytes of large events.
+        """Take the oldest pending events for a flush: at most `rows`, and at most `max_large_bytes` of large events.
 
-        With `whole_groups_only` return None if there are fewer of both.
+        With `whole_groups_only`, return None if the pending events reach neither limit.
         """
         with self.state_lock:
             is_below_limits = self.pending_rows < rows and self._pending_large_bytes < max_large_bytes
