@@ -62,7 +62,7 @@ class Definitions(Protocol[T]):
     def namespace(self) -> UUID:
         """The namespace in which UUIDs are derived from names."""
 
-    def all_of(self, contents: Contents) -> Sequence[T]:
+    def all_definitions(self, contents: Contents) -> Sequence[T]:
         """Return all definitions that are served."""
 
     def managed_in(self, contents: Contents) -> Sequence[T]:
@@ -105,7 +105,7 @@ class EndpointDefinitions:
         self._files = files
         self._check = check
 
-    def all_of(self, contents: Contents) -> Sequence[Endpoint]:
+    def all_definitions(self, contents: Contents) -> Sequence[Endpoint]:
         return contents.endpoints
 
     def managed_in(self, contents: Contents) -> Sequence[Endpoint]:
@@ -192,7 +192,7 @@ class StreamDefinitions:
         self._check = check
         self._engine = engine
 
-    def all_of(self, contents: Contents) -> Sequence[Stream]:
+    def all_definitions(self, contents: Contents) -> Sequence[Stream]:
         return contents.streams
 
     def managed_in(self, contents: Contents) -> Sequence[Stream]:

@@ -123,7 +123,7 @@ class Managed(Generic[T]):
         new = self._definitions.read(text)
         checked = self._definitions.checked(self._catalog.contents, old, new, text)
         self._serve(checked, old, new, text, author)
-        return next(definition for definition in self._definitions.all_of(checked) if definition.id == new.id)
+        return next(definition for definition in self._definitions.all_definitions(checked) if definition.id == new.id)
 
     def _serve(self, checked: Contents, old: T | None, new: T | None, text: str | None, author: Author) -> None:
         """Prepare the engine, write version and file, then serve. An error before the last step changes nothing that is served."""
@@ -172,7 +172,7 @@ class Managed(Generic[T]):
         return definition
 
     def _find(self, address: str) -> T | None:
-        definitions = self._definitions.all_of(self._catalog.contents)
+        definitions = self._definitions.all_definitions(self._catalog.contents)
         return next(
             (
                 definition
@@ -191,7 +191,7 @@ class Managed(Generic[T]):
     def _unknown(self, address: str) -> Fault:
         kind = self._definitions.kind
         suggestion = did_you_mean(
-            address, [definition.name for definition in self._definitions.all_of(self._catalog.contents)]
+            address, [definition.name for definition in self._definitions.all_definitions(self._catalog.contents)]
         )
         return _UNKNOWN[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 

@@ -212,7 +212,7 @@ class _ServiceRun(msgspec.Struct):
         observer = self.hooks.observability.observer
         return [
             components.services.answers.warm(),
-            self._reloads(components),
+            self._reload_on_request(components),
             self.hooks.in_background(components),
             every(SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
             every(FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
@@ -236,7 +236,7 @@ class _ServiceRun(msgspec.Struct):
         http.should_exit = True
         await serving
 
-    async def _reloads(self, components: Components) -> None:
+    async def _reload_on_request(self, components: Components) -> None:
         while True:
             await self.reload_requested.wait()
             self.reload_requested.clear()

@@ -72,8 +72,8 @@ class JWTKeys:
             raise _rejection(None) from problem
         key_id = header.get("kid")
         for verifier in self._verifiers:
-            has_key_id = key_id is None or verifier.id is None or verifier.id == key_id
-            if has_key_id and header.get("alg") in verifier.algorithms:
+            key_id_matches = key_id is None or verifier.id is None or verifier.id == key_id
+            if key_id_matches and header.get("alg") in verifier.algorithms:
                 yield verifier
 
     def _verify(self, token: str, verifier: _Verifier) -> None:

@@ -50,8 +50,8 @@ def _stream(document: Document, path: Path, table: object) -> Stream:
         raise document.fault_at("A stream must be a table.", path, "Write: [[stream]]")
     document.check_names(table, _SETTINGS, path)
     name = _name(document, path, table)
-    late, late_seconds = _policy(document, path, table, "late")
-    future, future_seconds = _policy(document, path, table, "future")
+    late, late_seconds = _read_policy(document, path, table, "late")
+    future, future_seconds = _read_policy(document, path, table, "future")
     return Stream(
         name=name,
         id=read_id(document, (*path, "id"), table.get("id"), NAMESPACE, name),
@@ -143,7 +143,9 @@ def _steps(document: Document, path: Path, name: str, hint: str) -> tuple[str, .
     return tuple(steps)
 
 
-def _policy(document: Document, path: Path, table: Mapping[str, object], key: str) -> tuple[ClockPolicy, float | None]:
+def _read_policy(
+    document: Document, path: Path, table: Mapping[str, object], key: str
+) -> tuple[ClockPolicy, float | None]:
     value = table.get(key)
     if value is None:
         return ClockPolicy.ACCEPT, None

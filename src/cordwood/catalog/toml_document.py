@@ -70,14 +70,14 @@ def _lines(text: str) -> dict[Path, int]:
     table: Path = ()
     for number, line in enumerate(text.splitlines()):
         if header := _TABLE.match(line):
-            table = _with_array_indexes(_steps(header[1]), counts, is_array=line.lstrip().startswith("[["))
+            table = _with_array_indexes(_key_parts(header[1]), counts, is_array=line.lstrip().startswith("[["))
             lines.setdefault(table, number)
         elif assignment := _ASSIGNMENT.match(line):
-            lines.setdefault((*table, *_steps(assignment[1])), number)
+            lines.setdefault((*table, *_key_parts(assignment[1])), number)
     return lines
 
 
-def _steps(text: str) -> Path:
+def _key_parts(text: str) -> Path:
     return tuple(next(step for step in groups if step) for groups in _STEP.findall(text))
 
 

@@ -27,10 +27,10 @@ def read_transforms(document: Document, path: Path, value: object) -> tuple[Tran
     if not isinstance(value, list) or len(value) > MAX_TRANSFORMS:
         message = f"Transforms are at most {MAX_TRANSFORMS} tables of an array."
         raise document.fault_at(message, path, "Write: [[stream.transform]]")
-    return tuple(_transform(document, (*path, number), table) for number, table in enumerate(value))
+    return tuple(_parse_transform(document, (*path, number), table) for number, table in enumerate(value))
 
 
-def _transform(document: Document, path: Path, table: object) -> Transform:
+def _parse_transform(document: Document, path: Path, table: object) -> Transform:
     if not isinstance(table, Mapping):
         raise document.fault_at("A transform must be a table.", path, "Write: [[stream.transform]]")
     document.check_names(table, (*Action, "where"), path)

@@ -246,7 +246,7 @@ def _address(peer: str) -> tuple[str, int] | None:
 
 async def _abort(context: Any, http_status: int, told: bytes, retry_seconds: int | None) -> None:
     """End the call with an error: `told` is the google.rpc.Status that the route answered with, if it is one."""
-    code, message = _as_status(told) if http_status else (_CANCELLED, "The call has no message.")
+    code, message = _grpc_status(told) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
         code, message = CODES.get(http_status, _INTERNAL), "The request cannot be answered."
     # Clients bound the headers of an answer; the message is in them twice.
@@ -258,7 +258,7 @@ async def _abort(context: Any, http_status: int, told: bytes, retry_seconds: int
     await context.abort(_BY_NUMBER[code], message, tuple(trailing))
 
 
-def _as_status(told: bytes) -> tuple[int | None, str]:
+def _grpc_status(told: bytes) -> tuple[int | None, str]:
     """Return code and message of an encoded google.rpc.Status; no code if it is something else."""
     try:
         found = dict(fields(told))

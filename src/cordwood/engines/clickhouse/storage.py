@@ -191,7 +191,7 @@ class Storage:
     def _sweep(self, stream: Stream, now_us: int) -> int:
         if stream.retention_seconds is None:
             return 0
-        before = {"before": iso(now_us - int(stream.retention_seconds * 1_000_000))}
+        before = {"before": epoch_seconds(now_us - int(stream.retention_seconds * 1_000_000))}
         count = f"SELECT count() FROM {quoted(stream.name)} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
         deleted = int(str(self._session.rows(count, before)[0][0]))
         if deleted:
@@ -232,7 +232,7 @@ class Window:
         since = min(self._window_start_us(), batch.received_us - WINDOW_US, *received_times)
         # An id that is too long for a bound value is deduplicated only by the token of its batch.
         id_chunks = split_for_binding([event.id for event in batch.events if len(event.id) < _MAX_VALUE_BYTES // 4])
-        answers = (self._session.rows(sql, {"since": iso(since), "ids": ids}) for ids in id_chunks)
+        answers = (self._session.rows(sql, {"since": epoch_seconds(since), "ids": ids}) for ids in id_chunks)
         return {str(row[0]) for rows in answers for row in rows}
 
     def _window_start_us(self) -> int:
@@ -321,7 +321,7 @@ def _versioned(shape: Shape) -> Shape:
     return shape if shape.version == fact_count else msgspec.structs.replace(shape, version=fact_count)
 
 
-def iso(micros: int) -> str:
+def epoch_seconds(micros: int) -> str:
     """Return a time as ClickHouse parses it in a bound value: seconds since 1970 with a fraction."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{seconds}.{fraction:06d}"

@@ -36,7 +36,7 @@ def split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement]
 
     Elements that this type does not have are text.
     """
-    for match in _ELEMENT.finditer(_restore_elements(format_string)):
+    for match in _ELEMENT.finditer(_unescape_elements(format_string)):
         element = match[1]
         if element is None or element == "%":
             yield None, match[2] or "%"
@@ -46,7 +46,7 @@ def split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement]
             yield element, ""
 
 
-def _restore_elements(format_string: str) -> str:
+def _unescape_elements(format_string: str) -> str:
     """Return the format in BigQuery's elements; sqlglot converts some of them to Python's."""
     return without_modifiers(format_string.replace("%S.%f", "%E6S").replace("%-d", "%e"))
 

@@ -247,13 +247,13 @@ class _RedactionWalk:
             self._redact_expression(part, ctes, sources)
 
     def _redact_read(self, node: exp.Expr, raw: RawValue, source: Source | None) -> None:
-        is_lifted = source is not None and is_outer_source(source, node)
-        if self._is_textless(raw) or (not is_lifted and self._reads_only_presence(node, raw)):
-            value = copied(node) if is_lifted else node
+        is_from_outer_query = source is not None and is_outer_source(source, node)
+        if self._is_textless(raw) or (not is_from_outer_query and self._reads_only_presence(node, raw)):
+            value = copied(node) if is_from_outer_query else node
             self._mark_checked(value)
         else:
             value = self._redacted(copied(node), raw)
-        if source is not None and is_lifted and not isinstance(value, exp.Null):
+        if source is not None and is_from_outer_query and not isinstance(value, exp.Null):
             self._lifted_count += 1
             value = lift_value(source, value, self._lifted_count)
             self._mark_checked(value)

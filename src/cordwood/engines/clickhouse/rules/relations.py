@@ -202,7 +202,7 @@ def _convert_column(value: exp.Expr, datatype: Datatype) -> exp.Expr:
 def _select(node: exp.Expr) -> exp.Expr:
     """Lower SELECT; in SELECT AS STRUCT each row becomes one value."""
     kind = str(node.args.get("kind") or "").upper()
-    _unite_zeros(node)
+    _normalize_zeros(node)
     _make_names_unique(node.expressions)
     group_by_attached_texts(node)
     if kind == "STRUCT":
@@ -212,7 +212,7 @@ def _select(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _unite_zeros(select: exp.Expr) -> None:
+def _normalize_zeros(select: exp.Expr) -> None:
     """Convert -0.0 to 0.0 where rows are grouped by it, because they are equal values."""
     for value in _grouped_by_value(select):
         if kind_of(value) is Kind.FLOAT64:
