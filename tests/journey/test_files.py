@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -138,7 +139,10 @@ def test_an_import_that_is_interrupted_goes_on_where_it_was(service: Service, tm
     file = tmp_path / "all.ndjson"
     file.write_bytes(b"".join(lines))
     again = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
-    assert f"{12_000 - before:,} accepted, {before:,} duplicates" in again.stdout
+    # A batch that was on its way when the import ended may have been stored after `before` was counted.
+    accepted, duplicates = (int(found.replace(",", "")) for found in re.findall(r"([\d,]+) (?:accepted|dup)", again.stdout))
+    assert accepted + duplicates == 12_000
+    assert duplicates >= before
     assert len(stored(service, "postgREST.logs.prod")) == 12_000
 
 
