@@ -123,9 +123,12 @@ def test_an_import_that_is_interrupted_goes_on_where_it_was(service: Service, tm
     lines = [f'{{"n": {number}}}\n'.encode() for number in range(12_000)]
     command = [sys.executable, "-m", "cordwood", "import", "--stream", "postgREST.logs.prod"]
     command += ["--url", service.url, "--key", PRIVATE]
+    # A shell that runs the tests in the background makes them ignore SIGINT, and so would the new process.
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
     begun = subprocess.Popen(
         [*command, "-", "--as", "ndjson"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
+    signal.signal(signal.SIGINT, ignored)
     with begun:
         assert begun.stdin is not None
         begun.stdin.write(b"".join(lines[:11_000]))
@@ -140,7 +143,9 @@ def test_an_import_that_is_interrupted_goes_on_where_it_was(service: Service, tm
     file.write_bytes(b"".join(lines))
     again = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
     # A batch that was on its way when the import ended may have been stored after `before` was counted.
-    accepted, duplicates = (int(found.replace(",", "")) for found in re.findall(r"([\d,]+) (?:accepted|dup)", again.stdout))
+    accepted, duplicates = (
+        int(found.replace(",", "")) for found in re.findall(r"([\d,]+) (?:accepted|dup)", again.stdout)
+    )
     assert accepted + duplicates == 12_000
     assert duplicates >= before
     assert len(stored(service, "postgREST.logs.prod")) == 12_000

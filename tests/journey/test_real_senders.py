@@ -112,7 +112,7 @@ def as_lines(events: list[dict[str, object]]) -> bytes:
 def test_vector_s_http_sink_in_either_framing_packed_or_not(
     service: Service, media: str, write: Callable[[list[dict[str, object]]], bytes], coding: str
 ) -> None:
-    told = fence("[sinks.cordwood]")
+    told = fence('[sinks.cordwood]\ntype = "http"')
     assert 'encoding.codec = "json"' in told
     healthy = httpx.head(f"{service.url}/health", headers={"User-Agent": "Vector/0.44.0"})
     assert healthy.status_code == 200
