@@ -283,9 +283,7 @@ class StreamDefinitions:
         """Raise InUse if an endpoint reads a stream that is removed."""
         names = {definition.name for definition in after.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
-        for endpoint in (
-            definition for definition in after.endpoints if any(may_contain_name(definition, name) for name in removed)
-        ):
+        for endpoint in (definition for definition in after.endpoints if may_contain_name(definition, *removed)):
             try:
                 self._check(endpoint, after.streams)
             except Fault as fault:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import NOT_COMPILED, Fault, QueryRefused, Span
 from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.parameter import Parameter
@@ -33,10 +34,13 @@ def with_included(endpoints: Sequence[Endpoint], streams: Collection[str], fault
             faults.append(fault)
 
 
-def may_contain_name(endpoint: Endpoint, name: str) -> bool:
-    """Return False only if the query cannot name a table: its parts may be quoted separately and contain escapes."""
+def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
+    """Return False only if the query cannot name any of these tables.
+
+    The parts of a name may be quoted separately and contain escapes.
+    """
     text = endpoint.sql.casefold()
-    return "\\" in text or all(part in text for part in name.casefold().split("."))
+    return any("\\" in text or all(part in text for part in name.casefold().split(".")) for name in names)
 
 
 class _EndpointLinker:
@@ -90,27 +94,42 @@ class _EndpointLinker:
         """Return the names of endpoints in the query, each with its first position."""
         if endpoint.dialect is not Dialect.BIGQUERY:
             return {}
-        if not any(may_contain_name(endpoint, name) for name in self._endpoints):
+        if not may_contain_name(endpoint, *self._endpoints):
             return {}
-        tree = _parse_or_none(endpoint)
-        if tree is None:
-            return {}
-        ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        tables = [(written_name(table), table) for table in tree.find_all(exp.Table)]
-        positions: dict[str, Span | None] = {}
-        for name, table in tables:
-            if name in self._endpoints and name.lower() not in ctes:
-                positions.setdefault(name, span_of(table, endpoint.sql))
-        return positions
+        return {name: span for name, span in _tables(endpoint.sql).items() if name in self._endpoints}
 
 
-def _parse_or_none(endpoint: Endpoint) -> exp.Expr | None:
-    """Parse the query; None for a query with an error, which the check of the endpoint reports."""
+# The tables of each query. Whenever an endpoint or a stream is created or changed, all endpoints are linked again.
+_TABLES: Final[BoundedCache[str, Mapping[str, Span | None]]] = BoundedCache(
+    4 * 2**20, lambda sql, tables: bytes_of((sql, tables))
+)
+
+
+def _tables(sql: str) -> Mapping[str, Span | None]:
+    """Return the names of the tables in a query, each with its first position, without its sub-queries of WITH.
+
+    A query with an error has none: the check of the endpoint reports the error.
+    """
+    tables = _TABLES.get(sql)
+    if tables is None:
+        tables = _parse_tables(sql)
+        _TABLES.put(sql, tables)
+    return tables
+
+
+def _parse_tables(sql: str) -> Mapping[str, Span | None]:
     try:
         with compiling():
-            return parse(endpoint.sql).tree
+            tree = parse(sql).tree
     except NOT_COMPILED:
-        return None
+        return {}
+    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    positions: dict[str, Span | None] = {}
+    for table in tree.find_all(exp.Table):
+        name = written_name(table)
+        if name.lower() not in ctes:
+            positions.setdefault(name, span_of(table, sql))
+    return positions
 
 
 def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None:

@@ -12,8 +12,10 @@ import pytest
 from cordwood.app.compose import checked_contents
 from cordwood.app.in_process import open_service
 from cordwood.catalog.catalog import Sources
+from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BrokenFiles
-from cordwood.sql.included import MAX_LEVELS
+from cordwood.sql import included
+from cordwood.sql.included import MAX_LEVELS, with_included
 from tests.chdb_databases import fresh_database
 from tests.unit.app.test_managing import Components, settings_at
 
@@ -135,6 +137,18 @@ def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) 
     same = endpoint("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
     contents = checked_contents(Sources(endpoints=write(tmp_path, same=same)))
     assert not next(one for one in contents.endpoints if one.name == "cloudflare.logs.prod").included
+
+
+def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = endpoint("reader", r"select x from `read.me` where 'never parsed before' <> '\n'")
+    endpoints = [
+        read_endpoint_file("reader.sql", text),
+        read_endpoint_file("me.sql", endpoint("read.me", "select 1 as x")),
+    ]
+    first = list(with_included(endpoints, set(), []))
+    monkeypatch.setattr(included, "parse", None)
+    assert list(with_included(endpoints, set(), [])) == first
+    assert first[0].included == (endpoints[1],)
 
 
 @pytest.fixture
