@@ -85,6 +85,8 @@ class ConnectionTable:
         if connection in self._open:
             del self._open[connection]
             self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
         self.release_head(connection)
 
     def held_of(self, connection: Connection) -> int:

@@ -45,6 +45,16 @@ async def with_three(table: ConnectionTable) -> list[Idle]:
     return opened
 
 
+def test_an_address_without_connections_is_forgotten() -> None:
+    async def open_and_close() -> None:
+        table = ConnectionTable(10)
+        for connection in await with_three(table):
+            table.discard(connection)
+        assert not table._by_address
+
+    asyncio.run(open_and_close())
+
+
 def test_a_head_is_given_back_once_however_often_it_is_released() -> None:
     async def hold_and_release() -> None:
         table = ConnectionTable(10)
