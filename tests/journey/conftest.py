@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cordwood.cli import commands
+
 PRIVATE, PUBLIC = "journey-private", "journey-public"
 START_SECONDS = 30
 STOP_SECONDS = 30
@@ -127,3 +129,24 @@ def start(tmp_path: Path) -> Iterator[Start]:
         one.client.close()
         if one.process.poll() is None:
             one.kill()
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a client command in this process, against the service; returns its exit code and what it printed."""
+
+    def run_one(*arguments: str) -> tuple[int, str, str]:
+        code = commands.run([*arguments, "--url", service.url, "--key", PRIVATE])
+        return code, *capfd.readouterr()
+
+    return run_one
+
+
+def stored(service: Service, stream: str) -> list[dict[str, object]]:
+    """The events of a stream as they can be sent again, by id."""
+    answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})
+    assert answer.status_code == 200, answer.text
+    return sorted(answer.json(), key=lambda event: str(event["id"]))

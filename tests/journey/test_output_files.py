@@ -11,28 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cordwood.cli import commands
-from tests.journey.conftest import PRIVATE, Service
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs a client command in this process, against the service; returns its exit code and what it printed."""
-
-    def run_one(*arguments: str) -> tuple[int, str, str]:
-        code = commands.run([*arguments, "--url", service.url, "--key", PRIVATE])
-        return code, *capfd.readouterr()
-
-    return run_one
-
-
-def stored(service: Service, stream: str) -> list[dict[str, object]]:
-    """The events of a stream as they can be sent again, by id."""
-    answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})
-    assert answer.status_code == 200, answer.text
-    return sorted(answer.json(), key=lambda event: str(event["id"]))
+from tests.journey.conftest import Run, Service, stored
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from cordwood.engines.duckdb.parquet_import import RETRY_HINT
 from cordwood.errors import BadBody
 
 if sys.version_info >= (3, 14):
@@ -19,7 +20,6 @@ else:
     from backports import zstd
 
 STANDARD_INPUT = Path("-")
-AGAIN = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BUFFER = 64 * 1024
@@ -112,7 +112,7 @@ class OpenFile:
 def unreadable(name: str, problem: Exception) -> BadBody:
     cause = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     is_damaged = not (isinstance(problem, OSError) and problem.errno)
-    return BadBody(f"{name} cannot be read: {cause.rstrip('.')}.", hint=AGAIN if is_damaged else None)
+    return BadBody(f"{name} cannot be read: {cause.rstrip('.')}.", hint=RETRY_HINT if is_damaged else None)
 
 
 @contextmanager

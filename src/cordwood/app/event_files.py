@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from cordwood.app.compressed_files import AGAIN, STANDARD_INPUT, OpenFile, opened
-from cordwood.engines.duckdb.parquet_import import count_parquet, is_export, read_parquet, read_stored
+from cordwood.app.compressed_files import STANDARD_INPUT, OpenFile, opened
+from cordwood.engines.duckdb.parquet_import import RETRY_HINT, count_parquet, is_export, read_parquet, read_stored
 from cordwood.errors import BadBody
 from cordwood.ingest.csv_rows import DETECTED, CsvColumns, CsvOptions, detected_delimiter, read_records, row_text
 from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
@@ -206,7 +206,7 @@ def _detected(file: Path, source: OpenFile) -> str:
     if source.sample.startswith(_PARQUET) and source.coding is None:
         return "parquet"
     if not source.sample and ending == ".parquet":
-        raise BadBody(f"{file} is empty, and so no Parquet file.", hint=AGAIN)
+        raise BadBody(f"{file} is empty, and so no Parquet file.", hint=RETRY_HINT)
     if source.sample.startswith(UTF_16_MARKS):
         raise BadBody(f"{source.name} is UTF-16.", hint="Convert it: iconv -f utf-16 -t utf-8.")
     if ending in _BY_ENDING or not source.sample.strip():
