@@ -26,7 +26,7 @@ Twins = tuple[Twin, Twin]
 
 SEED = int(os.environ.get("SEED", "29"))
 IS_FULL = os.environ.get("TORTURE") == "full"
-MANY = 2500 if IS_FULL else 120
+MANY = 2500 if IS_FULL else 200
 
 _REQUEST = "logs l cross join unnest(l.metadata) m cross join unnest(m.request) r"
 

@@ -23,7 +23,7 @@ def test_every_question_of_the_benchmark_is_answered_as_by_hand(
         pytest.skip("the maker of benchmark events is not beside this clone")
     monkeypatch.setattr(against_peers, "VISITS", 1)
 
-    report = against_peers.measure(tmp_path, 40_000, with_postgres=False)
+    report = against_peers.measure(tmp_path, 100_000, with_postgres=False)
 
     assert set(report.questions) == {question.name for question in QUESTIONS}
     assert all(len(times) == 3 for times in report.questions.values())
