@@ -81,7 +81,9 @@ async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], B
     delivered = await deliver(context, Protocol(Form.SPLUNK, _PLACES, partial(read, query)))
     body = delivered.body
     if body.broken_at is not None:
-        return _answered(6, 400, number=body.broken_at, detail=f"{NOT_JSON} The {body.count} before it are stored.")
+        return _answered(
+            6, 400, number=body.broken_at, detail=f"{NOT_JSON} Events before it, which are stored: {body.count}."
+        )
     if not body.count:
         return _answered(5, 400)
     return _answered(0, ack_id=next(_ack_ids) if channel else None)
