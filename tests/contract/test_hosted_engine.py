@@ -12,14 +12,15 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
-from cordwood.errors import OutOfMemory, QueryKilled
+from cordwood.errors import EngineUnreachable, OutOfMemory, QueryKilled
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Kinds, ValueKind
-from cordwood.observe.observation import EngineEnded
+from cordwood.observe.observation import EngineEnded, Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question
 from tests.contract.conftest import open_hosted
@@ -172,6 +173,48 @@ def test_a_query_during_which_memory_passes_the_ceiling_is_stopped_or_killed(
     engine.append([batch(Event("a", NOW_US))])
     with pytest.raises(fault, match="passed its ceiling"):
         rows(engine, f"select '{text}' as d from `s`", LIMITS)
+    assert rows(engine, "select id from `s`") == [("a",)]
+
+
+def test_processes_killed_for_their_queries_do_not_delay_the_next(engine: HostedEngine, notes: list[object]) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    for number in range(5):
+        with pytest.raises(QueryKilled, match="passed its ceiling"):
+            rows(engine, f"select 'large' as d, {number} as n from `s`", LIMITS)
+    assert rows(engine, "select id from `s`") == [("a",)]
+    assert not [note for note in notes if isinstance(note, Noted)]
+
+
+def test_processes_that_end_by_themselves_one_after_the_other_delay_the_next_by_little(engine: HostedEngine) -> None:
+    """Six queries end twelve processes; a pause that doubled with each would be five seconds from the seventh on."""
+    engine.append([batch(Event("a", NOW_US))])
+    began_at = time.monotonic()
+    for number in range(6):
+        with pytest.raises(QueryKilled, match="ended both times"):
+            rows(engine, f"select 'deadly' as d, {number} as n from `s`")
+    assert rows(engine, "select id from `s`") == [("a",)]
+    assert time.monotonic() - began_at < 25
+
+
+def test_a_query_that_waited_for_a_process_until_it_was_cancelled_was_not_answered_because_of_the_process(
+    engine: HostedEngine,
+) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    suspended = engine.pids()[0]
+    os.kill(suspended, signal.SIGSTOP)
+    try:
+        os.kill(engine.pids()[-1], signal.SIGKILL)
+        until(lambda: len(engine.pids()) == 1, 10)
+        found: list[object] = []
+        cancel = CancelToken()
+        waiting = outcome(lambda: rows(engine, "select id from `s`", cancel=cancel), found)
+        time.sleep(1)
+        cancel.cancel()
+        waiting.join(10)
+    finally:
+        os.kill(suspended, signal.SIGCONT)
+    (problem,) = found
+    assert isinstance(problem, EngineUnreachable)
     assert rows(engine, "select id from `s`") == [("a",)]
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from cordwood.engines.hosted.messages import Kind, unpack, unpack_exception, with_number
 from cordwood.errors import Fault
 
+# A query that waits for a process for longer than this has less than its full time to run.
+_MAX_WAIT_SECONDS = 0.5
 _numbers = itertools.count(1)
 _NUMBER_LIMIT = 2**32
 
@@ -35,7 +37,7 @@ class Call:
         self.delivered = False
         self.times_sent = 0
         self.sent_at: float | None = None
-        self.waiting_since = time.monotonic()
+        self.created_at = self.waiting_since = time.monotonic()
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
         # Whether the call runs again while no other suspect does, because it may have ended the process.
@@ -55,6 +57,12 @@ class Call:
     @property
     def is_query(self) -> bool:
         return self.kind == Kind.RUN
+
+    @property
+    def was_delayed(self) -> bool:
+        """Whether the call lost time because a process ended: it began again, or waited for the next process."""
+        began_at = time.monotonic() if self.sent_at is None else self.sent_at
+        return self.times_sent > 1 or began_at - self.created_at > _MAX_WAIT_SECONDS
 
     def frame(self) -> bytes:
         """Return the frame to send now."""

@@ -154,7 +154,7 @@ class Host:
             return
         if kind == Kind.DONE:
             call.succeed(body)
-        elif call.cancelled_at is not None and call.times_sent > 1:
+        elif call.cancelled_at is not None and call.was_delayed:
             call.fail(_cancelled_fault(call))
         else:
             call.fail_with_payload(body)
@@ -231,10 +231,10 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
 
 
 def _cancelled_fault(call: Call) -> Fault:
-    """Return the fault of a cancelled call: a query that began more than once had no full time to run."""
+    """Return the fault of a cancelled call: a query that was delayed had less than its full time to run."""
     return (
         _unreachable_fault()
-        if call.times_sent > 1
+        if call.was_delayed
         else Cancelled("The query was stopped: nobody waits for its answer.")
     )
 

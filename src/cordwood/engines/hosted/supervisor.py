@@ -28,8 +28,10 @@ _KILL_RATIO = 1.1
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
 _GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
-_FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS = 0.1, 5.0
-# A process that ends sooner than this after opening counts as one that could not be opened.
+# The pause before the next process doubles with each failure. Where processes open and end soon, a query may be the
+# cause: then others' requests must not wait long.
+_FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECONDS = 0.1, 5.0, 0.4
+# A process that ends by itself sooner than this after it was opened counts as a failure.
 _SHORT_LIFE_SECONDS = 1.0
 
 # Receives the reason why the engine cannot answer, or None if it can.
@@ -99,9 +101,6 @@ class Supervisor:
     # Opening a process
 
     def _open(self) -> None:
-        if self._previous_link is not None:
-            self._previous_link.close()
-            self._previous_link = None
         try:
             child = self._fork_server.fork()
         except OSError as problem:
@@ -120,10 +119,15 @@ class Supervisor:
         now = time.monotonic()
         if now < self._retry_at:
             return
-        if self._previous_link is not None and now - self._previous_link.opened_at < _SHORT_LIFE_SECONDS:
-            self._record_failure("The engine's process ends soon after it was started.")
-            if self._failures > 1 and now < self._retry_at:
-                return
+        previous, self._previous_link = self._previous_link, None
+        if previous is not None:
+            previous.close()
+            if _ended_soon(previous, now):
+                self._record_failure(
+                    "The engine's process ends soon after it was started.", _MAX_BACK_OFF_AFTER_OPENING_SECONDS
+                )
+                if self._failures > 1:
+                    return
         try:
             self._open()
         except Fault as fault:
@@ -133,10 +137,10 @@ class Supervisor:
         else:
             self._options.on_state(None)
 
-    def _record_failure(self, reason: str) -> None:
+    def _record_failure(self, reason: str, max_back_off_seconds: float = _MAX_BACK_OFF_SECONDS) -> None:
         self._failures += 1
         self._retry_at = time.monotonic() + min(
-            _FIRST_BACK_OFF_SECONDS * 2 ** min(self._failures - 1, 10), _MAX_BACK_OFF_SECONDS
+            _FIRST_BACK_OFF_SECONDS * 2 ** min(self._failures - 1, 10), max_back_off_seconds
         )
         if self._failures > 1:
             self._options.on_state(reason)
@@ -207,6 +211,11 @@ class Supervisor:
             link.kill()
         if now > max(self._pinged_at, link.last_received_at) + _PING_SECONDS and _try_send(link, Kind.PING):
             self._pinged_at = now
+
+
+def _ended_soon(link: Link, now: float) -> bool:
+    """Return whether a process ended by itself soon after it was opened; one that was killed for a query did not."""
+    return link.kill_reason is None and now - link.opened_at < _SHORT_LIFE_SECONDS
 
 
 def _deadline_of(call: Call) -> float:
