@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine

@@ -1,0 +1,237 @@
+"""Every protocol in the same situations, each against a real process and in the protocol's own answers.
+
+Syslog has neither acknowledgements nor keys; tests/unit/listeners has its cases.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from tests.journey.conftest import PUBLIC, Service, Start, start_service
+from tests.journey.protocols import (
+    GOOD,
+    LISTENING,
+    PROTOCOLS,
+    STREAM,
+    Answer,
+    Outcome,
+    Protocol,
+    basic,
+    elastic,
+    fluent,
+    port_of,
+)
+from tests.small_disks import small_disk
+from tests.waiting import until
+
+BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
+WITH_KEYS = [protocol for protocol in PROTOCOLS if protocol.name != "fluent"]
+# The uploads of the journal are endless: their entries are stored as they arrive.
+WITH_BODIES = [protocol for protocol in PROTOCOLS if protocol.name != "journald"]
+SECONDS_UNTIL_THE_KILL = 3.0
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = start_service(tmp_path_factory.mktemp("protocols") / "data", env=LISTENING)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+def stored(service: Service, prefix: str) -> Counter[str]:
+    """Return how often each message with that prefix is stored; most messages begin with the name of a protocol."""
+    sql = (
+        f"select event_message as m, count(*) as n from `{STREAM}`"
+        f" where starts_with(event_message, '{prefix}') group by m"
+    )
+    answer = service.client.post("/api/query", json={"sql": sql})
+    assert answer.status_code == 200, answer.text
+    assert "cordwood-truncated" not in answer.headers
+    return Counter({row["m"]: row["n"] for row in answer.json()["result"]})
+
+
+def count_stored(service: Service, prefix: str) -> int:
+    sql = f"select count(*) as n from `{STREAM}` where starts_with(event_message, '{prefix}')"
+    answer = service.client.post("/api/query", json={"sql": sql})
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["result"][0]["n"])
+
+
+def stored_good(service: Service) -> Counter[str]:
+    return sum((stored(service, message) for message in GOOD), Counter())
+
+
+def name_of(protocol: Protocol) -> str:
+    return protocol.name
+
+
+@pytest.mark.parametrize("protocol", WITH_KEYS, ids=name_of)
+def test_a_wrong_key_is_refused_for_good_and_stores_nothing(service: Service, protocol: Protocol) -> None:
+    answer = protocol.send(service, protocol.encode([f"{protocol.name} with a wrong key"]), "wrong")
+    assert answer.outcome is Outcome.REFUSED, answer
+    assert not stored(service, f"{protocol.name} with")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
+def test_a_body_of_almost_the_largest_size_is_stored_whole_and_others_are_served_meanwhile(
+    service: Service, protocol: Protocol
+) -> None:
+    mark = f"{protocol.name} {uuid4().hex}"
+    number = protocol.max_body_bytes // 1200
+    body = protocol.encode([f"{mark} {os.urandom(500).hex()}" for _ in range(number)])
+    assert protocol.max_body_bytes * 0.5 < len(body) < protocol.max_body_bytes
+    answers: list[Answer] = []
+    sending = threading.Thread(target=lambda: answers.append(protocol.send(service, body, PUBLIC)))
+    sending.start()
+    served = 0
+    while sending.is_alive() or not served:
+        assert service.send(STREAM, [{"event_message": "beside it"}]).status_code == 200
+        served += 1
+    sending.join()
+    assert answers[0].outcome is Outcome.STORED, answers
+    assert count_stored(service, mark) == number
+
+
+@pytest.mark.parametrize("protocol", WITH_BODIES, ids=name_of)
+def test_a_body_that_is_too_large_is_not_acknowledged_and_stores_nothing(service: Service, protocol: Protocol) -> None:
+    mark = f"{protocol.name} {uuid4().hex}"
+    body = protocol.encode([f"{mark} {os.urandom(500).hex()}" for _ in range(2 * protocol.max_body_bytes // 1000)])
+    answer = protocol.send(service, body, PUBLIC)
+    # A Forward sender has no answer but the end of the connection.
+    assert answer.outcome is (Outcome.RETRIED if protocol.name == "fluent" else Outcome.REFUSED), answer
+    assert count_stored(service, mark) == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
+def test_a_malformed_item_is_quarantined_alone_and_a_body_that_breaks_off_is_refused_whole(
+    service: Service, protocol: Protocol
+) -> None:
+    before = stored_good(service)
+    answer = protocol.send(service, protocol.broken, PUBLIC)
+    added = stored_good(service) - before
+    if protocol.is_read_whole:
+        assert answer.outcome is Outcome.REFUSED, answer
+        assert not added
+    else:
+        # An Elasticsearch sender is told about each item; it repeats none of these.
+        assert answer.outcome is (Outcome.REFUSED if protocol.name == "elasticsearch" else Outcome.STORED), answer
+        assert added == Counter(GOOD)
+
+
+def test_what_is_acknowledged_by_any_protocol_is_stored_through_a_kill(start: Start) -> None:
+    service = start(env=LISTENING)
+    acknowledged: list[str] = []
+
+    def send_until_killed(protocol: Protocol) -> None:
+        for number in count():
+            messages = [f"{protocol.name} {number} {place}" for place in range(3)]
+            if protocol.send(service, protocol.encode(messages), PUBLIC).outcome is not Outcome.STORED:
+                return
+            acknowledged.extend(messages)
+
+    senders = [threading.Thread(target=send_until_killed, args=(protocol,)) for protocol in PROTOCOLS]
+    for sender in senders:
+        sender.start()
+    time.sleep(SECONDS_UNTIL_THE_KILL)
+    service.kill()
+    for sender in senders:
+        sender.join()
+    again = start(data_dir=service.data_dir, env=LISTENING)
+    for protocol in PROTOCOLS:
+        expected = {message for message in acknowledged if message.startswith(f"{protocol.name} ")}
+        found = stored(again, f"{protocol.name} ")
+        assert expected, protocol.name
+        assert expected <= set(found), protocol.name
+        assert set(found.values()) == {1}, protocol.name
+
+
+@pytest.mark.torture
+def test_while_the_disk_is_full_every_sender_is_told_to_repeat_and_then_stores(start: Start, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "48m") as disk:
+        filler = disk / "filler"
+        filler.write_bytes(b"x" * 24_000_000)
+        service = start(data_dir=disk / "data", env=LISTENING)
+        stored_until_full = {
+            protocol.name: send_until_refused(service, protocol) for protocol in [BY_NAME["json"], *PROTOCOLS]
+        }
+        assert service.query("logs.all", project="any").status_code == 200
+        filler.unlink()
+        until(lambda: service.send(STREAM, [{"event_message": "there is room"}]).is_success, 60)
+        for protocol in PROTOCOLS:
+            answer = protocol.send(service, protocol.encode([f"{protocol.name} again"]), PUBLIC)
+            assert answer.outcome is Outcome.STORED, (protocol.name, answer)
+            assert stored(service, f"{protocol.name} again") == {f"{protocol.name} again": 1}
+            assert count_stored(service, f"{protocol.name} filler") >= stored_until_full[protocol.name]
+        assert service.stop() == 0
+
+
+def send_until_refused(service: Service, protocol: Protocol) -> int:
+    """Send large events until one is not acknowledged, which has to be repeated; return how many were stored."""
+    for number in range(300):
+        answer = protocol.send(
+            service, protocol.encode([f"{protocol.name} filler {os.urandom(200_000).hex()}"]), PUBLIC
+        )
+        if answer.outcome is not Outcome.STORED:
+            assert answer.outcome is Outcome.RETRIED, (protocol.name, answer)
+            return number
+    pytest.fail("the disk is never full")
+
+
+def test_senders_that_read_their_answers_late_hold_up_nobody_and_lose_nothing(service: Service) -> None:
+    """Bulk bodies whose answers are a hundred bytes an item, and chunks whose acknowledgements wait."""
+    mark, bodies, chunks = uuid4().hex, 20, 1000
+    body = elastic([f"{mark} bulk"] * 1000)
+    head = (
+        f"POST /{STREAM}/_bulk HTTP/1.1\r\nHost: x\r\nAuthorization: {basic(PUBLIC)}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    address = urlsplit(service.url)
+    with (
+        late_reader(str(address.hostname), address.port or 80) as bulk,
+        late_reader("127.0.0.1", port_of(service, "fluent tcp")) as forward,
+    ):
+        sending = [
+            sender(bulk, (head.encode() + body) * bodies),
+            sender(forward, b"".join(fluent([f"{mark} chunk"]) for _ in range(chunks))),
+        ]
+        for _ in range(20):
+            assert service.send(STREAM, [{"event_message": "beside it"}]).status_code == 200
+            time.sleep(0.05)
+        read_until(forward, b"ack", chunks)
+        read_until(bulk, b'"took"', bodies)
+        for one in sending:
+            one.join()
+    assert stored(service, mark) == {f"{mark} bulk": 1000 * bodies, f"{mark} chunk": chunks}
+
+
+def late_reader(host: str, port: int) -> socket.socket:
+    """Connect with a buffer for answers that is soon full."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    connection.connect((host, port))
+    return connection
+
+
+def sender(connection: socket.socket, data: bytes) -> threading.Thread:
+    thread = threading.Thread(target=connection.sendall, args=(data,), daemon=True)
+    thread.start()
+    return thread
+
+
+def read_until(connection: socket.socket, word: bytes, times: int) -> None:
+    answers = b""
+    while answers.count(word) < times:
+        part = connection.recv(2**16)
+        assert part, "the connection ended before the last answer"
+        answers += part
