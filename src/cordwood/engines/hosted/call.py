@@ -38,6 +38,8 @@ class Call:
         self.times_sent = 0
         self.sent_at: float | None = None
         self.created_at = self.waiting_since = time.monotonic()
+        # How long the call had run when its process ended.
+        self.run_seconds = 0.0
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
         # Whether the call runs again while no other suspect does, because it may have ended the process.
@@ -87,6 +89,7 @@ class Call:
         """Drop the chunks that have arrived, none of which was delivered."""
         with self._changed:
             self._chunks.clear()
+        self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
         self.sent_at, self.waiting_since, self.cancel_is_sent = None, time.monotonic(), False
         self.stop_fault, self.bytes_before = None, None
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Mapping, Sequence
 
 from cordwood.engines.hosted.call import Call
@@ -16,6 +16,8 @@ from cordwood.observe.observer import Note
 # How long a request waits for a process that can answer it.
 SEND_TIMEOUT_SECONDS = 20.0
 _POLL_SECONDS = 1.0
+# A suspect that has run alone for this long lets the next one begin: it did not end the process at once again.
+_ALONE_SECONDS = 1.0
 # A query is sent twice at most; other requests, which cannot have ended the process, three times.
 _MAX_QUERY_SENDS, _MAX_SENDS = 2, 3
 
@@ -30,8 +32,9 @@ class Host:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._queued_calls: list[Call] = []
-        # Queries that were under way when a process ended unexpectedly: they run again one at a time.
-        self._suspects: deque[Call] = deque()
+        # Queries that were under way when a process ended unexpectedly. They run again one at a time, first those that
+        # had run for the shortest time, so that short queries do not wait for long ones.
+        self._suspects: list[Call] = []
         self._closed = False
 
     @property
@@ -114,12 +117,15 @@ class Host:
             return [] if self._link is None else list(self._link.calls.values())
 
     def run_next_suspect(self) -> None:
-        """Send the next query that may have ended a process, if no other such query is under way."""
+        """Send the next query that may have ended a process, if no other such query has just begun."""
+        began_before = time.monotonic() - _ALONE_SECONDS
         with self._lock:
             link = self._link
-            if link is None or not self._suspects or any(call.runs_alone for call in link.calls.values()):
+            if link is None or not self._suspects:
                 return
-            call = self._suspects.popleft()
+            if any(call.runs_alone and (call.sent_at or 0.0) > began_before for call in link.calls.values()):
+                return
+            call = self._suspects.pop(0)
             call.runs_alone = True
             _register(link, call)
         _send(link, call)
@@ -182,7 +188,10 @@ class Host:
     def _repeat(self, call: Call, *, is_suspect: bool) -> None:
         call.reset()
         with self._lock:
-            (self._suspects if is_suspect and call.is_query else self._queued_calls).append(call)
+            if is_suspect and call.is_query:
+                insort(self._suspects, call, key=lambda suspect: suspect.run_seconds)
+            else:
+                self._queued_calls.append(call)
 
     def add_streams(self, streams: Sequence[Stream]) -> None:
         """Record the streams that every further process has to prepare."""
@@ -208,6 +217,8 @@ def _send(link: Link, call: Call) -> None:
 def _unexpected_end(calls: Sequence[Call]) -> KillReason:
     """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
     alone_calls = [call for call in calls if call.runs_alone]
+    if len(alone_calls) > 1:
+        alone_calls = []
     return KillReason(
         "died", "the process ended both times that it ran" if alone_calls else "it ended by itself", alone_calls
     )
@@ -233,9 +244,7 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
 def _cancelled_fault(call: Call) -> Fault:
     """Return the fault of a cancelled call: a query that was delayed had less than its full time to run."""
     return (
-        _unreachable_fault()
-        if call.was_delayed
-        else Cancelled("The query was stopped: nobody waits for its answer.")
+        _unreachable_fault() if call.was_delayed else Cancelled("The query was stopped: nobody waits for its answer.")
     )
 
 
