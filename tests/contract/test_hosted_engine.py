@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,11 @@ class FragileEngine(DuckDBEngine):
             while not stop.wait(0.02):
                 held += b"x" * GROWTH_BYTES
             del held
+        if "unhurried" in question.statement.sql:
+            stop.wait(3)
+        if "detached" in question.statement.sql and not (self._file.parent / "detached").exists():
+            (self._file.parent / "detached").touch()
+            self._session.cursor().execute("DETACH store")
         if "stuck" in question.statement.sql:
             time.sleep(600)
         return super().answer(question, limits, cancel)
@@ -155,6 +161,28 @@ def test_of_the_queries_under_way_the_one_that_ends_the_process_twice_is_the_cau
         (0, "it ended by itself"),
         (1, "the process ended both times that it ran"),
     ]
+
+
+def test_queries_that_had_just_begun_are_repeated_before_those_that_had_run_for_long(engine: HostedEngine) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    found: list[object] = []
+    unhurried = [f"select 'unhurried' as d, {number} as n from `s`" for number in range(3)]
+    asked = [outcome(partial(rows, engine, sql), found) for sql in unhurried]
+    time.sleep(0.5)
+    asked.append(outcome(lambda: rows(engine, "select 'patient' as d from `s`"), found))
+    time.sleep(0.2)
+    os.kill(engine.pids()[-1], signal.SIGKILL)
+    for one in asked:
+        one.join()
+    assert found[0] == [("patient",)]
+    assert sorted(map(str, found[1:])) == [str([("unhurried", number)]) for number in range(3)]
+
+
+def test_an_engine_that_cannot_read_its_file_any_more_is_replaced_and_the_query_answered(engine: HostedEngine) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    before = engine.pids()
+    assert rows(engine, "select id, 'detached' as d from `s`") == [("a", "detached")]
+    assert engine.pids()[-1] != before[-1]
 
 
 def test_a_query_that_does_not_stop_is_killed_and_others_are_asked_again(engine: HostedEngine) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.faults import duckdb_faults, open_faults
+from cordwood.engines.duckdb.faults import append_faults, duckdb_faults, open_faults
 from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.answers import PARSED_BYTES, QueryRunner
 from cordwood.engines.duckdb.statement_check import StatementCheck
@@ -86,6 +86,7 @@ class DuckDBEngine:
         folder.mkdir(parents=True, exist_ok=True)
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
         self._file = folder / FILE
+        self._report = options.report
         with open_faults(self._file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)
             self._storage = Storage(self._session, folder, clock_us, options.report)
@@ -103,7 +104,7 @@ class DuckDBEngine:
             self._storage.prepare(streams)
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        with duckdb_faults():
+        with append_faults(self._report):
             return self._storage.append(batches)
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
@@ -111,8 +112,12 @@ class DuckDBEngine:
 
         Their stored events with numbers from `acknowledged` on count as accepted.
         """
-        with duckdb_faults():
+        with append_faults(self._report):
             return self._storage.append(batches, acknowledged)
+
+    def must_restart(self) -> bool:
+        """Return whether the file cannot be read until the engine is opened again."""
+        return not self._session.is_usable()
 
     def tails(self) -> Mapping[str, int]:
         """Return the number of each stream's next event."""

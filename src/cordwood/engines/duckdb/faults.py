@@ -12,6 +12,7 @@ import duckdb
 
 from cordwood.engines.duckdb.error_messages import reword
 from cordwood.errors import (
+    Backlog,
     Cancelled,
     DataFolderUnusable,
     EngineFailed,
@@ -19,10 +20,12 @@ from cordwood.errors import (
     OutOfDisk,
     OutOfMemory,
     PlanTooLarge,
+    QueryFault,
     QuerySyntax,
     QueryUnsupported,
     QueryValue,
 )
+from cordwood.observe.observer import Report
 from cordwood.sql.lowering import RAISED
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -53,6 +56,22 @@ def duckdb_faults() -> Iterator[None]:
         if problem.errno in _UNWRITABLE:
             raise _unwritable_fault(problem) from problem
         raise EngineFailed(f"The data folder cannot be written: {problem.strerror}.") from problem
+
+
+@contextmanager
+def append_faults(report: Report) -> Iterator[None]:
+    """Translate any failure to store events: nothing about the events is wrong, so senders are told to repeat them.
+
+    Ids are looked up among stored events, which needs memory that queries may be using at that moment.
+    """
+    try:
+        with duckdb_faults():
+            yield
+    except (QueryFault, OutOfMemory) as fault:
+        report(
+            f"Events could not be stored and were to be sent again: {fault.__cause__ or fault.message}".splitlines()[0]
+        )
+        raise Backlog("The events cannot be stored at this moment.", hint="Send them again.", retry_after=1) from fault
 
 
 @contextmanager

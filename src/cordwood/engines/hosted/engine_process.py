@@ -30,7 +30,7 @@ from cordwood.engines.hosted.messages import (
 )
 from cordwood.engines.hosted.mirror import learnt_kinds
 from cordwood.engines.run import run_locally
-from cordwood.errors import Cancelled
+from cordwood.errors import Cancelled, EngineFailed, QueryFault
 from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Note
@@ -51,6 +51,9 @@ class Restartable(Engine, Protocol):
 
         Their stored events with numbers from `acknowledged` on count as accepted.
         """
+
+    def must_restart(self) -> bool:
+        """Return whether the engine cannot answer until it is opened again; called after a failure."""
 
 
 # Opens the engine from the settings; the second argument receives its log notes.
@@ -179,6 +182,9 @@ class _RequestLoop:
             answer = with_number(number, pack(handle(number, payload)))
             kind = Kind.DONE
         except BaseException as exception:  # noqa: BLE001 - the other process raises it
+            if isinstance(exception, EngineFailed | QueryFault) and self._engine.must_restart():
+                # The request is repeated on the next process.
+                os._exit(1)
             answer = with_number(number, pack_exception(exception))
             kind = Kind.FAILED
         finally:

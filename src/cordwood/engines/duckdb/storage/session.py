@@ -77,6 +77,17 @@ class Session:
             raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=RESTORE_HINT)
         return self._root.cursor()
 
+    def is_usable(self) -> bool:
+        """Return whether statements can read the file; a failed reopening and DuckDB's fatal errors prevent it."""
+        try:
+            with self.reading() as cursor:
+                cursor.execute("SELECT 1 FROM store.cordwood.sealed LIMIT 0")
+        except duckdb.OutOfMemoryException:
+            return True
+        except (duckdb.Error, EngineFailed):
+            return False
+        return True
+
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a cursor with shared access to the file."""

@@ -1,0 +1,34 @@
+"""An append that fails because of the engine tells senders to repeat the events, whatever DuckDB's error was."""
+
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import Backlog
+from cordwood.model.event import Event
+from tests.contract.engine_asking import NOW_US, batch, stream
+
+
+def test_events_whose_ids_cannot_be_looked_up_are_to_be_sent_again(tmp_path: Path) -> None:
+    """Ids of a file that has events are looked up in it after each opening."""
+    engine = opened(tmp_path, [])
+    engine.append([batch(Event("a", NOW_US))])
+    store = engine._storage.get_store("s")
+    store._flush_below(store.tail, engine._session.cursor())
+    engine.close()
+    reports: list[str] = []
+    again = opened(tmp_path, reports)
+    again._session.cursor().execute("DETACH store")
+    with pytest.raises(Backlog, match="cannot be stored at this moment"):
+        again.append([batch(Event("b", NOW_US))])
+    assert any("store" in report for report in reports)
+    assert again.must_restart()
+    again._session.close()
+
+
+def opened(folder: Path, reports: list[str]) -> DuckDBEngine:
+    engine = DuckDBEngine(folder, DuckDBTarget(), Options(report=reports.append), clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    return engine
