@@ -171,10 +171,6 @@ class Admission:
         """For how many seconds callers have been waiting without any of them being given a slot."""
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 
-    def usage(self, account: str) -> float:
-        """Return the recent usage of an account in slot seconds."""
-        return self._usage.of(account)
-
     @asynccontextmanager
     async def slot(
         self, lane: Lane, waiting: WaitingAccounts, joined_lane: Lane = Lane.QUICK

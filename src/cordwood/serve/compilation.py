@@ -1,12 +1,14 @@
 """Compilation on a small thread pool, shared fairly between accounts, and the log of compiler errors."""
 
 import asyncio
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import CompilerBroke
 from cordwood.observe.observation import BugFound
 from cordwood.observe.observer import Observer
@@ -49,8 +51,11 @@ def _location_of(cause: BaseException) -> str:
 
 # Compilation is pure Python and holds the GIL: more threads would only compete with the event loop.
 THREADS = 2
-# An account that used more compile seconds than this recently leaves one thread to the others.
-HEAVY_SECONDS = 0.5
+# An account of which a compilation took this much CPU time in the last minute leaves one thread to the others. Queries
+# of clients take a tenth of it. The total of an account does not count: many short compilations are no burden.
+SLOW_CPU_SECONDS = 0.1
+SLOW_FOR_SECONDS = 60.0
+_SLOW_ACCOUNTS_BYTES = 2**20
 # Compilations are short: at least this many may queue, even if the queue for the engine is configured shorter.
 MIN_QUEUE = 64
 
@@ -65,13 +70,14 @@ class CompilePool:
         queue_length = max(MIN_QUEUE, limits.queued_queries)
         self._admission = Admission(CompileSlots(THREADS), queue_length, limits.queue_seconds, observer)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
+        # Until when each account counts as slow.
+        self._slow_until: BoundedCache[str, float] = BoundedCache(_SLOW_ACCOUNTS_BYTES, _entry_bytes)
 
     async def compile_unsaved(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Compile a query that a caller wrote; raise Busy if no thread becomes free in time."""
-        used_seconds = min(map(self._admission.usage, waiting.accounts))
-        lane = Lane.OWN_SLOW if used_seconds > HEAVY_SECONDS else Lane.UNKNOWN
+        lane = Lane.OWN_SLOW if all(map(self._is_slow, waiting.accounts)) else Lane.UNKNOWN
         return await self._run(lane, waiting, lambda: work(*arguments, **named))
 
     async def compile_saved(
@@ -85,7 +91,8 @@ class CompilePool:
 
     async def _run(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
         async with self._admission.slot(lane, waiting):
-            running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+            timed_work = _TimedWork(work)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, timed_work)
             try:
                 return await asyncio.shield(running)
             finally:
@@ -93,3 +100,31 @@ class CompilePool:
                 if not running.done():
                     await asyncio.wait({running})
                     running.exception()
+                if timed_work.cpu_seconds > SLOW_CPU_SECONDS:
+                    self._note_slow(waiting)
+
+    def _is_slow(self, account: str) -> bool:
+        return (self._slow_until.get(account) or 0.0) > time.monotonic()
+
+    def _note_slow(self, waiting: WaitingAccounts) -> None:
+        for account in waiting.accounts:
+            self._slow_until.put(account, time.monotonic() + SLOW_FOR_SECONDS)
+
+
+class _TimedWork(Generic[T]):
+    """Work that measures the CPU time of its thread, which competing threads do not lengthen."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.cpu_seconds = 0.0
+        self._work = work
+
+    def __call__(self) -> T:
+        began = time.thread_time()
+        try:
+            return self._work()
+        finally:
+            self.cpu_seconds = time.thread_time() - began
+
+
+def _entry_bytes(account: str, _: float) -> int:
+    return bytes_of(account)

@@ -261,11 +261,11 @@ def test_what_was_used_is_forgotten_after_a_while() -> None:
         before = await arrive(admission, Lane.UNKNOWN, account="heavy")
         clock.seconds = 8.0
         await all_leave(before)
-        assert admission.usage("heavy") == pytest.approx(8.0)
+        assert admission._usage.of("heavy") == pytest.approx(8.0)
         clock.seconds += 5.0
-        assert admission.usage("heavy") == pytest.approx(4.0)
+        assert admission._usage.of("heavy") == pytest.approx(4.0)
         clock.seconds += 60.0
-        assert admission.usage("heavy") < 0.01
+        assert admission._usage.of("heavy") < 0.01
 
     run(test)
 

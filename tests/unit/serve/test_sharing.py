@@ -15,7 +15,7 @@ from cordwood.observe.observation import Queued
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer
-from cordwood.serve.compilation import CompilePool
+from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
 from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.response_stream import StreamedAnswer
@@ -177,7 +177,7 @@ class Notes:
 def test_texts_of_one_caller_wait_for_each_other_while_anothers_is_compiled() -> None:
     async def test() -> None:
         compiling, held = compiling_alone(), Held()
-        await compiling.compile_unsaved(WaitingAccounts("heavy"), time.sleep, 0.6)
+        await compiling.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
         crowd = [
             asyncio.ensure_future(compiling.compile_unsaved(WaitingAccounts("heavy"), held, f"text {number}"))
             for number in range(5)
@@ -191,6 +191,29 @@ def test_texts_of_one_caller_wait_for_each_other_while_anothers_is_compiled() ->
         compiling.close()
 
     asyncio.run(test())
+
+
+def test_a_caller_of_many_short_texts_does_not_wait_with_those_of_slow_ones() -> None:
+    async def test() -> None:
+        compiling, held = compiling_alone(), Held()
+        await compiling.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
+        for _ in range(60):
+            await compiling.compile_unsaved(WaitingAccounts("busy"), time.sleep, 0.02)
+        running = asyncio.ensure_future(compiling.compile_unsaved(WaitingAccounts("heavy"), held, "slow"))
+        await until(lambda: held.begun == ["slow"])
+        assert await compiling.compile_unsaved(WaitingAccounts("busy"), str, "compiled") == "compiled"
+        held.released.set()
+        await running
+        compiling.close()
+
+    asyncio.run(test())
+
+
+def compute(seconds: float) -> None:
+    """Use that much CPU time."""
+    deadline = time.thread_time() + seconds
+    while time.thread_time() < deadline:
+        pass
 
 
 def test_waiting_to_be_compiled_ends_by_being_told_to_come_back() -> None:
