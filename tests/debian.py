@@ -8,9 +8,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -20,16 +20,29 @@ _INSTALL_SECONDS = 900
 
 def need(command: str, package: str) -> str:
     """Return the path of the command; without it, skip the test or, in CI, fail it."""
-    found = _found_or_installed(command, package) if _may_install() else _find(command)
+    return _need(partial(_find, command), command, package)
+
+
+def need_rsyslog_module(name: str, package: str) -> str:
+    """Return the path of a module of rsyslog; without it, skip the test or, in CI, fail it."""
+    return _need(partial(_find_rsyslog_module, name), f"rsyslog's {name}", package)
+
+
+def _need(find: Callable[[], str | None], name: str, package: str) -> str:
+    found = _found_or_installed(find, package) if _may_install() else find()
     if found is None:
         give_up = pytest.fail if os.environ.get("CI") else pytest.skip
-        give_up(f"{command} is not there: apt-get install {package}")
+        give_up(f"{name} is not there: apt-get install {package}")
     return found
 
 
-def _found_or_installed(command: str, package: str) -> str | None:
+def _found_or_installed(find: Callable[[], str | None], package: str) -> str | None:
     with _alone():
-        return _find(command) or (_find(command) if _installed(package) else None)
+        return find() or (find() if _installed(package) else None)
+
+
+def _find_rsyslog_module(name: str) -> str | None:
+    return next((str(path) for path in Path("/usr/lib").glob(f"*/rsyslog/{name}.so")), None)
 
 
 @contextmanager

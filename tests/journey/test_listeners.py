@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 from fluent import sender as fluent_sender
 
-from tests.debian import need
+from tests.debian import need, need_rsyslog_module
 from tests.journey.conftest import PRIVATE, Service, Start, start_service
 from tests.journey.test_real_senders import fence
 from tests.waiting import until
@@ -57,24 +58,61 @@ def messages(service: Service, pattern: str) -> list[str]:
 
 
 @contextmanager
-def rsyslog(service: Service, tmp_path: Path) -> Iterator[int]:
-    """Debian's rsyslogd with the guide's action, taking lines by UDP; its port."""
+def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
+    """Debian's rsyslogd with an action of the guide, taking lines by UDP; its port."""
     program = need("rsyslogd", "rsyslog")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    action = fence("rsyslog sends to a listener").replace("6514", str(port_of(service, "syslog tcp")))
+    port = free_port()
     taking = f'module(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n'
     configuration = tmp_path / "rsyslog.conf"
     configuration.write_text(f'global(workDirectory="{tmp_path}")\n{taking}{action}')
-    command = [program, "-n", "-f", str(configuration), "-i", str(tmp_path / "pid")]
-    with (tmp_path / "rsyslog.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
+    with running([program, "-n", "-f", str(configuration), "-i", str(tmp_path / "pid")], tmp_path):
         yield port
+
+
+@contextmanager
+def syslog_ng(service: Service, tmp_path: Path) -> Iterator[int]:
+    """Debian's syslog-ng with the guide's destination, taking lines by UDP; its port."""
+    program = need("syslog-ng", "syslog-ng-core")
+    port = free_port()
+    destination = fence("syslog-ng.conf").replace("6514", str(port_of(service, "syslog tcp")))
+    source = f'source s_src {{ network(transport("udp") ip("127.0.0.1") port({port})); }};'
+    configuration = tmp_path / "syslog-ng.conf"
+    configuration.write_text(f"@version: current\n{source}\n{destination}")
+    files = {"persist-file": "persist", "pidfile": "pid", "control": "control"}
+    options = [f"--{option}={tmp_path / name}" for option, name in files.items()]
+    with running([program, "--foreground", f"--cfgfile={configuration}", "--no-caps", *options], tmp_path):
+        yield port
+
+
+@contextmanager
+def running(command: list[str], folder: Path) -> Iterator[None]:
+    with (folder / "sender.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        yield
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_SECONDS)
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def log_until_stored(service: Service, port: int, tag: str, message: str, *options: str) -> dict[str, Any]:
+    """Log the message until the service has stored it; the first ones may come before the sender listens."""
+    logger = [need("logger", "bsdutils"), "--server", "127.0.0.1", "--udp", "--port", str(port), "-t", tag]
+
+    def has_arrived() -> bool:
+        subprocess.run([*logger, *options, message], check=True)
+        time.sleep(0.2)
+        return bool(messages(service, f"%{message}"))
+
+    until(has_arrived)
+    return stored(service, f"%{message}")[0]
 
 
 def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Path) -> None:
@@ -84,20 +122,32 @@ def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Pa
     subprocess.run([*logger, "--tcp", "--port", tcp, "--rfc3164", "-t", "app", "logger-line"], check=True)
     subprocess.run([*logger, "--udp", "--port", udp, "-t", "app", "logger-datagram"], check=True)
     until(lambda: len(messages(service, "logger-%")) == 3)
-    with rsyslog(service, tmp_path) as port:
-        to = [*logger, "--udp", "--port", str(port), "--rfc5424", "-t", "backup", "-p", "local3.err"]
-
-        def has_arrived() -> bool:
-            subprocess.run([*to, "--sd-id", "origin@1", "--sd-param", 'ip="10.0.0.1"', "rsyslog-caf\u00e9"], check=True)
-            time.sleep(0.2)
-            return bool(messages(service, "rsyslog-%"))
-
-        until(has_arrived)
-    row = stored(service, "rsyslog-%")[0]
-    assert row["message"] == "rsyslog-caf\u00e9"
+    action = fence("rsyslog sends to a listener").replace("6514", tcp)
+    options = ["--rfc5424", "-p", "local3.err", "--sd-id", "origin@1", "--sd-param", 'ip="10.0.0.1"']
+    with rsyslog(action, tmp_path) as port:
+        row = log_until_stored(service, port, "backup", "rsyslog-caf\u00e9", *options)
     (metadata,) = row["metadata"]
     assert (metadata["appname"], metadata["level"], metadata["facility"]) == ("backup", "error", "local3")
     assert {"id": "origin@1", "ip": "10.0.0.1"} in metadata["sd"]
+
+
+def test_rsyslog_sends_bulk_bodies(service: Service, tmp_path: Path) -> None:
+    """Debian's omelasticsearch with the guide's configuration."""
+    need_rsyslog_module("omelasticsearch", "rsyslog-elasticsearch")
+    port_of_service = str(urlsplit(service.url).port)
+    action = fence("rsyslog.conf, with Debian").replace("4000", port_of_service).replace("\u2026", PRIVATE)
+    action = action.replace("http://localhost", "http://127.0.0.1").replace('"nginx"', f'"{STREAM}"')
+    with rsyslog(action, tmp_path) as port:
+        row = log_until_stored(service, port, "backup", "omelasticsearch", "--rfc3164", "-p", "local3.err")
+    (metadata,) = row["metadata"]
+    assert (metadata["program"], metadata["severity"]) == ("backup", "err")
+
+
+def test_syslog_ng_sends_to_the_listener(service: Service, tmp_path: Path) -> None:
+    with syslog_ng(service, tmp_path) as port:
+        row = log_until_stored(service, port, "backup", "syslog-ng", "--rfc3164", "-p", "local3.err")
+    (metadata,) = row["metadata"]
+    assert (metadata["appname"], metadata["level"], metadata["facility"]) == ("backup", "error", "local3")
 
 
 def test_fluent_logger_sends_events_with_their_times(service: Service) -> None:

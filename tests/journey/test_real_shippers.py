@@ -9,11 +9,31 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from elasticsearch import ApiError, Elasticsearch, helpers
+from opensearchpy import OpenSearch, TransportError
+from opensearchpy import helpers as opensearch_helpers
 
 from tests.journey.conftest import PUBLIC, Service, Start
 
 STREAM = "postgres.logs"
 # As the guide says: the client's own settings, with the key for the token.
+DATADOG_SENDER = """
+import sys
+from datadog_api_client import ApiClient, Configuration
+from datadog_api_client.exceptions import ForbiddenException
+from datadog_api_client.v2.api.logs_api import LogsApi
+from datadog_api_client.v2.model.content_encoding import ContentEncoding
+from datadog_api_client.v2.model.http_log import HTTPLog
+from datadog_api_client.v2.model.http_log_item import HTTPLogItem
+host, key = sys.argv[1:]
+items = HTTPLog([HTTPLogItem(message=f"of the client {n}", service="nginx", ddtags="env:test") for n in range(3)])
+with ApiClient(Configuration(host=host, api_key={"apiKeyAuth": key})) as client:
+    LogsApi(client).submit_log(items, content_encoding=ContentEncoding.GZIP)
+with ApiClient(Configuration(host=host, api_key={"apiKeyAuth": "wrong"})) as client:
+    try:
+        LogsApi(client).submit_log(items)
+    except ForbiddenException:
+        print("forbidden")
+"""
 SPLUNK_SENDER = """
 import logging, sys
 from splunk_handler import SplunkHandler
@@ -38,11 +58,17 @@ def messages(service: Service) -> set[str]:
 
 
 def test_what_clients_are_told_is_stored_is_there_after_a_kill(service: Service, start: Start) -> None:
-    told = {*_through_elasticsearch(service), *_through_splunk(service), *_through_datadog(service)}
+    acknowledged = {
+        *_through_elasticsearch(service),
+        *_through_opensearch(service),
+        *_through_splunk(service),
+        *_through_datadog(service),
+        *_through_datadog_client(service),
+    }
     service.kill()
     again = start(data_dir=service.data_dir)
-    assert messages(again) == told
-    assert len(told) == 43
+    assert messages(again) == acknowledged
+    assert len(acknowledged) == 66
 
 
 def _through_elasticsearch(service: Service) -> list[str]:
@@ -68,6 +94,19 @@ def _through_elasticsearch(service: Service) -> list[str]:
         client.info()
     assert refused.value.status_code == 401
     return [*(f"of elasticsearch {number}" for number in range(20)), "of the prefix"]
+
+
+def _through_opensearch(service: Service) -> list[str]:
+    """The bulk helper of the fork's own client."""
+    actions = [{"_op_type": "index", "_index": "nginx", "message": f"of opensearch {number}"} for number in range(20)]
+    with OpenSearch(f"{service.url}/elastic", http_auth=("cordwood", PUBLIC)) as client:
+        assert client.ping()
+        assert opensearch_helpers.bulk(client, actions) == (20, [])
+    with OpenSearch(service.url, http_auth=("cordwood", "wrong")) as client:
+        with pytest.raises(TransportError) as refused:
+            opensearch_helpers.bulk(client, actions)
+        assert refused.value.status_code == 401
+    return [f"of opensearch {number}" for number in range(20)]
 
 
 def _through_splunk(service: Service) -> list[str]:
@@ -98,3 +137,11 @@ def _through_datadog(service: Service) -> list[str]:
         assert agent.post("/api/v2/logs", content=b"{}").status_code == 202
         assert agent.post("/api/v2/logs", content=body, headers={"Content-Encoding": "gzip"}).status_code == 202
     return [f"of the agent {number}" for number in range(2)]
+
+
+def _through_datadog_client(service: Service) -> list[str]:
+    """The vendor's client for Python, which compresses; it has no types, so it is a program of its own."""
+    command = [sys.executable, "-c", DATADOG_SENDER, service.url, PUBLIC]
+    done = subprocess.run(command, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "forbidden\n"
+    return [f"of the client {number}" for number in range(3)]
