@@ -45,6 +45,14 @@ def test_each_form_is_taken(service: Service, path: str, media: str, body: str) 
     assert _post(service, path, body, media)["accepted"] == 1
 
 
+def test_a_batch_of_rsyslog_s_omhttp_is_stored_line_by_line(service: Service) -> None:
+    """As omhttp sends it with the guide's template and `batch.format="newline"`."""
+    line = '<139>1 2026-11-24T09:00:00.123456+00:00 web-1 backup 7 M7 [origin@1 ip="10.0.0.1"] disk {} is full'
+    body = "".join(f"{line.format(number)}\n" for number in range(3))
+    answer = _post(service, "/logs/syslog", body, "application/syslog")
+    assert (answer["accepted"], answer["quarantined"]) == (3, 0)
+
+
 def test_what_is_set_aside_is_counted_with_reasons_and_a_part_can_succeed(service: Service) -> None:
     answer = _post(service, "/logs", '{"id": "a"}\nnonsense\n', "application/x-ndjson")
     assert (answer["accepted"], answer["quarantined"]) == (1, 1)
