@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cordwood.errors import NotAcceptable
 from cordwood.serve.query_request import Format
-from cordwood.web.encode import arrow, parquet
+from cordwood.web.encode import arrow, parquet, prometheus
 from cordwood.web.encode.text import encode_csv, encode_json, encode_ndjson
 
 if sys.version_info >= (3, 14):
@@ -94,9 +94,11 @@ FORMATS: Mapping[str, Format] = {
     "csv": Format("csv", "text/csv; charset=utf-8", encode_csv, streams=True),
     "arrow": Format("arrow", "application/vnd.apache.arrow.stream", arrow.encode),
     "parquet": Format("parquet", "application/vnd.apache.parquet", parquet.encode),
+    # By name only: clients that accept plain text want rows.
+    "prometheus": Format("prometheus", prometheus.MEDIA_TYPE, prometheus.encode_prometheus),
 }
 
-_BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values()}
+_BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values() if form.name != "prometheus"}
 _OTHER_NAMES = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
 _WILDCARDS = {"*/*": JSON, "application/*": JSON, "text/*": FORMATS["csv"]}
 

@@ -1,0 +1,82 @@
+"""Answers in Prometheus's text format, read by Prometheus's own parser."""
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cordwood.errors import QueryValue
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.rows import Column, Row, Rows
+from cordwood.web.content_negotiation import FORMATS, chosen_format
+
+METHODS = (("method", Kind.STRING), ("requests", Kind.INT64), ("seconds", Kind.FLOAT64))
+Samples = set[tuple[str, tuple[tuple[str, str], ...], float]]
+
+
+def encoded(columns: Iterable[tuple[str, Kind]], *rows: Row) -> bytes:
+    answer = Rows(tuple(Column(name, Datatype(kind)) for name, kind in columns), [list(rows)])
+    return b"".join(FORMATS["prometheus"].encode(answer))
+
+
+def samples(body: bytes) -> Samples:
+    families = text_string_to_metric_families(body.decode())
+    return {(one.name, tuple(sorted(one.labels.items())), one.value) for family in families for one in family.samples}
+
+
+def test_numbers_are_metrics_and_texts_are_their_labels() -> None:
+    body = encoded(METHODS, ("GET", 12, 0.25), ("POST", 3, None), (None, 1, math.inf))
+    assert samples(body) == {
+        ("requests", (("method", "GET"),), 12.0),
+        ("requests", (("method", "POST"),), 3.0),
+        ("requests", (), 1.0),
+        ("seconds", (("method", "GET"),), 0.25),
+        ("seconds", (), math.inf),
+    }
+    assert body.startswith(b"# TYPE requests gauge\n")
+
+
+@pytest.mark.parametrize("text", ['a"b', "back\\slash", "two\nlines", "caf\u00e9 {}", "", "\r#\t"])
+def test_any_text_is_a_label(text: str) -> None:
+    assert samples(encoded(METHODS, (text, 1, None))) == {("requests", (("method", text),), 1.0)}
+
+
+def test_whole_numbers_keep_their_digits_and_flags_are_one_and_zero() -> None:
+    columns = (("up", Kind.BOOL), ("exact", Kind.NUMERIC), ("count", Kind.INT64))
+    body = encoded(columns, (True, msgspec.Raw(b"12345678901234567890.5"), 2**53 + 1))
+    assert b"up 1\n" in body
+    assert b"exact 12345678901234567890.5\n" in body
+    assert b"count 9007199254740993\n" in body
+
+
+def test_times_are_left_out() -> None:
+    assert encoded((("timestamp", Kind.TIMESTAMP), ("n", Kind.INT64)), (1, 2)) == b"# TYPE n gauge\nn 2\n"
+
+
+def test_an_answer_without_rows_has_no_samples() -> None:
+    assert samples(encoded(METHODS)) == set()
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "message"),
+    [
+        ((("a", Kind.STRING),), [("x",)], "no numeric column"),
+        (METHODS, [("GET", 1, 1.0), ("GET", 2, 1.0)], 'the same labels {method="GET"}'),
+        ((("n", Kind.INT64),), [(1,), (2,)], "the same labels {}"),
+        ((("a-b", Kind.INT64),), [(1,)], "'a-b' cannot be the name"),
+        ((("__n", Kind.INT64),), [(1,)], "'__n' cannot be the name"),
+        ((("n", Kind.INT64), ("1st", Kind.STRING)), [(1, "x")], "'1st' cannot be the name"),
+    ],
+)
+def test_what_is_no_set_of_samples_is_refused(
+    columns: Iterable[tuple[str, Kind]], rows: list[Row], message: str
+) -> None:
+    with pytest.raises(QueryValue, match=message):
+        encoded(columns, *rows)
+
+
+def test_clients_that_accept_plain_text_get_rows() -> None:
+    assert chosen_format("text/*", None).name == "csv"
+    assert chosen_format("text/plain;version=0.0.4, */*;q=0.1", None).name == "json"
