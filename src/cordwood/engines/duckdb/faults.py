@@ -93,9 +93,10 @@ def open_faults(file: Path) -> Iterator[None]:
 
 
 def fault_of(problem: duckdb.Error) -> Fault:
-    if isinstance(problem, duckdb.OutOfMemoryException):
-        return _out_of_memory_fault()
     message = _first_line(problem)
+    # A file that waits to be opened anew quotes the reason of its failed checkpoint.
+    if is_out_of_memory(problem) and _TO_BE_REOPENED not in message:
+        return _out_of_memory_fault()
     if _TOO_DEEP in message:
         return PlanTooLarge("The engine plans no expression that is so deep.", hint=_SPLIT_HINT)
     if message.startswith(_SUBQUERY_COPIED):
@@ -134,6 +135,13 @@ def is_disk_full(message: str) -> bool:
     return _NO_ROOM.search(message) is not None
 
 
+def is_out_of_memory(problem: duckdb.Error) -> bool:
+    """Return whether DuckDB's memory limit was reached; failed commits and checkpoints say so in their message alone."""
+    if isinstance(problem, duckdb.TransactionException | duckdb.IOException):
+        return _MEMORY_EXCEEDED.search(str(problem)) is not None
+    return isinstance(problem, duckdb.OutOfMemoryException)
+
+
 def out_of_disk() -> OutOfDisk:
     return OutOfDisk(
         "The disk is full: nothing more can be stored.",
@@ -168,6 +176,7 @@ def _out_of_memory_fault() -> Fault:
 # DuckDB's message after a failed checkpoint; see `Session.checkpoint`.
 _TO_BE_REOPENED = "has been invalidated because checkpointing failed"
 _NO_ROOM = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(_FULL)))
+_MEMORY_EXCEEDED = re.compile(r"failed to (?:allocate|pin)|could not allocate|out of memory", re.IGNORECASE)
 # DuckDB's messages when it cannot spill to disk; see `Session`.
 _SPILLING = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
 # DuckDB's message when a block's checksum does not match.

@@ -4,6 +4,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.faults import fault_of
+from cordwood.errors import OutOfMemory
 
 SAID = [
     (
@@ -25,6 +26,24 @@ SAID = [
 @pytest.mark.parametrize(("said", "told"), SAID)
 def test_what_cannot_be_bound_is_told_in_bigquerys_words(said: str, told: str) -> None:
     assert fault_of(duckdb.BinderException(f"Binder Error: {said}")).message == told
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 256.0 KiB (209.3 MiB used)"),
+        duckdb.TransactionException(
+            "TransactionContext Error: Failed to commit: failed to pin block of size 256.0 KiB"
+        ),
+    ],
+)
+def test_reaching_the_memory_limit_is_reported_as_such_also_when_a_commit_fails(problem: duckdb.Error) -> None:
+    assert isinstance(fault_of(problem), OutOfMemory)
+
+
+def test_a_query_cannot_pretend_to_reach_the_memory_limit() -> None:
+    problem = duckdb.InvalidInputException("Invalid Input Error: out of memory")
+    assert not isinstance(fault_of(problem), OutOfMemory)
 
 
 VALUES = [

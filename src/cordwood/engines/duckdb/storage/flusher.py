@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 import duckdb
 import msgspec
 
+from cordwood.engines.duckdb.faults import is_out_of_memory
 from cordwood.engines.duckdb.storage.allocator import release_free_memory
 from cordwood.engines.duckdb.storage.chunk import Chunk, is_value_error
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
@@ -130,7 +131,7 @@ class Flusher:
             with self._session.gate.shared(FileAccess.FLUSH):
                 store.flush(chunk, cursor)
         except (duckdb.Error, OutOfOrderError) as problem:
-            if isinstance(problem, duckdb.OutOfMemoryException):
+            if isinstance(problem, duckdb.Error) and is_out_of_memory(problem):
                 self._session.stop_shredding(cursor)
             elif isinstance(problem, duckdb.Error) and is_value_error(problem):
                 chunk.repair(cursor)

@@ -1,7 +1,6 @@
 """The DuckDB instance of the process: open the file, bound its memory, lock down its settings."""
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, out_of_disk
+from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of_memory, out_of_disk
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess, FileGate
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
@@ -45,7 +44,6 @@ _AFTER_FAILURE_SECONDS = 30.0
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
 # How long VARIANT values are written whole after shredding them has exceeded the memory limit.
 _UNSHREDDED_SECONDS = 300.0
-_MEMORY_EXCEEDED = re.compile(r"failed to allocate|could not allocate|out of memory", re.IGNORECASE)
 
 
 class Session:
@@ -135,7 +133,7 @@ class Session:
             with self.gate.exclusive(URGENT, until_block_ends=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
-            if self.is_open and _MEMORY_EXCEEDED.search(str(problem)) and self.stop_shredding(cursor):
+            if self.is_open and is_out_of_memory(problem) and self.stop_shredding(cursor):
                 return self.checkpoint(cursor)
             raise
         self._checkpoint_failed_at = -_AFTER_FAILURE_SECONDS
