@@ -381,6 +381,25 @@ def test_a_name_that_the_engine_does_not_tell_apart_from_a_deleted_one_is_refuse
     assert shared.send("Spelled.Once", "m") == 200
 
 
+def test_another_spelling_of_a_deleted_stream_is_refused_after_a_restart_too(tmp_path: Path) -> None:
+    """The engine's tables are found without case: the new stream would have the events of the deleted one."""
+    settings = settings_at(tmp_path / "data")
+    with open_service(settings) as inside:
+        components = Components(inside, tmp_path / "data")
+        components.stream("Spelled.Once")
+        assert components.send("Spelled.Once", "kept") == 200
+        assert components.ask("DELETE", "/api/sources/Spelled.Once")[0] == 204
+    with open_service(settings) as inside:
+        components = Components(inside, tmp_path / "data")
+        status, told = components.ask("POST", "/api/sources", {"name": "spelled.once"})
+        assert (status, told["error"]["status"]) == (422, "request.bad-definition")
+        assert "whose events are still stored" in told["error"]["message"]
+        assert components.send("spelled.once", "m") == 404
+        assert components.ask("POST", "/api/sources/Spelled.Once/versions/1/restore")[0] == 200
+        asked = components.ask("POST", "/api/query", {"sql": "select event_message as m from `Spelled.Once`"})
+        assert asked[1]["result"] == [{"m": "kept"}]
+
+
 def test_a_deleted_stream_is_read_by_no_query(shared: Components) -> None:
     shared.stream("read.before")
     shared.send("read.before", "secret")

@@ -68,6 +68,8 @@ class Storage:
         self._projects = dict(load_projects(cursor))
         self._wal = WriteAheadLog(folder / "journal")
         self._replayed_records = self._unflushed(self._wal.replay(report))
+        # Streams that have events on disk, also deleted ones, which are not opened.
+        self._stored_names = frozenset({*self._flushed, *self._replayed_records})
         self._cursor = cursor
         self._compactor = Compactor(session, self._all_stores, self._is_busy, report)
         self.recent_cache = RecentCache(session, 0, report)
@@ -233,9 +235,22 @@ class Storage:
         return store
 
     def _refuse_case_variants(self, name: str) -> None:
+        """Raise BadStreamFile if another spelling of the name has the table, which DuckDB finds without case.
+
+        A name that has events of its own is accepted: earlier releases stored events under two spellings.
+        """
         for existing in self._stores:
             if existing.casefold() == name.casefold():
                 raise BadStreamFile(f"The streams {existing!r} and {name!r} differ only in upper and lower case.")
+        if name in self._stored_names:
+            return
+        for existing in self._stored_names:
+            if existing.casefold() == name.casefold():
+                raise BadStreamFile(
+                    f"The stream {name!r} differs only in upper and lower case from {existing!r}, which was deleted,"
+                    " and whose events are still stored.",
+                    hint=f"Call it {existing!r}.",
+                )
 
     # Appending
 
