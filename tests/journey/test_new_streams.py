@@ -73,6 +73,26 @@ def test_streams_are_made_for_those_who_may_and_for_names_that_may_be(start: Sta
     assert (service.data_dir / "streams.toml").read_text().count("[[stream]]") == 2
 
 
+def test_no_key_uses_up_the_streams_that_others_may_create(start: Start) -> None:
+    """A key in a browser is known to everybody: it may create half of what is left, and others half of the rest."""
+    service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "8"})
+    another = key(service, scopes="ingest")
+
+    def created(secret: str, prefix: str) -> int:
+        return sum(send(service, f"{prefix}.{number}", secret).status_code == 200 for number in range(9))
+
+    assert created(PUBLIC, "public") == 4
+    refused = send(service, "public.8")
+    assert refused.status_code == 404
+    assert "its share of 4 streams" in refused.json()["error"]["hint"]
+    assert send(service, "public.0").json()["accepted"] == 1, "what exists takes events as before"
+    assert created(another, "another") == 2
+    for deleted in ("public.0", "public.1"):
+        assert service.client.delete(f"/api/sources/{deleted}").status_code == 204
+    assert send(service, "public.8").status_code == 200, "deleted streams no longer count"
+    assert created(PRIVATE, "private") == 3, "a private key is not limited to a share"
+
+
 def test_a_made_stream_is_in_backups_and_a_reload_keeps_it(start: Start, tmp_path: Path) -> None:
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "3"})
     send(service, NEW)

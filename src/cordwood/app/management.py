@@ -204,7 +204,8 @@ class Managed(Generic[T]):
 class Management:
     """Applies one change at a time, after all files were read and checked.
 
-    Streams are created on demand while the data folder's streams file has fewer than `max_new_streams`.
+    Streams are created on demand while the data folder's streams file has fewer than `max_new_streams`. Each key may
+    create half of those that the others have left, so that none can use them up.
     """
 
     def __init__(
@@ -222,6 +223,8 @@ class Management:
         self._read = read
         self._max_new_streams = max_new_streams
         self._changing = threading.Lock()
+        # The keys that created streams since the start, by stream.
+        self._creators: dict[str, str] = {}
         self.endpoints: Managed[Endpoint] = Managed(catalog, files, EndpointDefinitions(files, check), self._changing)
         self.streams: Managed[Stream] = Managed(catalog, files, StreamDefinitions(files, check, engine), self._changing)
 
@@ -240,8 +243,11 @@ class Management:
             raise self._unknown(name, problem)
         return read_stream_file("", _table(name))[0]
 
-    def make_stream(self, name: str) -> Stream:
-        """Create the stream durably; return the existing one if a concurrent request has created it."""
+    def make_stream(self, name: str, key_id: str | None) -> Stream:
+        """Create the stream durably; return the existing one if a concurrent request has created it.
+
+        A key id of None stands for a key that may create all streams that are left.
+        """
         stream = self.proposed(name)
         with self._changing:
             existing = self._catalog.stream(name)
@@ -252,8 +258,7 @@ class Management:
             reader = self._catalog.contents.reader_of(name)
             if reader is not None:
                 raise self._unknown(name, f"It is the name of an endpoint that {reader.name} reads")
-            if len(created) >= self._max_new_streams:
-                raise self._unknown(name, f"No more streams are created: there are {len(created)} (ingest.new_streams)")
+            self._require_share(name, created, key_id)
             try:
                 managed = self._catalog.contents.layers.managed
                 contents = with_managed(self._catalog.contents, Layer(managed.endpoints, (*created, stream)))
@@ -263,7 +268,24 @@ class Management:
                 raise self._unknown(name, fault.message.rstrip(".")) from fault
             self._files.write(self._files.streams_file, f"{text}{_table(name)}")
             self._catalog.replace(contents)
+            if key_id is not None:
+                self._creators[name] = key_id
             return stream
+
+    def _require_share(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
+        """Raise UnknownStream if no stream is left, or none for this key: half of those not created by others, rounded up."""
+        left = self._max_new_streams - len(created)
+        if left <= 0:
+            raise self._unknown(name, f"No more streams are created: there are {len(created)} (ingest.new_streams)")
+        names = {stream.name for stream in created}
+        self._creators = {stream: key for stream, key in self._creators.items() if stream in names}
+        own = sum(key == key_id for key in self._creators.values())
+        if key_id is not None and own >= (left + own + 1) // 2:
+            raise self._unknown(
+                name,
+                f"This key has created its share of {own} streams: the other {left} are for other keys."
+                " Create it with a private key, or raise ingest.new_streams",
+            )
 
     def _unknown(self, name: str, problem: str | None) -> Fault:
         suggestion = did_you_mean(name, [stream.name for stream in self._catalog.streams()])

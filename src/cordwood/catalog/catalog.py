@@ -128,5 +128,8 @@ class StreamMaker(Protocol):
     def proposed(self, name: str) -> Stream:
         """Return the stream that would be created; raise UnknownStream if none may be."""
 
-    def make_stream(self, name: str) -> Stream:
-        """Create the stream durably, or return the existing one; raise UnknownStream if there are too many."""
+    def make_stream(self, name: str, key_id: str | None) -> Stream:
+        """Create the stream durably, or return the existing one; raise UnknownStream if there are too many.
+
+        The key may use its share of the streams that are left; None is a key without a share, which may use all.
+        """

@@ -3,7 +3,7 @@
 import asyncio
 import re
 
-from cordwood.access import require_ingest
+from cordwood.access import may_manage, require_ingest
 from cordwood.catalog.catalog import StreamMaker
 from cordwood.errors import Forbidden, UnknownEndpoint, UnknownStream, did_you_mean
 from cordwood.model.endpoint import Endpoint
@@ -64,4 +64,6 @@ async def _made(maker: StreamMaker, caller: Caller, name: str) -> Stream:
             f"There is no stream {name!r}, and a pinned key may not create one.",
             hint="Add it to the streams file, or send to it once with a key without pins.",
         )
-    return await asyncio.to_thread(maker.make_stream, name)
+    # A private key can create streams in any number anyway.
+    key_id = None if may_manage(caller) else caller.key_id
+    return await asyncio.to_thread(maker.make_stream, name, key_id)
