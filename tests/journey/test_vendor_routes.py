@@ -77,6 +77,20 @@ def test_netlify_typecasts_and_loggers_of_erlang_are_taken(hooked: Service) -> N
     assert messages(hooked, "of bert") == ["of bert"] * 2
 
 
+def test_a_drain_of_netlify_shows_its_key_in_the_authorization_header(hooked: Service) -> None:
+    """Netlify signs no log drain; the header is what its settings for an HTTP endpoint offer."""
+    lines = b'{"log_type": "first of netlify"}\n{"log_type": "second of netlify", "status_code": 200}\n'
+    for key, status in ((PUBLIC, 200), ("nobody's", 401)):
+        answer = httpx.post(
+            f"{hooked.url}/logs/netlify?source_name={STREAM}",
+            content=lines,
+            headers={"Content-Type": "application/x-ndjson", "Authorization": f"Bearer {key}"},
+        )
+        assert answer.status_code == status, answer.text
+    assert messages(hooked, "first of netlify") == ["first of netlify"]
+    assert messages(hooked, "second of netlify") == ["second of netlify | 200"]
+
+
 def test_a_packed_term_is_bounded_as_any_body_is(hooked: Service) -> None:
     bomb = b"\x83P\x00\x00\x00\x10" + zlib.compress(bytes(64 * 2**20))
     told(send(hooked, "/erlang", bomb, "application/bert"), 413, "request.too-large")
