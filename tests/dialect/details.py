@@ -3,6 +3,9 @@
 from typing import Final
 
 DETAILS: Final = (
+    "SELECT countIf(mapContains(log_attributes, 'request.method')) AS a, sum(mapContains(log_attributes, 'flag')) AS b, uniqIf(log_attributes['status'], mapContains(log_attributes, 'odd')) AS c FROM logs",
+    "SELECT source, uniq(if(mapContains(log_attributes, 'flag'), source, severity_text)) AS a FROM logs GROUP BY source ORDER BY source",
+    "SELECT arrayJoin(['a', 'b']) AS x, mapContains(log_attributes, 'flag') AS f, count() AS c FROM logs GROUP BY x, f ORDER BY x, f",
     "(SELECT id FROM logs ORDER BY id OFFSET 185) UNION ALL (SELECT 'x')",
     "SELECT '5'::Float64 AS a, 5::String AS b, '2026-06-22'::Date AS c, '2026-06-22 01:02:03'::DateTime AS d",
     "SELECT 'ABC' ILIKE 'a%' AS a, 'äÖ' ILIKE 'ÄÖ' AS b, 'a\\nb' LIKE 'a%b' AS c, 'a\\nb' LIKE 'a_b' AS d, 'abc' LIKE 'ABC' AS e",

@@ -8,6 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.attributes import Attributes
+from cordwood.clickhouse_sql.template import fill
 from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, text_value
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal_function
@@ -194,6 +195,8 @@ class UnionRows(msgspec.Struct):
             return None
         if item == _LEVELS:
             return max(values, key=lambda value: int(str(value.constant)))
+        if item.kind == "attribute" and not all(value.is_constant for value in values):
+            values = [_missing_attribute() if value.is_constant else value for value in values]
         first = values[0]
         self.nodes.append([value.node for value in values])
         spend(len(values))
@@ -233,6 +236,14 @@ class UnionRows(msgspec.Struct):
             select.set("order", filtered.order)
         select.set("limit", exp.Limit(expression=exp.Literal.number(self.limit)))
         return exp.Subquery(this=select) if len(self.branches) > 1 else select
+
+
+def _missing_attribute() -> Value:
+    """Return the attribute of a branch that never had it: NULL, as where single events of a branch do not have it.
+
+    An empty text would be an attribute that exists, to mapContains.
+    """
+    return Value(fill("cast(null as string)"), STRING, default="")
 
 
 def _have_equal_constants(first: Value, second: Value) -> bool:
