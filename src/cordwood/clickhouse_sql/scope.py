@@ -195,8 +195,10 @@ class UnionRows(msgspec.Struct):
             return None
         if item == _LEVELS:
             return max(values, key=lambda value: int(str(value.constant)))
-        if item.kind == "attribute" and not all(value.is_constant for value in values):
-            values = [_missing_attribute() if value.is_constant else value for value in values]
+        return self._select_values(_with_missing_attributes(values) if item.kind == "attribute" else values)
+
+    def _select_values(self, values: list[Value]) -> Value:
+        """Select one value of each branch; return the column of the union that has them."""
         first = values[0]
         self.nodes.append([value.node for value in values])
         spend(len(values))
@@ -238,12 +240,15 @@ class UnionRows(msgspec.Struct):
         return exp.Subquery(this=select) if len(self.branches) > 1 else select
 
 
-def _missing_attribute() -> Value:
-    """Return the attribute of a branch that never had it: NULL, as where single events of a branch do not have it.
+def _with_missing_attributes(values: list[Value]) -> list[Value]:
+    """Return an attribute's values with NULL in branches that never had it, as for single events that do not have it.
 
-    An empty text would be an attribute that exists, to mapContains.
+    An empty text would be an attribute that exists, to mapContains. The values stay if no branch ever had it.
     """
-    return Value(fill("cast(null as string)"), STRING, default="")
+    if all(value.is_constant for value in values):
+        return values
+    missing = Value(fill("cast(null as string)"), STRING, default="")
+    return [copy_value(missing) if value.is_constant else value for value in values]
 
 
 def _have_equal_constants(first: Value, second: Value) -> bool:
