@@ -3,6 +3,9 @@
 from typing import Final
 
 DETAILS: Final = (
+    "SELECT id, splitByChar('/', n) AS a, splitByString('/v1', n) AS b, extractAll(n, '[a-z]+') AS c, has(splitByChar('/', n), '') AS d, nullIf(log_attributes['request.path'], '/rest/v1/t0') AS n FROM logs WHERE source = 'edge_logs' ORDER BY id LIMIT 9",
+    "SELECT JSONExtractString(n, 'b') AS a, JSONLength(n) AS b, JSONHas(n, 'a') AS c, JSONExtractInt(n, 'n') AS d, isValidJSON(n) AS e, JSONType(n) AS f, nullIf(event_message, log_attributes['never']) AS n FROM logs WHERE source = 'edge_logs' ORDER BY id LIMIT 2",
+    "SELECT JSONExtractString(n, 'a') AS a, JSONLength(n) AS b, JSONHas(n, 'a') AS c, JSONExtractInt(n, 'n') AS d, JSONExtractFloat(n, 'n') AS e, JSONExtractBool(n, 'n') AS f, JSONExtractRaw(n, 'a') AS g, JSONType(n) AS h, nullIf(source, source) AS n FROM logs ORDER BY id LIMIT 1",
     "SELECT countIf(mapContains(log_attributes, 'request.method')) AS a, sum(mapContains(log_attributes, 'flag')) AS b, uniqIf(log_attributes['status'], mapContains(log_attributes, 'odd')) AS c FROM logs",
     "SELECT source, uniq(if(mapContains(log_attributes, 'flag'), source, severity_text)) AS a FROM logs GROUP BY source ORDER BY source",
     "SELECT arrayJoin(['a', 'b']) AS x, mapContains(log_attributes, 'flag') AS f, count() AS c FROM logs GROUP BY x, f ORDER BY x, f",

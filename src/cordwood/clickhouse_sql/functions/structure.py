@@ -182,8 +182,12 @@ def _json(name: str, type_: Type, default: str | int | None) -> _Function:
             # Engines evaluate a constant at compile time, so invalid JSON would fail the whole query.
             value = text_value("null")
         path = [_json_key(translator, key) for key in keys]
-        extracted = internal(name, value.node, *path)
-        return Value(extracted, type_, default=default)
+        extracted = Value(internal(name, value.node, *path), type_, default=default)
+        if not value.type.nullable or type_.name == "Array":
+            return extracted
+        parts = {"text": value.node, "extracted": extracted.expression()}
+        filled = translator.fill(call.node, "if(@text is null, null, @extracted)", **parts)
+        return Value(filled, type_.or_null())
 
     return function
 

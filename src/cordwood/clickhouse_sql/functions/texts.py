@@ -81,10 +81,8 @@ def _extract(translator: Expressions, call: Call) -> Value:
 def _extract_all(translator: Expressions, call: Call) -> Value:
     node, pattern = arguments(translator, call, 2)
     first_group_pattern = exp.Literal.string(_keep_first_group(pattern_of(translator, pattern)))
-    extracted = translator.fill(
-        call.node, "regexp_extract_all(@text, @pattern)", text=translator.string(node).node, pattern=first_group_pattern
-    )
-    return Value(extracted, array_of(STRING))
+    parts = {"text": _text_without_null(translator, node).node, "pattern": first_group_pattern}
+    return Value(translator.fill(call.node, "regexp_extract_all(@text, @pattern)", **parts), array_of(STRING))
 
 
 def _keep_first_group(pattern: str) -> str:
@@ -214,8 +212,16 @@ def _left_or_right(name: str) -> _Function:
 def _split(translator: Expressions, call: Call) -> Value:
     separator, node = arguments(translator, call, 2)
     separator_text = translator.constant_text(separator, "A separator")
-    parts = {"text": translator.string(node).node, "by": exp.Literal.string(separator_text)}
+    parts = {"text": _text_without_null(translator, node).node, "by": exp.Literal.string(separator_text)}
     return Value(translator.fill(call.node, "split(@text, @by)", **parts), array_of(STRING))
+
+
+def _text_without_null(translator: Expressions, node: exp.Expr) -> Value:
+    """Return a text, empty instead of NULL: ClickHouse has no NULL in place of an array, and takes the text for empty."""
+    value = translator.string(node)
+    if not value.type.nullable:
+        return value
+    return Value(translator.fill(node, "coalesce(@text, '')", text=value.node), STRING)
 
 
 def _trim(name: str) -> _Function:
