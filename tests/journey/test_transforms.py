@@ -1,5 +1,6 @@
 """Transforms over HTTP: pins hold whatever they write, what is set aside is changed once, and a reload changes them."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,3 +65,25 @@ def test_events_are_changed_before_they_are_judged(changed: Service, tmp_path: P
     assert [message for message, _ in messages(changed)] == ["<c]", "[a]", "[old]"]
     metrics = changed.client.get("/metrics").text
     assert 'cordwood_ingest_transforms_total{stream="t",transform="1 drop",outcome="dropped"} 1' in metrics
+
+
+def test_small_events_do_not_grow_beyond_memory(tmp_path: Path) -> None:
+    """Whoever may send can name the key of a large entry in each of many events: 40,000 of them would be 800 MB."""
+    (tmp_path / "users.json").write_text(json.dumps({"7": "x" * 20_000}))
+    transform = 'enrich = {file = "users.json", from = "metadata.uid", to = "metadata.user"}'
+    (tmp_path / "streams.toml").write_text(f'[[stream]]\nname = "t"\n\n[[stream.transform]]\n{transform}\n')
+    service = start_service(tmp_path / "data", "--streams", str(tmp_path / "streams.toml"))
+    try:
+        refused = service.send("t", [{"metadata": {"uid": "7"}}] * 40_000)
+        assert (refused.status_code, refused.json()["error"]["status"]) == (413, "request.too-large")
+        assert "The transforms of the stream t add more than 32 MiB" in refused.json()["error"]["message"]
+        assert most_memory(service.process.pid) < 400 * 2**20
+        assert service.send("t", [{"metadata": {"uid": "7"}}] * 100).json()["accepted"] == 100
+    finally:
+        service.stop()
+
+
+def most_memory(pid: int) -> int:
+    """The most memory that a process has had, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

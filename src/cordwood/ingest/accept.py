@@ -127,7 +127,7 @@ class Intake:
         self, engine: Engine, clock_us: Callable[[], int], limits: IntakeLimits = AS_SHIPPED, hash_key: bytes = b""
     ) -> None:
         self._clock_us = clock_us
-        self._transforms = StreamTransforms(hash_key)
+        self._transforms = StreamTransforms(hash_key, limits.bytes_under_way // 2)
         self._limits = limits
         self._stream_rates = StreamRateLimiter(limits.events_per_second, time.monotonic)
         self.body_budget = BodyBudget(limits.bytes_under_way)

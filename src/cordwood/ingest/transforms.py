@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from cordwood.errors import TooLarge
 from cordwood.ingest.event_paths import values_at
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
@@ -102,10 +103,15 @@ class Draft:
 
 
 class StreamTransforms:
-    """The transforms of all streams, compiled at a stream's first event and again when its file changes."""
+    """The transforms of all streams, compiled at a stream's first event and again when its file changes.
 
-    def __init__(self, hash_key: bytes) -> None:
+    They may add `max_added_bytes` to the events of one body: an entry of an enrichment file may be large, and the
+    events that it is added to are small and many.
+    """
+
+    def __init__(self, hash_key: bytes, max_added_bytes: int) -> None:
         self._hash_key = hash_key
+        self._max_added_bytes = max_added_bytes
         # By stream name, so its size is bounded by the catalog.
         self._ready: dict[str, tuple[Stream, Transforms]] = {}
 
@@ -119,9 +125,31 @@ class StreamTransforms:
         if known is None or known[0].transforms is not stream.transforms:
             known = self._ready[stream.name] = (stream, Transforms(stream, self._hash_key))
         counts: Counter[tuple[str, str]] = Counter()
-        changed = known[1].applied(events, counts)
+        changed = []
+        added_bytes = 0
+        for event in events:
+            changed.append(known[1].apply(event, counts))
+            added_bytes += _added_bytes(event, changed[-1])
+            if added_bytes > self._max_added_bytes:
+                raise self._too_large(stream)
         parsed.indexes = [parsed.index_of(place) for place, event in enumerate(changed) if event is not None]
         return [event for event in changed if event is not None], counts
+
+    def _too_large(self, stream: Stream) -> TooLarge:
+        mebibytes = self._max_added_bytes / 2**20
+        return TooLarge(
+            f"The transforms of the stream {stream.name} add more than {mebibytes:.3g} MiB to the events of one body.",
+            hint="Send fewer events at once, or shorten what enrich, copy and message add.",
+        )
+
+
+def _added_bytes(before: Event, after: Event | None) -> int:
+    """Return how many characters an event has more than before; never less than 0, so that no event makes room."""
+    return 0 if after is None or after is before else max(0, _length(after) - _length(before))
+
+
+def _length(event: Event) -> int:
+    return sum(len(text or "") for text in (event.event_message, event.project, event.metadata, event.extras))
 
 
 # Returns whether the event was changed; None drops it.
@@ -137,11 +165,8 @@ class Transforms:
             for number, one in enumerate(stream.transforms, 1)
         ]
 
-    def applied(self, events: list[Event], counts: Counter[tuple[str, str]]) -> list[Event | None]:
-        """Return each event as it is to be stored, None for one that is dropped; count what was done, by transform."""
-        return [self._one(event, counts) for event in events]
-
-    def _one(self, event: Event, counts: Counter[tuple[str, str]]) -> Event | None:
+    def apply(self, event: Event, counts: Counter[tuple[str, str]]) -> Event | None:
+        """Return the event as it is to be stored, None if it is dropped; count what was done, by transform."""
         try:
             draft = Draft(event)
         except (msgspec.DecodeError, RecursionError):

@@ -26,8 +26,7 @@ def event(metadata: object = None, message: str | None = "m", project: str | Non
 
 
 def applied(text: str, one: Event, folder: Path = Path()) -> Event | None:
-    (done,) = transforms(text, folder).applied([one], Counter())
-    return done
+    return transforms(text, folder).apply(one, Counter())
 
 
 def metadata(done: Event | None) -> object:
@@ -103,7 +102,7 @@ def test_a_filter_keeps_what_lql_keeps(where: str, kept: object) -> None:
 
 def test_a_sample_is_decided_by_the_id() -> None:
     events = [Event(f"event {number}", 1) for number in range(2000)]
-    first, again = (transforms("sample = 0.25").applied(events, Counter()) for _ in range(2))
+    first, again = ([transforms("sample = 0.25").apply(one, Counter()) for one in events] for _ in range(2))
     assert first == again
     assert 400 < sum(one is not None for one in first) < 600
     assert applied("sample = 1.0", event()) is not None
@@ -113,7 +112,9 @@ def test_a_sample_is_decided_by_the_id() -> None:
 def test_what_was_done_is_counted_by_transform() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     text = 'drop = "m.level:debug"\n---\nremove = ["metadata.a"]'
-    transforms(text).applied([event({"level": "debug"}), event({"a": 1}), event({"b": 1})], counts)
+    steps = transforms(text)
+    for one in (event({"level": "debug"}), event({"a": 1}), event({"b": 1})):
+        steps.apply(one, counts)
     assert counts == {("1 drop", "dropped"): 1, ("2 remove", "changed"): 1, ("2 remove", "unchanged"): 1}
 
 
