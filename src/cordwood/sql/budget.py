@@ -14,7 +14,7 @@ from cordwood.errors import CompilerBroke, CompileTooLong, PlanTooLarge, QueryRe
 # Nodes that all passes together may visit or create, which takes 0.7 s. The largest known client query needs 5,600.
 MAX_NODES: Final = 100_000
 # Characters that printing may write; the text of an expression counts again for each one around it. Clients need 95,000.
-MAX_CHARACTERS: Final = 1_000_000
+MAX_CHARACTERS: Final = 4_000_000
 # Seconds of CPU time, not wall-clock time, so that a loaded machine refuses no query that an idle one compiles.
 MAX_SECONDS: Final = 2.0
 
