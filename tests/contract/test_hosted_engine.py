@@ -17,11 +17,12 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
-from cordwood.errors import EngineUnreachable, OutOfMemory, QueryKilled
+from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Kinds, ValueKind
 from cordwood.observe.observation import EngineEnded, Noted
+from cordwood.observe.observer import Note
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question
 from tests.contract.conftest import open_hosted
@@ -87,8 +88,14 @@ class FragileEngine(DuckDBEngine):
         return super().answer(question, limits, cancel)
 
 
+def open_fragile(folder: str, _: Note) -> FragileEngine:
+    if (Path(folder) / "unreadable").exists():
+        raise DataFolderUnusable("The events cannot be read.")
+    return FragileEngine(Path(folder), DuckDBTarget(), clock_us=lambda: NOW_US)
+
+
 def fragile_process(link: socket.socket) -> None:
-    run_engine(link, lambda folder, _: FragileEngine(Path(folder), DuckDBTarget(), clock_us=lambda: NOW_US))
+    run_engine(link, open_fragile)
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +169,24 @@ def test_of_the_queries_under_way_the_one_that_ends_the_process_twice_is_the_cau
         (0, "it ended by itself"),
         (1, "the process ended both times that it ran"),
     ]
+
+
+def test_a_process_that_cannot_open_the_events_is_reported_with_the_reason_alone(
+    engine: HostedEngine, notes: list[object], tmp_path: Path
+) -> None:
+    """Each failure to open counts once: it is no process that ended soon after it was opened."""
+    engine.append([batch(Event("a", NOW_US))])
+    marker = tmp_path / "data" / "unreadable"
+    marker.touch()
+    os.kill(engine.pids()[-1], signal.SIGKILL)
+    until(lambda: len(messages(notes)) >= 4, 20)
+    marker.unlink()
+    assert set(messages(notes)[1:]) == {"The engine cannot answer: The events cannot be read."}
+    assert rows(engine, "select id from `s`") == [("a",)]
+
+
+def messages(notes: list[object]) -> list[str]:
+    return [note.message for note in notes if isinstance(note, Noted)]
 
 
 def test_queries_that_had_just_begun_are_repeated_before_those_that_had_run_for_long(engine: HostedEngine) -> None:

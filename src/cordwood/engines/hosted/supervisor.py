@@ -57,7 +57,8 @@ class Supervisor:
         self._options = options
         self._update_states = update_states
         self._opening_link: Link | None = None
-        self._previous_link: Link | None = None
+        # The last process that opened the engine, until it is replaced.
+        self._opened_link: Link | None = None
         self._failures = 0
         self._retry_at = 0.0
         self._pinged_at = 0.0
@@ -78,8 +79,8 @@ class Supervisor:
                 opening.kill()
             self._host.wake.set()
             self._thread.join(_BUSY_PAUSE_SECONDS)
-        if self._previous_link is not None:
-            self._previous_link.close()
+        if self._opened_link is not None:
+            self._opened_link.close()
 
     def pids(self) -> list[int]:
         """Return the ids of the child processes."""
@@ -105,13 +106,17 @@ class Supervisor:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening_link = self._previous_link = Link(child, self._host.note)
+        link = self._opening_link = Link(child, self._host.note)
         try:
             states: dict[str, StreamState] = link.open(self._options.settings, list(self._host.streams.values()))
-        except OSError as problem:
-            raise EngineFailed("The engine's process ended while it opened the events.") from problem
+        except BaseException as problem:
+            link.close()
+            if isinstance(problem, OSError):
+                raise EngineFailed("The engine's process ended while it opened the events.") from problem
+            raise
         finally:
             self._opening_link = None
+        self._opened_link = link
         self._update_states(states)
         self._host.attach(link)
 
@@ -119,7 +124,7 @@ class Supervisor:
         now = time.monotonic()
         if now < self._retry_at:
             return
-        previous, self._previous_link = self._previous_link, None
+        previous, self._opened_link = self._opened_link, None
         if previous is not None:
             previous.close()
             if _ended_soon(previous, now):
