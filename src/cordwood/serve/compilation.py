@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import Generic, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import CompilerBroke
@@ -51,7 +51,7 @@ def _location_of(cause: BaseException) -> str:
 
 # Compilation is pure Python and holds the GIL: more threads would only compete with the event loop.
 THREADS = 2
-# An account of which a compilation took this much CPU time in the last minute leaves one thread to the others. The
+# An account leaves one thread to the others for a minute after a query of its own took this much CPU time to compile. The
 # slowest query of a client takes 0.06 s, and a garbage collection, which any thread may run, takes 0.1 s. The total of an
 # account does not count: many short compilations are no burden.
 SLOW_CPU_SECONDS = 0.25
@@ -78,8 +78,22 @@ class CompilePool:
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Compile a query that a caller wrote; raise Busy if no thread becomes free in time."""
+        cpu_seconds = 0.0
+
+        def timed_work() -> T:
+            nonlocal cpu_seconds
+            began = time.thread_time()
+            try:
+                return work(*arguments, **named)
+            finally:
+                cpu_seconds = time.thread_time() - began
+
         lane = Lane.OWN_SLOW if all(map(self._is_slow, waiting.accounts)) else Lane.UNKNOWN
-        return await self._run(lane, waiting, lambda: work(*arguments, **named))
+        try:
+            return await self._run(lane, waiting, timed_work)
+        finally:
+            if cpu_seconds > SLOW_CPU_SECONDS:
+                self._note_slow(waiting)
 
     async def compile_saved(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
@@ -92,8 +106,7 @@ class CompilePool:
 
     async def _run(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
         async with self._admission.slot(lane, waiting):
-            timed_work = _TimedWork(work)
-            running = asyncio.get_running_loop().run_in_executor(self._threads, timed_work)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
                 return await asyncio.shield(running)
             finally:
@@ -101,8 +114,6 @@ class CompilePool:
                 if not running.done():
                     await asyncio.wait({running})
                     running.exception()
-                if timed_work.cpu_seconds > SLOW_CPU_SECONDS:
-                    self._note_slow(waiting)
 
     def _is_slow(self, account: str) -> bool:
         return (self._slow_until.get(account) or 0.0) > time.monotonic()
@@ -110,21 +121,6 @@ class CompilePool:
     def _note_slow(self, waiting: WaitingAccounts) -> None:
         for account in waiting.accounts:
             self._slow_until.put(account, time.monotonic() + SLOW_FOR_SECONDS)
-
-
-class _TimedWork(Generic[T]):
-    """Work that measures the CPU time of its thread, which competing threads do not lengthen."""
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self.cpu_seconds = 0.0
-        self._work = work
-
-    def __call__(self) -> T:
-        began = time.thread_time()
-        try:
-            return self._work()
-        finally:
-            self.cpu_seconds = time.thread_time() - began
 
 
 def _entry_bytes(account: str, _: float) -> int:

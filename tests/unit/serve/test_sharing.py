@@ -209,6 +209,21 @@ def test_a_caller_of_many_short_texts_does_not_wait_with_those_of_slow_ones() ->
     asyncio.run(test())
 
 
+def test_a_saved_query_that_is_slow_to_compile_makes_nobody_who_asks_it_slow() -> None:
+    async def test() -> None:
+        compiling, held = compiling_alone(), Held()
+        await compiling.compile_saved(WaitingAccounts("reader"), compute, 2 * SLOW_CPU_SECONDS)
+        await compiling.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
+        running = asyncio.ensure_future(compiling.compile_unsaved(WaitingAccounts("heavy"), held, "slow"))
+        await until(lambda: held.begun == ["slow"])
+        assert await compiling.compile_unsaved(WaitingAccounts("reader"), str, "compiled") == "compiled"
+        held.released.set()
+        await running
+        compiling.close()
+
+    asyncio.run(test())
+
+
 def compute(seconds: float) -> None:
     """Use that much CPU time."""
     deadline = time.thread_time() + seconds
