@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from cordwood.ingest.formats.protobuf import written_field, written_number
 from tests.journey.conftest import Service
 
 STREAM = "postgres.logs"
@@ -131,27 +132,10 @@ def loki_json(messages: Sequence[str]) -> bytes:
 
 
 def loki_protobuf(messages: Sequence[str]) -> bytes:
-    seconds = field(1, 0, varint(1_760_000_000))
-    entries = [field(2, 2, field(1, 2, seconds) + field(2, 2, message.encode())) for message in messages]
-    stream = field(1, 2, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
-    return snappy(field(1, 2, stream))
-
-
-def varint(number: int) -> bytes:
-    digits = bytearray()
-    while number > 0x7F:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*digits, number])
-
-
-def field(number: int, wire: int, value: bytes) -> bytes:
-    """Return a protobuf field: a varint as it is, or bytes with their length."""
-    return varint(number << 3 | wire) + (varint(len(value)) + value if wire == 2 else value)
-
-
-def snappy(body: bytes) -> bytes:
-    return bytes(pa.compress(body, codec="snappy", asbytes=True))
+    seconds = b"\x08" + written_number(1_760_000_000)
+    entries = [written_field(2, written_field(1, seconds) + written_field(2, text.encode())) for text in messages]
+    stream = written_field(1, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
+    return bytes(pa.compress(written_field(1, stream), codec="snappy", asbytes=True))
 
 
 def otlp(messages: Sequence[str]) -> bytes:
@@ -172,7 +156,7 @@ def journal(messages: Sequence[str]) -> bytes:
 
 
 def port_of(service: Service, listener: str) -> int:
-    """Return the port that the service printed: of `syslog tcp`, `fluent tcp` or `OTLP over gRPC tcp`."""
+    """Return the port that the service printed: of `syslog tcp`, `syslog udp`, `fluent tcp` or `OTLP over gRPC tcp`."""
     found = re.search(rf"{re.escape(listener)}://127\.0\.0\.1:(\d+)", service.output.read_text())
     assert found is not None, service.output.read_text()
     return int(found[1])
@@ -283,7 +267,7 @@ PROTOCOLS: Sequence[Protocol] = (
                 "streams": [
                     {
                         "stream": {"service_name": STREAM},
-                        "values": [[NANOSECONDS, "before"], ["x", "broken"], [NANOSECONDS, "after"]],
+                        "values": [[NANOSECONDS, "before"], 5, [NANOSECONDS, "after"]],
                     }
                 ]
             }

@@ -33,7 +33,6 @@ from tests.journey.protocols import (
 from tests.small_disks import small_disk
 from tests.waiting import until
 
-BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
 WITH_KEYS = [protocol for protocol in PROTOCOLS if protocol.name != "fluent"]
 # The uploads of the journal are endless: their entries are stored as they arrive.
 WITH_BODIES = [protocol for protocol in PROTOCOLS if protocol.name != "journald"]
@@ -65,6 +64,12 @@ def count_stored(service: Service, prefix: str) -> int:
     answer = service.client.post("/api/query", json={"sql": sql})
     assert answer.status_code == 200, answer.text
     return int(answer.json()["result"][0]["n"])
+
+
+def count_quarantined(service: Service) -> int:
+    series = f'cordwood_ingest_events_total{{stream="{STREAM}",outcome="quarantined"}} '
+    lines = service.client.get("/metrics").text.splitlines()
+    return sum(int(line.removeprefix(series)) for line in lines if line.startswith(series))
 
 
 def stored_good(service: Service) -> Counter[str]:
@@ -116,16 +121,19 @@ def test_a_body_that_is_too_large_is_not_acknowledged_and_stores_nothing(service
 def test_a_malformed_item_is_quarantined_alone_and_a_body_that_breaks_off_is_refused_whole(
     service: Service, protocol: Protocol
 ) -> None:
-    before = stored_good(service)
+    before, quarantined_before = stored_good(service), count_quarantined(service)
     answer = protocol.send(service, protocol.broken, PUBLIC)
-    added = stored_good(service) - before
+    added, quarantined = stored_good(service) - before, count_quarantined(service) - quarantined_before
     if protocol.is_read_whole:
         assert answer.outcome is Outcome.REFUSED, answer
         assert not added
+        assert quarantined == 0
     else:
         # An Elasticsearch sender is told about each item; it repeats none of these.
         assert answer.outcome is (Outcome.REFUSED if protocol.name == "elasticsearch" else Outcome.STORED), answer
         assert added == Counter(GOOD)
+        # Any line of raw text is an event.
+        assert quarantined == (0 if protocol.name == "splunk raw" else 1)
 
 
 def test_what_is_acknowledged_by_any_protocol_is_stored_through_a_kill(start: Start) -> None:
@@ -161,9 +169,7 @@ def test_while_the_disk_is_full_every_sender_is_told_to_repeat_and_then_stores(s
         filler = disk / "filler"
         filler.write_bytes(b"x" * 24_000_000)
         service = start(data_dir=disk / "data", env=LISTENING)
-        stored_until_full = {
-            protocol.name: send_until_refused(service, protocol) for protocol in [BY_NAME["json"], *PROTOCOLS]
-        }
+        stored_until_full = {protocol.name: send_until_refused(service, protocol) for protocol in PROTOCOLS}
         assert service.query("logs.all", project="any").status_code == 200
         filler.unlink()
         until(lambda: service.send(STREAM, [{"event_message": "there is room"}]).is_success, 60)

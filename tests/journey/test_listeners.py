@@ -1,6 +1,5 @@
 """Real senders of syslog, Fluent Forward and the journal against a real process, configured as the guide says."""
 
-import re
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from fluent import sender as fluent_sender
 
 from tests.debian import need, need_rsyslog_module
 from tests.journey.conftest import PRIVATE, Service, Start, start_service
+from tests.journey.protocols import port_of
 from tests.journey.test_real_senders import fence
 from tests.waiting import until
 
@@ -38,13 +38,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     if running.process.poll() is None:
         running.stop()
     running.client.close()
-
-
-def port_of(service: Service, listener: str) -> int:
-    """The port that the service says it listens on: `syslog tcp`, `syslog udp` or `fluent tcp`."""
-    found = re.search(rf"^Listening for {listener}://127\.0\.0\.1:(\d+)$", service.output.read_text(), re.MULTILINE)
-    assert found is not None, service.output.read_text()
-    return int(found[1])
 
 
 def stored(service: Service, pattern: str) -> list[dict[str, Any]]:
