@@ -144,7 +144,7 @@ class StreamTransforms:
 
 
 def _added_bytes(before: Event, after: Event | None) -> int:
-    """Return how many characters an event has more than before; never less than 0, so that no event makes room."""
+    """Return by how many characters an event has grown; 0 if it has shrunk, so that it does not offset others."""
     return 0 if after is None or after is before else max(0, _length(after) - _length(before))
 
 

@@ -88,17 +88,18 @@ def _weighted(part: str) -> tuple[str, float]:
 
 
 JSON = Format("json", "application/json; charset=utf-8", encode_json)
+# Chosen by name only: clients that accept plain text want rows.
+PROMETHEUS = Format("prometheus", prometheus.MEDIA_TYPE, prometheus.encode_prometheus)
 FORMATS: Mapping[str, Format] = {
     "json": JSON,
     "ndjson": Format("ndjson", "application/x-ndjson", encode_ndjson, streams=True),
     "csv": Format("csv", "text/csv; charset=utf-8", encode_csv, streams=True),
     "arrow": Format("arrow", "application/vnd.apache.arrow.stream", arrow.encode),
     "parquet": Format("parquet", "application/vnd.apache.parquet", parquet.encode),
-    # By name only: clients that accept plain text want rows.
-    "prometheus": Format("prometheus", prometheus.MEDIA_TYPE, prometheus.encode_prometheus),
+    "prometheus": PROMETHEUS,
 }
 
-_BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values() if form.name != "prometheus"}
+_BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values() if form is not PROMETHEUS}
 _OTHER_NAMES = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
 _WILDCARDS = {"*/*": JSON, "application/*": JSON, "text/*": FORMATS["csv"]}
 
