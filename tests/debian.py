@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 _INSTALL_SECONDS = 900
+# dpkg --extract would replace /lib by a folder where it is a symbolic link.
+_EXTRACT = 'dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C /'
 
 
 def need(command: str, package: str) -> str:
@@ -72,22 +74,47 @@ def _may_install() -> bool:
 
 @cache
 def _installed(package: str) -> bool:
-    """One attempt in a run: a package without services started, since tests start their own."""
+    """Install the package without starting its services, because tests start their own; try once in a process."""
     policy = Path("/usr/sbin/policy-rc.d")
     is_ours = not policy.exists()
     if is_ours:
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
+    install = ("install", "--yes", "--no-install-recommends", package)
     try:
-        return _apt("update") and _apt("install", "--yes", "--no-install-recommends", package)
+        _apt("update")
+        steps = _apt("--simulate", *install).splitlines()
+        if any(step.startswith("Remv ") for step in steps):
+            _unpack([step.split()[1] for step in steps if step.startswith("Inst ")])
+        else:
+            _apt(*install)
+    except subprocess.CalledProcessError as error:
+        print(error, error.stderr, sep="\n")
+        return False
     finally:
         if is_ours:
             policy.unlink()
+    return True
 
 
-def _apt(*arguments: str) -> bool:
-    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    return (
-        subprocess.run(command, env=quiet, timeout=_INSTALL_SECONDS, capture_output=True, check=False).returncode == 0
-    )
+def _unpack(packages: list[str]) -> None:
+    """Put the files of packages in place without installing them, because others that tests need would be removed.
+
+    Debian's rsyslog and syslog-ng conflict: each is the machine's only system log daemon.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        _apt("download", *packages, folder=folder)
+        for archive in Path(folder).glob("*.deb"):
+            _run(["sh", "-c", _EXTRACT, "sh", str(archive)])
+    _run(["ldconfig"])
+
+
+def _apt(*arguments: str, folder: str | None = None) -> str:
+    return _run(["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments], folder)
+
+
+def _run(command: list[str], folder: str | None = None) -> str:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    run = partial(subprocess.run, env=environment, cwd=folder, timeout=_INSTALL_SECONDS, text=True)
+    return str(run(command, capture_output=True, check=True).stdout)
