@@ -145,6 +145,13 @@ def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
     return run_one
 
 
+def made_key(service: Service, scopes: str, **terms: object) -> str:
+    """Make a key and return its token."""
+    answer = service.client.post("/api/access-tokens", json={"scopes": scopes, **terms})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["token"])
+
+
 def stored(service: Service, stream: str) -> list[dict[str, object]]:
     """The events of a stream as they can be sent again, by id."""
     answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})

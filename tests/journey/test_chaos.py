@@ -21,7 +21,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from tests.contract.engine_asking import rows, stream
-from tests.journey.conftest import Service, Start
+from tests.journey.conftest import Service, Start, made_key
 from tests.journey.processes import MemoryProbe, children, family_bytes, kill
 from tests.waiting import until
 
@@ -231,12 +231,6 @@ class Killer(threading.Thread):
             if below:
                 kill(self._dice.choice(below))
                 self.killed += 1
-
-
-def made_key(service: Service, scopes: str, **terms: object) -> str:
-    answer = service.client.post("/api/access-tokens", json={"scopes": scopes, **terms})
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["token"])
 
 
 def callers(service: Service, seed: int, until_time: float) -> Iterator[Caller]:

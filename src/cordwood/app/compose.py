@@ -47,6 +47,7 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
+from cordwood.serve.cursors import Cursors
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.program import Program, as_file_error, with_positions
 from cordwood.sql.target import Target
@@ -176,13 +177,16 @@ def build(
         lambda endpoint, streams: check(endpoint, streams, engine.target, _CHECK_SECONDS),
         settings.ingest.new_streams,
     )
+    secret = redaction_key(settings, folder).encode()
     services = Services(
         answers=Answers(
-            AnswerDependencies(catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules),
+            AnswerDependencies(
+                catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules, Cursors(secret)
+            ),
             _serve_limits(settings.limits),
             clock_us,
         ),
-        intake=Intake(engine, clock_us, _intake_limits(settings), redaction_key(settings, folder).encode()),
+        intake=Intake(engine, clock_us, _intake_limits(settings), secret),
         access=Access(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
         backups=Backups(engine, keys.copy_database, folder, cordwood.__version__),

@@ -52,8 +52,9 @@ def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
         ]
 
     parsed = admit(parse(text))
+    page_rows = program.page.rows or program.endpoint.max_rows
     return (
-        QueryTranslator(text, make_branches, program.parameters, program.endpoint.max_rows)
+        QueryTranslator(text, make_branches, program.parameters, page_rows)
         .translate(parsed.tree, is_outermost=True)
         .tree
     )

@@ -304,12 +304,13 @@ class _SelectTranslator(msgspec.Struct):
         return self._translate_selected(expanded, self._translator(union), FilteredBranch(union))
 
     def _branch_limit(self, expanded: ExpandedSelect) -> int | None:
-        """Return the number of rows of each branch that suffice for the answer; None for all."""
-        if expanded.limit is None and not self.is_outermost:
+        """Return the number of rows of each branch that suffice for the answer; None for all.
+
+        An answer that may have several pages reads all rows, because its order is total only after the union.
+        """
+        if expanded.limit is None or (self.is_outermost and expanded.limit > self.query_translator.max_rows):
             return None
-        max_rows = self.query_translator.max_rows + 1
-        limit = max_rows if expanded.limit is None else expanded.limit
-        return (min(limit, max_rows) if self.is_outermost else limit) + expanded.offset
+        return expanded.limit + expanded.offset
 
     def _translate_selected(
         self, expanded: ExpandedSelect, translator: Translator, filtered: FilteredBranch

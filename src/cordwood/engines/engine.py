@@ -9,7 +9,7 @@ import msgspec
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
-from cordwood.model.rows import Column, Rows
+from cordwood.model.rows import Column, LastRow, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.sql.stages import Question
@@ -73,11 +73,12 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 class RunStats(msgspec.Struct, frozen=True):
-    """The receipt of a finished answer."""
+    """The receipt of a finished answer; `last_row` for a statement that is paged by time."""
 
     rows: int
     truncated: bool
     engine_seconds: float
+    last_row: LastRow | None = None
 
 
 class Run(Protocol):

@@ -35,7 +35,12 @@ class LocalRun:
                 yield chunk
 
     def stats(self) -> RunStats:
-        return RunStats(self._row_count, self._rows.truncated, self._rows.engine_seconds)
+        return RunStats(
+            self._row_count,
+            self._rows.truncated,
+            self._rows.engine_seconds,
+            self._rows.last_row,
+        )
 
     def _count_rows(self, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
         with ExitStack() as stack:

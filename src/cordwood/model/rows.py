@@ -18,13 +18,26 @@ class Column(msgspec.Struct, frozen=True):
     datatype: Datatype
 
 
+class LastRow(msgspec.Struct, frozen=True, array_like=True):
+    """The time and id of an answer's last row, and how many of the last rows have both.
+
+    Of a long id it is the beginning.
+    """
+
+    time_us: int
+    id: str
+    rows: int
+
+
 class Rows(msgspec.Struct):
     """Columns, and rows in batches as the engine yields them.
 
-    `truncated` and `engine_seconds` are valid once `batches` is exhausted.
+    `truncated`, `engine_seconds` and `last_row`, of a statement that is paged by time, are valid once `batches` is
+    exhausted.
     """
 
     columns: tuple[Column, ...]
     batches: Iterable[list[Row]]
     truncated: bool = False
     engine_seconds: float = 0.0
+    last_row: LastRow | None = None

@@ -1,6 +1,7 @@
 """The steps from a request to its answer: compile, bind, look up the cache, run, store in the cache."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import suppress
@@ -23,16 +24,18 @@ from cordwood.model.key import Caller
 from cordwood.model.parameter import TextKind
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
+from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observer import Observer
 from cordwood.serve.active_queries import Load
 from cordwood.serve.admission import Admission, QuerySlots, ServeLimits
 from cordwood.serve.cache_keys import CacheKeyIndex, cache_key, request_digest
 from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, is_expired, is_stale
 from cordwood.serve.compilation import CompilePool, CompilerErrorLog
+from cordwood.serve.cursors import Cursors
 from cordwood.serve.fair_queue import SERVICE, WaitingAccounts
 from cordwood.serve.jobs import Finished, Job, Range, export_job
 from cordwood.serve.query_executor import QueryExecutor
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.sandbox_schema import SandboxSchema
@@ -42,6 +45,7 @@ from cordwood.serve.visibility import Redactions, shapes_without_names, visible_
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.dialects.run_faults import add_fault_position
+from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
@@ -51,8 +55,8 @@ _MAX_CACHED_PATTERN = 256
 
 T = TypeVar("T")
 
-# The inputs of a compilation: endpoint, sandbox query, redaction, and the shapes of the streams.
-_CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape]]
+# The inputs of a compilation: endpoint, sandbox query, redaction, the shapes of the streams, and the page.
+_CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape], Page]
 
 
 class Outcome(StrEnum):
@@ -89,6 +93,7 @@ class AnswerDependencies(msgspec.Struct, frozen=True):
     cache: AnswerCache
     observer: Observer
     redaction: RedactionRules = DEFAULT_RULES
+    cursors: Cursors = msgspec.field(default_factory=lambda: Cursors(os.urandom(32)))
 
 
 class Answers:
@@ -100,6 +105,7 @@ class Answers:
         self._cache = dependencies.cache
         self._limits = limits
         self._clock_us = clock_us
+        self.cursors = dependencies.cursors
         self._redactions = Redactions(dependencies.redaction)
         self._statements = StatementCache(engine.target, engine.shapes, engine.is_regex, limits.compiled_bytes)
         slots = QuerySlots(limits.slots())
@@ -121,7 +127,7 @@ class Answers:
 
     def digest_of(self, request: QueryRequest) -> bytes | None:
         """Return the request digest under which `cached` finds the answer; None if the cache must not be used."""
-        return None if request.fresh or not request.endpoint.cache_seconds else self._request_digest(request)
+        return self._request_digest(request) if _may_be_cached(request) and not request.fresh else None
 
     def cached(self, digest: bytes) -> Answer | None:
         """Return the cached answer for a request digest without compiling; None if the request has to be compiled."""
@@ -143,10 +149,13 @@ class Answers:
         try:
             shapes = shapes_without_names(self._engine) if caller is None else visible_shapes(caller, self._engine)
             account, pin_items = ("anonymous", None) if caller is None else (caller.key_id, caller.pin_items)
-            statement = await self._get_statement((endpoint, None, redaction, shapes), account, pin_items, is_own=False)
+            statement = await self._get_statement(
+                (endpoint, None, redaction, shapes, FIRST_PAGE), account, pin_items, is_own=False
+            )
         except NOT_COMPILED:
             return []
-        return list(zip(statement.column_names, statement.column_types, strict=True))
+        columns = list(zip(statement.column_names, statement.column_types, strict=True))
+        return columns[: statement.answered_columns]
 
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
         """Return the shapes of the streams that the caller may see, redacted if the key is always redacted."""
@@ -216,7 +225,7 @@ class Answers:
         cached = None if request.fresh else self._find_cached(key, job.requested_us)
         if cached is not None:
             return cached
-        if request.format.streams and not request.endpoint.cache_seconds:
+        if request.format.streams and not request.endpoint.cache_seconds and not request.is_paged:
             return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
         return await self._join_run(request, key, job)
 
@@ -260,26 +269,31 @@ class Answers:
         started_at = time.monotonic()
         redaction = self._redactions.of(request)
         shapes = visible_shapes(request.caller, self._engine)
-        inputs = request.endpoint, request.sandbox, redaction, shapes
+        inputs = request.endpoint, request.sandbox, redaction, shapes, request.page
         statement = await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
         now_us = self._clock_us()
         question = await self._bind(statement, request, now_us)
         seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
-        limits = AnswerLimits(request.endpoint.max_rows, seconds)
+        limits = AnswerLimits(request.max_rows, seconds)
         compile_seconds = time.monotonic() - started_at
         return Job(request, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
 
     async def _bind(self, statement: Statement, request: QueryRequest, now_us: int) -> Question:
         """Bind in a thread if a parameter is a regular expression, because the engine is asked to validate it."""
+        values = request.parameters
+        if request.position is not None:
+            now_us = request.position.now_us
+            values = {**values, **_boundary(statement, request.position)}
         if any(slot.parameter is not None and slot.parameter.kind is TextKind.REGEX for slot in statement.slots):
-            return await asyncio.to_thread(bind, statement, request.parameters, now_us, self._is_regex)
-        return bind(statement, request.parameters, now_us, self._is_regex)
+            return await asyncio.to_thread(bind, statement, values, now_us, self._is_regex)
+        return bind(statement, values, now_us, self._is_regex)
 
     async def _get_statement(
         self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool
     ) -> Statement:
         """Return the compiled statement; concurrent requests for the same statement share one compilation."""
-        key = statement_key(*inputs[:3]), pin_items
+        endpoint, sandbox, redaction, _, page = inputs
+        key = statement_key(endpoint, sandbox, redaction, page), pin_items
         statement = self._statements.find(*inputs)
         if statement is None and self._compilations.is_running(key):
             await self._compile(key, inputs, account, is_own=is_own)
@@ -302,7 +316,7 @@ class Answers:
         self, key: bytes, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> Finished:
         finished = await self._executor.run_buffered(job, halt, waiting, refresh=refresh)
-        if job.request.endpoint.cache_seconds:
+        if _may_be_cached(job.request):
             self._store(Entry(key, job.request, finished, requested_us=job.requested_us))
         return finished
 
@@ -326,23 +340,37 @@ class Answers:
         self._refresher.watch(entry)
 
     def _request_digest(self, request: QueryRequest) -> bytes:
-        return request_digest(request, statement_key(request.endpoint, request.sandbox, self._redactions.of(request)))
+        redaction = self._redactions.of(request)
+        return request_digest(request, statement_key(request.endpoint, request.sandbox, redaction, request.page))
 
     def _index_key(self, job: Job, key: bytes) -> None:
         lifetime_seconds = job.request.endpoint.cache_seconds
-        if lifetime_seconds:
+        if _may_be_cached(job.request):
             until_us = job.requested_us + int(lifetime_seconds * SECOND_US)
             self._key_index.add(self._request_digest(job.request), key, until_us)
 
     def _outcome(self, request: QueryRequest, key: bytes) -> Outcome:
         if self._runs.is_running(key):
             return Outcome.COLLAPSED
-        if not request.endpoint.cache_seconds:
+        if not _may_be_cached(request):
             return Outcome.UNCACHED
         return Outcome.REQUESTED if request.fresh else Outcome.MISS
 
     def _age_seconds(self, finished: Finished) -> float:
         return max(0, self._clock_us() - finished.receipt.created_us) / SECOND_US
+
+
+def _may_be_cached(request: QueryRequest) -> bool:
+    """Return whether the answer may be cached: pages after the first one are asked for once, and never refreshed."""
+    return bool(request.endpoint.cache_seconds) and request.position is None
+
+
+def _boundary(statement: Statement, position: Position) -> Mapping[str, str]:
+    """Return the values of the parameters for the row after which a page begins."""
+    if statement.paging is None or position.last_row is None:
+        return {}
+    time, id_ = statement.paging.boundary
+    return {time: datetime_of(position.last_row.time_us).isoformat(), id_: position.last_row.id}
 
 
 def _callers_sql(request: QueryRequest) -> str | None:

@@ -24,6 +24,8 @@ def cache_key(request: QueryRequest, question: Question) -> bytes:
         question_digest(question),
         request.redacts,
         request.format.name,
+        request.max_rows,
+        request.position,
     )
     return sha256(msgspec.msgpack.encode(parts)).digest()
 

@@ -12,14 +12,17 @@ from cordwood.bounded_cache import bytes_of
 from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Cancel, Engine, Run, RunRequest, RunStats
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
-from cordwood.serve.query_request import QueryRequest
+from cordwood.serve.query_request import Position, QueryRequest
 from cordwood.sql.bind import bind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 
 
 class Receipt(msgspec.Struct, frozen=True, dict=True):
-    """The facts about an answer when it was made. `truncated` names the limit that cut it."""
+    """The facts about an answer when it was made.
+
+    `truncated` names the limit that cut it, and `next` is where the next page begins.
+    """
 
     rows: int
     truncated: str | None
@@ -28,6 +31,7 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
     created_us: int
     compile_seconds: float
     engine_seconds: float
+    next: Position | None = None
 
     @cached_property
     def timing(self) -> bytes:
@@ -94,13 +98,37 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
     """Return the receipt of a job's answer."""
     return Receipt(
         rows=stats.rows,
-        truncated=f"max_rows={job.limits.max_rows}" if stats.truncated else None,
+        truncated=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
         notices=_notices(job.question.statement),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
         engine_seconds=round(stats.engine_seconds, 6),
+        next=_next_position(job, stats),
     )
+
+
+def _next_position(job: Job, stats: RunStats) -> Position | None:
+    """Return where the next page begins; None after the last one."""
+    paging = job.question.statement.paging
+    if not stats.truncated or paging is None:
+        return None
+    before = job.request.position
+    limit = paging.limit if before is None else before.remaining
+    remaining = None if limit is None else limit - stats.rows
+    now_us = job.requested_us if before is None else before.now_us
+    last_row = stats.last_row
+    if last_row is None:
+        return Position(now_us, stats.rows + (before.skip if before else 0), None, remaining)
+    row_before = None if before is None else before.last_row
+    if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
+        # The whole page has this time and id.
+        last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
+    return Position(now_us, 0, last_row, remaining)
+
+
+def _limit_name(job: Job) -> str:
+    return "max_rows" if job.request.page_rows is None else "page_size"
 
 
 def _notices(statement: Statement) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
-from cordwood.model.rows import Rows
+from cordwood.model.rows import LastRow, Rows
+from cordwood.sql.paging import Page
 
 
 class Language(StrEnum):
@@ -36,11 +38,29 @@ class Format(msgspec.Struct, frozen=True):
     streams: bool = False
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the next page of an answer begins.
+
+    `now_us` is the time of the first page. `skip` is the number of rows before, if `last_row` is None: otherwise the next
+    page begins there. `remaining` is what is left of the query's own LIMIT.
+    """
+
+    now_us: int
+    skip: _Count
+    last_row: LastRow | None = None
+    remaining: _Count | None = None
+
+
 class QueryRequest(msgspec.Struct, frozen=True):
     """A query request.
 
     `redact` is None if the caller leaves redaction to the endpoint. `fresh` bypasses the cache. `is_ad_hoc` is true if
-    the endpoint was made for this request. `counted_as` is the account of a caller without a key. `ignored` lists the
+    the endpoint was made for this request. `page_rows` is the requested size of a page, `position` where it begins; None
+    for the first one. `is_paged` if the caller pages through the answer, so that it must be told where the next page
+    begins. `counted_as` is the account of a caller without a key. `ignored` lists the
     request parameters that have no meaning here.
     """
 
@@ -52,6 +72,9 @@ class QueryRequest(msgspec.Struct, frozen=True):
     redact: bool | None = None
     fresh: bool = False
     is_ad_hoc: bool = False
+    page_rows: int | None = None
+    position: Position | None = None
+    is_paged: bool = False
     counted_as: str = ""
     ignored: tuple[str, ...] = ()
 
@@ -69,6 +92,25 @@ class QueryRequest(msgspec.Struct, frozen=True):
     def pin_items(self) -> tuple[tuple[str, str], ...]:
         """The pins of the key: `*` and notices show only column names of events that match them."""
         return self.caller.pin_items
+
+    @property
+    def max_rows(self) -> int:
+        """The maximum number of rows of the answer."""
+        return self.page_rows or self.endpoint.max_rows
+
+    @property
+    def page(self) -> Page:
+        """The page for which the statement is compiled."""
+        position = self.position
+        if position is None:
+            return Page(self.page_rows)
+        remaining = position.remaining
+        return Page(
+            self.page_rows,
+            position.skip if position.last_row is None else position.last_row.rows,
+            position.last_row is not None,
+            remaining if remaining is not None and remaining <= self.max_rows else None,
+        )
 
     @property
     def redacts(self) -> bool:

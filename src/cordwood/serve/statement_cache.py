@@ -12,13 +12,14 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape
 from cordwood.serve.query_request import Language, SandboxText
+from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import lookups_still_hold
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
-StatementKey = tuple[str, SandboxText | None, RedactMode | None]
+StatementKey = tuple[str, SandboxText | None, RedactMode | None, Page]
 
 _COMPILERS = {Language.SQL: compile_sql, Language.LQL: compile_lql_query}
 
@@ -74,12 +75,13 @@ class StatementCache:
         sandbox: SandboxText | None,
         redaction: Redaction | None = None,
         shapes: Shapes | None = None,
+        page: Page = FIRST_PAGE,
     ) -> Statement | None:
         """Return the statement; None if it was not compiled, or only with shapes that differ in a relevant fact.
 
         `shapes` are those that the caller may see; all shapes if omitted.
         """
-        key = statement_key(endpoint, sandbox, redaction)
+        key = statement_key(endpoint, sandbox, redaction, page)
         variants = self._statements.get(key)
         if variants is None:
             return None
@@ -100,9 +102,10 @@ class StatementCache:
         sandbox: SandboxText | None,
         redaction: Redaction | None = None,
         shapes: Shapes | None = None,
+        page: Page = FIRST_PAGE,
     ) -> Statement:
         shapes = self._shapes() if shapes is None else shapes
-        program = self.program(endpoint)
+        program = msgspec.structs.replace(self.program(endpoint), page=page)
         if sandbox is None:
             statement = compile_saved(program, self._target, shapes, redaction)
         else:
@@ -110,7 +113,7 @@ class StatementCache:
                 check_patterns(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         cached = _CachedStatement(statement, {_versions(statement, shapes)}, bytes_of(statement))
-        self._store(statement_key(endpoint, sandbox, redaction), cached)
+        self._store(statement_key(endpoint, sandbox, redaction, page), cached)
         return statement
 
     def _store(self, key: StatementKey, cached: _CachedStatement) -> None:
@@ -137,9 +140,11 @@ class StatementCache:
         return program
 
 
-def statement_key(endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None) -> StatementKey:
+def statement_key(
+    endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None, page: Page
+) -> StatementKey:
     """Return the inputs of a compilation, without the shapes of the streams."""
-    return endpoint.revision, sandbox, redaction.mode if redaction else None
+    return endpoint.revision, sandbox, redaction.mode if redaction else None, page
 
 
 def _program_bytes(revision: str, program: Program) -> int:

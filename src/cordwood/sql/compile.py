@@ -11,7 +11,8 @@ from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.dialects.likely_mistakes import find_likely_mistakes
-from cordwood.sql.emit import emit, limit_rows
+from cordwood.sql.emit import emit
+from cordwood.sql.paging import PageBuilder, page_parameters
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
 from cordwood.sql.redaction.flow import redact_reads
@@ -44,7 +45,7 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
     visible = _visible_shapes(shapes, redaction)
 
     def run_stages(program: Program) -> Statement:
-        return _emit_capped(_redact(resolve_saved(program, target, visible), redaction, visible), program, target)
+        return _emit_page(resolve_saved(program, target, visible), program, target, redaction, visible)
 
     try:
         return _within_budget(lambda: run_stages(program))
@@ -82,7 +83,7 @@ def compile_sandbox_tree(
 
     def run_stages() -> Statement:
         resolved = resolve_sandbox(program, admit(parse_query(), internal_functions), target, visible)
-        return _emit_capped(_redact(resolved, redaction, visible), program, target)
+        return _emit_page(resolved, program, target, redaction, visible)
 
     return _within_budget(run_stages)
 
@@ -91,19 +92,21 @@ def _visible_shapes(shapes: Shapes, redaction: Redaction | None) -> Shapes:
     return redaction.visible_shapes(shapes) if redaction else shapes
 
 
-def _redact(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:
-    return redact_reads(resolved, redaction, shapes) if redaction else resolved
-
-
 def compile_standalone(text: str, target: Target) -> Statement:
     """Compile SQL that reads only its own WITH, has no parameters, and has no limit on rows."""
     with explaining(text):
         return _within_budget(lambda: emit(resolve_standalone(admit(parse(text)), target), target, {}))
 
 
-def _emit_capped(resolved: Resolved, program: Program, target: Target) -> Statement:
-    limit_rows(resolved.tree, program.endpoint.max_rows)
-    return emit(resolved, target, program.parameters)
+def _emit_page(
+    resolved: Resolved, program: Program, target: Target, redaction: Redaction | None, shapes: Shapes
+) -> Statement:
+    builder = PageBuilder(resolved.tree, program.page, program.endpoint.max_rows, program.parameters)
+    builder.restrict()
+    redacted = redact_reads(resolved, redaction, shapes) if redaction else resolved
+    builder.order(hashes_ids=redaction is not None)
+    statement = emit(redacted, target, page_parameters(program.parameters, program.page))
+    return msgspec.structs.replace(statement, paging=builder.paging)
 
 
 def _within_budget(stages: Callable[[], Statement]) -> Statement:

@@ -7,6 +7,7 @@ from sqlglot import exp
 from cordwood.model.parameter import Parameter
 from cordwood.sql.nodes import NOW
 from cordwood.sql.optional_predicates import mark_optional_predicates
+from cordwood.sql.paging import literal_rows
 from cordwood.sql.plan import Plan, Variant
 from cordwood.sql.plan_size import check_plan
 from cordwood.sql.stages import Alternative, Lowered, Resolved, Slot, Statement
@@ -14,27 +15,12 @@ from cordwood.sql.target import Target
 from cordwood.sql.typing import datatype_of
 
 
-def limit_rows(tree: exp.Expr, max_rows: int) -> None:
-    """Limit the rows to one more than `max_rows`, so that truncation is detected; a smaller LIMIT is kept."""
-    limit = max_rows + 1
-    existing_limit = _literal_limit(tree)
-    if tree.args.get("limit") is None or (existing_limit is not None and existing_limit > limit):
-        tree.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
-
-
-def _literal_limit(tree: exp.Expr) -> int | None:
-    """Return the literal row limit; None without a limit, or if it is a parameter."""
-    limit = tree.args.get("limit")
-    rows = None if limit is None else limit.expression
-    return int(rows.this) if isinstance(rows, exp.Literal) and rows.is_int else None
-
-
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
     """Return the statement of a resolved tree. Mutates the tree: what a step would change is read before it."""
     items = outermost_select(resolved.tree).expressions
     names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)
     slots = _slots(resolved.tree, parameters)
-    row_limit = _literal_limit(resolved.tree)
+    row_limit = literal_rows(resolved.tree.args.get("limit"))
     lowered = target.lower(resolved)
     check_plan(lowered.tree, resolved.text)
     types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions)

@@ -143,6 +143,23 @@ def joined_relations(relation: exp.Expr) -> Iterator[exp.Expr]:
         yield from joined_relations(joined)
 
 
+def cte_of(table: exp.Table) -> exp.CTE | None:
+    """Return the CTE that the table refers to; None if that may be recursive."""
+    node: exp.Expr | None = table.parent
+    while node is not None:
+        with_ = node.args.get("with_")
+        cte = _find_cte(with_, table.name) if isinstance(with_, exp.With) else None
+        if cte is not None:
+            return None if cte.parent is not None and cte.parent.args.get("recursive") else cte
+        node = node.parent
+    return None
+
+
+def _find_cte(with_: exp.With, name: str) -> exp.CTE | None:
+    ctes = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
+    return next(ctes, None)
+
+
 def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
     """Yield the conjuncts of a WHERE clause."""
     pending = [] if where is None else [where.this]

@@ -12,6 +12,7 @@ from cordwood.model.parameter import Parameter
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
+from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.parse import parse
 
 # The parser's metadata that is kept without positions.
@@ -30,7 +31,8 @@ class Program(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
     For an endpoint in another dialect, `dialect_text` is its own query, and `sources` are the streams of its table, by
-    the names that callers see. `included` has the programs of the endpoints that the query reads, by name.
+    the names that callers see. `included` has the programs of the endpoints that the query reads, by name. `page` is the
+    part of the answer that a statement is compiled for.
     """
 
     endpoint: Endpoint
@@ -42,6 +44,7 @@ class Program(msgspec.Struct, frozen=True):
     dialect_text: str | None = None
     sources: Mapping[str, Source] = msgspec.field(default_factory=dict)
     included: "Mapping[str, Program]" = msgspec.field(default_factory=dict)
+    page: Page = FIRST_PAGE
 
     @property
     def sub_query_names(self) -> tuple[str, ...]:
@@ -66,7 +69,11 @@ def with_positions(program: Program) -> Program:
     """Return the same program with positions in its trees: slower to compile, used to report errors."""
     positioned = _program(program.endpoint, program.tree, has_positions=True)
     return msgspec.structs.replace(
-        positioned, dialect_text=program.dialect_text, sources=program.sources, included=program.included
+        positioned,
+        dialect_text=program.dialect_text,
+        sources=program.sources,
+        included=program.included,
+        page=program.page,
     )
 
 

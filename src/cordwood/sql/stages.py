@@ -11,6 +11,7 @@ from cordwood.model.datatype import Datatype
 from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
+from cordwood.sql.paging import Paging
 from cordwood.sql.plan import Plan, Reads
 
 # Each lookup in the shapes with its result, to tell later whether it still holds.
@@ -86,7 +87,8 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     `column_types` are BigQuery's; an engine whose own types are less specific (text for BYTES and JSON) encodes by
     them. `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads
-    only recent events is sufficient if it finds that many rows. `shape_lookups` are all lookups in the shapes of
+    only recent events is sufficient if it finds that many rows. `paging` tells how an answer that is cut goes on.
+    `shape_lookups` are all lookups in the shapes of
     streams: shapes with the same results compile to the same statement.
     """
 
@@ -102,12 +104,18 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     raw_columns: tuple[int, ...] = ()
     textless_paths: tuple[tuple[str, Path], ...] = ()
     row_limit: int | None = None
+    paging: Paging | None = None
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
 
     @property
     def sql(self) -> str:
         """The SQL of the variant that is always valid, with all of its conditions."""
         return self.plan.sql
+
+    @property
+    def answered_columns(self) -> int:
+        """The number of columns of the answer: all but the two that tell where the next page begins."""
+        return len(self.column_names) - (2 if self.paging is not None and self.paging.is_by_time else 0)
 
     @cached_property
     def digest(self) -> bytes:

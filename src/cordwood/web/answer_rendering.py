@@ -8,6 +8,7 @@ from contextlib import aclosing
 from cordwood.model.endpoint import Endpoint
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.cached_answers import lifetime_seconds
+from cordwood.serve.cursors import Cursors
 from cordwood.serve.jobs import Finished, Receipt
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.rate_limiter import Allowance
@@ -58,6 +59,13 @@ def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
 def ignored_headers(names: Iterable[str]) -> list[Header]:
     """Return a notice for each request parameter that was ignored."""
     return [(b"cordwood-notice", header_text(f"parameter ignored: {name}")) for name in names]
+
+
+def next_page_headers(query_request: QueryRequest, answer: Answer, cursors: Cursors) -> list[Header]:
+    """Return the cursor of the next page, if there is one. Each request has its own, although they share an answer."""
+    if isinstance(answer.body, StreamedAnswer) or answer.body.receipt.next is None:
+        return []
+    return [(b"cordwood-next", cursors.encode(query_request, answer.body.receipt.next).encode())]
 
 
 def rate_headers(allowance: Allowance) -> list[Header]:

@@ -13,7 +13,14 @@ from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.key import Caller
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.rate_limiter import Allowance
-from cordwood.web.answer_rendering import ignored_headers, needs_no_thread, rate_headers, render_answer, render_complete
+from cordwood.web.answer_rendering import (
+    ignored_headers,
+    needs_no_thread,
+    next_page_headers,
+    rate_headers,
+    render_answer,
+    render_complete,
+)
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
@@ -106,7 +113,7 @@ async def answer_query(
     endpoint = found or existing_endpoint(services, address)
     request.facts["endpoint"] = endpoint.name
     allowance = services.answers.admit(caller, account_of(request, caller))
-    query_request = await read_ask(request, endpoint, caller, query, options)
+    query_request = await read_ask(request, endpoint, caller, query, options, services.answers.cursors)
     digest = services.answers.digest_of(query_request)
     answer = None if digest is None else services.answers.cached(digest)
     if answer is None:
@@ -114,9 +121,9 @@ async def answer_query(
     if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
         request_cache.keep(request, CachedRequest(address, key, query_request, digest, coding))
-    return _with_rate(
-        _with_ignored(await render_answer(request, query_request, answer, began), query_request), allowance
-    )
+    response = await render_answer(request, query_request, answer, began)
+    response.headers += next_page_headers(query_request, answer, services.answers.cursors)
+    return _complete(response, query_request, allowance)
 
 
 def answer_repeated(request: Request, services: Services, request_cache: RequestCache) -> Response | None:
@@ -137,10 +144,9 @@ def answer_repeated(request: Request, services: Services, request_cache: Request
     request.facts["key"] = query_request.caller.key_id
     request.facts["endpoint"] = query_request.endpoint.name
     allowance = services.answers.admit(query_request.caller, account_of(request, query_request.caller))
-    return _with_rate(
-        _with_ignored(render_complete(request, query_request, answer, cached_request.coding, began), query_request),
-        allowance,
-    )
+    response = render_complete(request, query_request, answer, cached_request.coding, began)
+    response.headers += next_page_headers(query_request, answer, services.answers.cursors)
+    return _complete(response, query_request, allowance)
 
 
 def _caller(services: Services, cached_request: CachedRequest) -> Caller:
@@ -149,12 +155,8 @@ def _caller(services: Services, cached_request: CachedRequest) -> Caller:
     )
 
 
-def _with_ignored(response: Response, query_request: QueryRequest) -> Response:
+def _complete(response: Response, query_request: QueryRequest, allowance: Allowance | None) -> Response:
     response.headers += ignored_headers(query_request.ignored)
-    return response
-
-
-def _with_rate(response: Response, allowance: Allowance | None) -> Response:
     if allowance is not None:
         response.headers += rate_headers(allowance)
     return response

@@ -1,5 +1,6 @@
 """Parse a request for an endpoint: parameters, sandbox query, format and redaction."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
@@ -10,6 +11,7 @@ from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
+from cordwood.serve.cursors import Cursors
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.content_negotiation import chosen_format
@@ -22,16 +24,24 @@ REDACT = b"lf-endpoint-redact-pii"
 # RFC 9651 (structured fields) writes booleans as ?1 and ?0.
 REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_NAMES = ("sql", "lql")
+# Names with a meaning of their own, unless the endpoint has a parameter of that name.
+FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
+_ROWS = re.compile(r"[0-9]{1,9}", re.ASCII)
 # The number of ignored names that are reported, and the reported length of each.
 _MOST_TOLD = 5
 _MOST_LETTERS = 60
-_ALWAYS_MEANT = frozenset({"api_key", "format", *SANDBOX_NAMES})
+_ALWAYS_MEANT = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_NAMES})
 
 
 async def read_ask(
-    request: Request, endpoint: Endpoint, caller: Caller, query: Mapping[str, str], options: WebOptions
+    request: Request,
+    endpoint: Endpoint,
+    caller: Caller,
+    query: Mapping[str, str],
+    options: WebOptions,
+    cursors: Cursors,
 ) -> QueryRequest:
-    meant = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, "format"}
+    meant = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, FORMAT, CURSOR, PAGE_SIZE}
     of_get = SANDBOX_NAMES if endpoint.sandbox else ()
     others: dict[str, None] = {}
     _note_others(query, meant, others)
@@ -41,17 +51,23 @@ async def read_ask(
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = pinned(caller, given, endpoint) if caller.pins else given
     _check_required(endpoint, parameters, ignored)
-    return QueryRequest(
+    cursor, page_size = _own_text(CURSOR, texts, endpoint), _own_text(PAGE_SIZE, texts, endpoint)
+    query_request = QueryRequest(
         endpoint=endpoint,
         caller=caller,
-        format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
+        format=chosen_format(request.joined(b"accept"), _own_text(FORMAT, texts, endpoint) or None),
         parameters=parameters,
         sandbox=_sandbox(texts, endpoint),
         redact=redact_asked(request),
         fresh="no-cache" in request.joined(b"cache-control"),
+        page_rows=None if not page_size else _page_rows(page_size, endpoint),
+        is_paged=cursor is not None or page_size is not None,
         counted_as=account_of(request, caller),
         ignored=ignored,
     )
+    if not cursor:
+        return query_request
+    return msgspec.structs.replace(query_request, position=cursors.decode(cursor, query_request))
 
 
 def _check_required(endpoint: Endpoint, given: Mapping[str, str], ignored: Collection[str]) -> None:
@@ -69,7 +85,7 @@ def ad_hoc_ask(request: Request, endpoint: Endpoint, caller: Caller, texts: Mapp
     return QueryRequest(
         endpoint=endpoint,
         caller=caller,
-        format=chosen_format(request.joined(b"accept"), _format_name(texts, endpoint)),
+        format=chosen_format(request.joined(b"accept"), _own_text(FORMAT, texts, endpoint) or None),
         parameters={one.name: texts[one.name] for one in endpoint.parameters if one.name in texts},
         redact=redact_asked(request),
         fresh=True,
@@ -163,11 +179,18 @@ def _sandbox(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None
     return SandboxText(Language(name), texts[name])
 
 
-def _format_name(texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
-    """Return the requested format; None if the endpoint has a parameter named `format`, which has precedence."""
-    if any(parameter.name == "format" for parameter in endpoint.parameters):
-        return None
-    return texts.get("format") or None
+def _own_text(name: str, texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
+    """Return the text of a name of our own; None if the endpoint has a parameter of that name, which has precedence."""
+    return None if any(parameter.name == name for parameter in endpoint.parameters) else texts.get(name)
+
+
+def _page_rows(text: str, endpoint: Endpoint) -> int:
+    if not _ROWS.fullmatch(text) or not 1 <= int(text) <= endpoint.max_rows:
+        raise BadParameter(
+            f"The page_size is {text[:_MOST_LETTERS]!r}.",
+            hint=f"Send a number of rows from 1 to {endpoint.max_rows}, the endpoint's max_rows.",
+        )
+    return int(text)
 
 
 def redact_asked(request: Request) -> bool | None:

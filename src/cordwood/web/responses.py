@@ -12,7 +12,7 @@ ALLOWED_HEADERS = (
     b"LF-ENDPOINT-BIGQUERY-RESERVATION"
 )
 EXPOSED_HEADERS = (
-    b"Age, Cache-Status, Cordwood-Notice, Cordwood-Revision, Cordwood-Rows, Cordwood-Truncated, ETag, RateLimit, "
+    b"Age, Cache-Status, Cordwood-Next, Cordwood-Notice, Cordwood-Revision, Cordwood-Rows, Cordwood-Truncated, ETag, RateLimit, "
     b"RateLimit-Policy, Retry-After, Server-Timing, X-Request-Id"
 )
 MAX_AGE_SECONDS = b"1728000"

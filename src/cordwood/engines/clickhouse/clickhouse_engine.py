@@ -27,6 +27,7 @@ from cordwood.engines.clickhouse.tables import Tables, literal, select_events
 from cordwood.engines.clickhouse.target import ClickHouseTarget, with_settings
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
+from cordwood.engines.last_row import without_places
 from cordwood.engines.optimistic_redaction import OptimisticRedaction
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally
@@ -110,9 +111,10 @@ class ClickHouse:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._storage.create_tables()
-        return self._optimistic.rows(
+        rows = self._optimistic.rows(
             question.statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
         )
+        return without_places(rows, question.statement)
 
     def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
         variant = question.statement.plan.choose(Reads.ALL, optimistic=optimistic)

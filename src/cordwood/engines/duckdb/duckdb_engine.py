@@ -18,6 +18,7 @@ from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
+from cordwood.engines.last_row import without_places
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally
 from cordwood.model.event import Batch
@@ -124,7 +125,7 @@ class DuckDBEngine:
         return self._storage.tails()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        return self._query_runner.answer(question, limits, cancel)
+        return without_places(self._query_runner.answer(question, limits, cancel), question.statement)
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
         return run_locally(self, request, cancel)

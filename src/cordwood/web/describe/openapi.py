@@ -22,7 +22,7 @@ Columns = Sequence[tuple[str, Datatype | None]]
 
 # The statuses that a well-formed request for an endpoint can get.
 _QUERY_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
-_SHARED_PARAMETERS = ("format", "redact", "no_cache")
+_SHARED_PARAMETERS = ("format", "cursor", "redact", "no_cache")
 _OWN_QUERY: Mapping[str, str] = {
     "sql": "A sandbox query over the endpoint's sub-queries, in SQL; not together with lql.",
     "lql": "A sandbox query over the endpoint's sub-queries, in LQL; not together with sql.",
@@ -33,6 +33,7 @@ _OWN_CLICKHOUSE: Mapping[str, str] = {"sql": "A query of your own over the table
 _RECEIPT: Mapping[str, str] = {
     "Cordwood-Rows": "rows",
     "Cordwood-Truncated": "truncated",
+    "Cordwood-Next": "next",
     "Cordwood-Notice": "notice",
     "Cordwood-Revision": "revision",
     "Cache-Status": "cache",
@@ -76,7 +77,7 @@ def _path(one: Described) -> dict[str, Any]:
     endpoint = one.endpoint
     parameters = [_parameter(parameter) for parameter in endpoint.parameters]
     own = [_own_query(name, text) for name, text in _own_queries(endpoint).items()]
-    shared = [{"$ref": f"#/components/parameters/{name}"} for name in _shared(endpoint)]
+    shared = [*_page_size(endpoint), *({"$ref": f"#/components/parameters/{name}"} for name in _shared(endpoint))]
     get = {**_operation(one, "query"), "parameters": [*parameters, *own, *shared]}
     post = {**_operation(one, "post"), "parameters": shared, "requestBody": _body(endpoint)}
     return {"get": get, "post": post}
@@ -156,6 +157,13 @@ def _shared(endpoint: Endpoint) -> list[str]:
     """Return the shared parameters, without those that the endpoint declares itself."""
     own = {parameter.name for parameter in endpoint.parameters}
     return [name for name in _SHARED_PARAMETERS if name not in own]
+
+
+def _page_size(endpoint: Endpoint) -> list[dict[str, Any]]:
+    if any(parameter.name == "page_size" for parameter in endpoint.parameters):
+        return []
+    schema = {"type": "integer", "minimum": 1, "maximum": endpoint.max_rows}
+    return [{"name": "page_size", "in": "query", "description": "Rows of a page; else max_rows.", "schema": schema}]
 
 
 def _problem(title: str) -> dict[str, Any]:

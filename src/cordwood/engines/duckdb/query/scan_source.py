@@ -6,11 +6,11 @@ from enum import StrEnum
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.select_chain import cte_of
 from cordwood.engines.duckdb.rules.events import path_part
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.model.event import format_path
 from cordwood.sql.fragment import fragment, join_fragments, merge_fragments, name_part, text_part
+from cordwood.sql.nodes import cte_of
 
 
 class ReadMode(StrEnum):

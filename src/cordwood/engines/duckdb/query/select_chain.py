@@ -7,6 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.sql.budget import check_time
+from cordwood.sql.nodes import cte_of
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -85,20 +86,3 @@ class RelationUses:
             return None
         uses = [table for table in self._tables.get(container.alias, ()) if cte_of(table) is container]
         return uses[0] if len(uses) == 1 else None
-
-
-def cte_of(table: exp.Table) -> exp.CTE | None:
-    """Return the CTE that the table refers to; None if that may be recursive."""
-    node: exp.Expr | None = table.parent
-    while node is not None:
-        with_ = node.args.get("with_")
-        cte = _find_cte(with_, table.name) if isinstance(with_, exp.With) else None
-        if cte is not None:
-            return None if cte.parent is not None and cte.parent.args.get("recursive") else cte
-        node = node.parent
-    return None
-
-
-def _find_cte(with_: exp.With, name: str) -> exp.CTE | None:
-    ctes = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
-    return next(ctes, None)

@@ -1,0 +1,409 @@
+"""Pages of an answer: a total order of its rows, and the place where the next page begins.
+
+An answer that may be cut is ordered totally. Where its order is that of the time of events, the next page begins after
+the time and the id of the last row: the last two columns of the statement are these, and are not answered. In any other
+order, the next page reads only events that were received up to the time of the first page, and skips all rows before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter
+from cordwood.sql.budget import copied, spend
+from cordwood.sql.nodes import NOW, cte_of, joined_relations, set_type
+
+_TIME: Final = "timestamp"
+_ID: Final = "id"
+_RECEIVED: Final = "ingested_at"
+_HIDDEN: Final = ("time of the row", "id of the row")
+_BOUNDARY: Final = ("time_of_last_row", "id_of_last_row")
+_OFFSET: Final = "place of the element"
+# Queries within each other that are followed to the events; deeper ones are paged by the number of rows.
+_MAX_DEPTH: Final = 30
+# What makes a row of a SELECT depend on other rows than the one that it is made from.
+_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """The page that a statement answers: its size, and the rows before it.
+
+    `rows` is None for the endpoint's maximum. With `is_after_row` the page begins with the time and id of the last row
+    that was answered, and `skip` rows with these were answered before; otherwise `skip` is the number of all rows that
+    were. `remaining` is what is left of the query's own LIMIT where that is less than a page.
+    """
+
+    rows: int | None = None
+    skip: int = 0
+    is_after_row: bool = False
+    remaining: int | None = None
+
+
+FIRST_PAGE: Final = Page()
+
+
+class Paging(msgspec.Struct, frozen=True):
+    """How an answer that is cut goes on.
+
+    `is_by_time` if the statement's last columns are the time and the id of each row; then `boundary` are the parameters
+    for those of the last row that was answered. `limit` is the query's own LIMIT.
+    """
+
+    is_by_time: bool
+    limit: int | None
+    boundary: tuple[str, str]
+
+
+class _TimeOrder(msgspec.Struct, frozen=True):
+    """An order by the time of events, and then by their ids: the columns of the outermost SELECT that have them."""
+
+    time: exp.Column
+    id: exp.Column
+    is_descending: bool
+
+
+def page_parameters(parameters: Mapping[str, Parameter], page: Page) -> Mapping[str, Parameter]:
+    """Return the parameters of a statement for this page."""
+    if not page.is_after_row:
+        return parameters
+    time, id_ = _boundary(parameters)
+    return {**parameters, time: Parameter(time, Kind.TIMESTAMP, required=True), id_: Parameter(id_, required=True)}
+
+
+def _boundary(parameters: Mapping[str, Parameter]) -> tuple[str, str]:
+    taken = {name.lower() for name in parameters}
+    suffix = ""
+    while any(name + suffix in taken for name in _BOUNDARY):
+        suffix += "_"
+    return _BOUNDARY[0] + suffix, _BOUNDARY[1] + suffix
+
+
+class PageBuilder:
+    """Turns a resolved query into the one of a page: `restrict` before redaction, and `order` after it."""
+
+    def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
+        self._tree = tree
+        self._page = page
+        self._rows = max_rows if page.rows is None else min(page.rows, max_rows)
+        self._limit, self._offset = literal_rows(tree.args.get("limit")), literal_rows(tree.args.get("offset")) or 0
+        is_known = _has_literal_rows(tree) and isinstance(tree, exp.Select | exp.SetOperation)
+        is_first = not page.skip and page.remaining is None
+        self._is_paged = is_known and (not is_first or self._limit is None or self._limit > self._rows)
+        self._time_order, self._row_ids = _find_places(tree, self._offset) if self._is_paged else (None, [])
+        self._boundary = _boundary(parameters)
+        self._own_keys = len(tree.args["order"].expressions) if tree.args.get("order") else 0
+
+    @property
+    def paging(self) -> Paging | None:
+        return Paging(self._time_order is not None, self._limit, self._boundary) if self._is_paged else None
+
+    def restrict(self) -> None:
+        """Read only what may be on the page. Sort keys that have texts of events are added here, to be redacted."""
+        if not self._is_paged:
+            return
+        if self._time_order is None and self._page.skip:
+            for table in list(self._tree.find_all(exp.Table)):
+                if table.meta_get("stream"):
+                    _restrict_to_received(table)
+        if not self._row_ids:
+            self._add_keys(self._output_keys())
+
+    def order(self, *, hashes_ids: bool) -> None:
+        """Order the rows totally and limit them to the page, and to one more, which tells whether another one follows.
+
+        `hashes_ids` if ids are redacted: then neither the order of the rows nor a cursor may reveal them.
+        """
+        if not self._is_paged:
+            limit_rows(self._tree, self._rows)
+            return
+        if self._time_order is not None:
+            self._order_by_time(self._time_order, hashes_ids=hashes_ids)
+        else:
+            self._add_keys([_sort_key(_row_key(column, hashes_ids=hashes_ids)) for column in self._row_ids])
+        left = self._limit if self._page.remaining is None else self._page.remaining
+        self._tree.set("limit", _number(exp.Limit, self._rows + 1 if left is None else min(left, self._rows + 1)))
+        skip = self._offset + self._page.skip
+        self._tree.set("offset", _number(exp.Offset, skip) if skip else None)
+
+    def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
+        """Order by time and id first, because the next page begins with those of the last row."""
+        hidden = copied(order.time), _row_key(order.id, hashes_ids=hashes_ids)
+        outputs = self._tree.args["order"].expressions if self._tree.args.get("order") else []
+        first = _sort_key(hidden[0], desc=order.is_descending)
+        ids = [column for column in self._row_ids if column.table != order.id.table]
+        keys = [hidden[1], *(_row_key(column, hashes_ids=hashes_ids) for column in ids)]
+        own, rest = outputs[: self._own_keys], outputs[self._own_keys :]
+        self._tree.set("order", exp.Order(expressions=[*(own or [first]), *map(_sort_key, keys), *rest]))
+        for value, name in zip(hidden, _HIDDEN, strict=True):
+            self._tree.append("expressions", exp.alias_(copied(value), name, quoted=True))
+        if not self._page.is_after_row:
+            return
+        time, id_ = (set_type(exp.Parameter(this=exp.Var(this=name)), exp.DType.TIMESTAMPTZ) for name in self._boundary)
+        set_type(id_, exp.DType.TEXT)
+        at_or_after, after = (exp.LTE, exp.LT) if order.is_descending else (exp.GTE, exp.GT)
+        _add_condition(self._tree, at_or_after(this=copied(order.time), expression=copied(time)))
+        is_later_id = exp.GTE(this=copied(hidden[1]), expression=id_)
+        _add_condition(self._tree, exp.or_(after(this=copied(order.time), expression=time), is_later_id, copy=False))
+
+    def _add_keys(self, keys: Sequence[exp.Expr]) -> None:
+        order = self._tree.args.get("order")
+        self._tree.set("order", exp.Order(expressions=[*(order.expressions if order else ()), *keys]))
+
+    def _output_keys(self) -> list[exp.Expr]:
+        """Return the columns of the answer as sort keys, except those that the query orders by."""
+        order, select = self._tree.args.get("order"), self._tree
+        while not isinstance(select, exp.Select):
+            select = select.this
+        used = {key.this.name for key in (order.expressions if order else ()) if isinstance(key.this, exp.Literal)}
+        indexes = (str(index) for index, _ in enumerate(select.expressions, 1))
+        return [_sort_key(exp.Literal.number(index)) for index in indexes if index not in used]
+
+
+def _find_places(tree: exp.Expr, offset: int) -> tuple[_TimeOrder | None, list[exp.Column]]:
+    """Return the order by time, if it is one, and what tells the rows apart."""
+    if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
+        return None, []
+    columns = _EventColumns()
+    return None if offset else columns.time_order(tree), columns.row_ids(tree)
+
+
+def literal_rows(clause: exp.Expr | None) -> int | None:
+    """Return the number of rows of a LIMIT or an OFFSET; None without one, or if it is a parameter."""
+    rows = None if clause is None else clause.expression
+    return int(rows.this) if isinstance(rows, exp.Literal) and rows.is_int else None
+
+
+def limit_rows(tree: exp.Expr, max_rows: int) -> None:
+    """Limit the rows to one more than `max_rows`, so that truncation is detected; a smaller LIMIT is kept."""
+    limit = max_rows + 1
+    existing_limit = literal_rows(tree.args.get("limit"))
+    if tree.args.get("limit") is None or (existing_limit is not None and existing_limit > limit):
+        tree.set("limit", _number(exp.Limit, limit))
+
+
+def _has_literal_rows(tree: exp.Expr) -> bool:
+    """Return whether LIMIT and OFFSET are known when the query is compiled."""
+    clauses = (tree.args.get(name) for name in ("limit", "offset"))
+    return all(clause is None or literal_rows(clause) is not None for clause in clauses)
+
+
+def _number(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> exp.Expr:
+    return clause(expression=exp.Literal.number(rows))
+
+
+def _sort_key(value: exp.Expr, *, desc: bool = False) -> exp.Expr:
+    return exp.Ordered(this=value, desc=desc, nulls_first=not desc)
+
+
+def _row_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
+    """Return an id, or the place of an element, as it may be visible."""
+    value = copied(column)
+    is_id = column.type is not None and column.type.this == exp.DType.TEXT
+    return set_type(exp.MD5(this=value), exp.DType.TEXT) if hashes_ids and is_id else value
+
+
+def _is_row_wise(tree: exp.Expr) -> bool:
+    """Return whether each row of the outermost SELECT is made from one row of its FROM."""
+    if not isinstance(tree, exp.Select) or any(tree.args.get(key) for key in _ACROSS_ROWS):
+        return False
+    parts = [*tree.expressions, *(tree.args["order"].expressions if tree.args.get("order") else ())]
+    return not any(part.find(exp.AggFunc, exp.Window) for part in parts)
+
+
+class _EventColumns:
+    """Finds the columns of events among those of queries over them; remembers what it has found.
+
+    A query that reads a CTE twice, through forty CTEs, reaches the first of them by 2^40 paths.
+    """
+
+    def __init__(self) -> None:
+        self._relations: dict[int, dict[str, exp.Expr]] = {}
+        self._found: dict[tuple[int, str, str, str], bool] = {}
+        self._row_wise: dict[int, bool] = {}
+        self._depth = 0
+
+    def time_order(self, tree: exp.Select) -> _TimeOrder | None:
+        """Return the order of a query whose rows are ordered by the time of events, or in no order."""
+        order = tree.args.get("order")
+        if order is None:
+            columns = (_column(relation, _TIME, exp.DType.TIMESTAMPTZ) for relation in self.relations(tree).values())
+            column = next((column for column in columns if self.has(column, tree, _TIME)), None)
+            return None if column is None else self._by_time(column, tree, is_descending=True)
+        key, *others = order.expressions
+        value = _selected(tree, key.this)
+        if isinstance(value, exp.Cast) and value.to.this in (exp.DType.DATETIME, exp.DType.TIMESTAMP):
+            value = value.this
+        if others or not isinstance(value, exp.Column) or not self.has(value, tree, _TIME):
+            return None
+        return self._by_time(value, tree, is_descending=bool(key.args.get("desc")))
+
+    def _by_time(self, time: exp.Column, tree: exp.Select, *, is_descending: bool) -> _TimeOrder | None:
+        """Return the order by this time; None if its relation has no ids of events."""
+        relation = self.relations(tree)[time.table]
+        if not self._has_ids(relation, tree):
+            return None
+        return _TimeOrder(time, _column(relation, _ID, exp.DType.TEXT), is_descending)
+
+    def row_ids(self, tree: exp.Select) -> list[exp.Column]:
+        """Return what tells the rows of a SELECT apart: ids of events, and places of elements in their arrays.
+
+        The list is empty if that is not known.
+        """
+        relations = list(self.relations(tree).values())
+        if not all(isinstance(relation, exp.Unnest) or self._has_ids(relation, tree) for relation in relations):
+            return []
+        return [
+            _element_place(one, index) if isinstance(one, exp.Unnest) else _column(one, _ID, exp.DType.TEXT)
+            for index, one in enumerate(relations)
+        ]
+
+    def _has_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
+        """Return whether each row of the relation has the id of its event, which no other row has."""
+        if not self.has(_column(relation, _ID, exp.DType.TEXT), select, _ID):
+            return False
+        query = _query_of(relation)
+        return query is None or all(self._keeps_rows(branch) for branch in _branches(query))
+
+    def _keeps_rows(self, query: exp.Select) -> bool:
+        """Return whether each row is one of its FROM, of one relation, down to a stream."""
+        if id(query) not in self._row_wise:
+            from_ = query.args.get("from_")
+            inner = None if from_ is None or query.args.get("joins") else from_.this
+            inner_query = None if inner is None else _query_of(inner)
+            is_one = inner is not None and _is_row_wise(query)
+            self._row_wise[id(query)] = is_one and (
+                inner_query is None or all(self._keeps_rows(branch) for branch in _branches(inner_query))
+            )
+        return self._row_wise[id(query)]
+
+    def has(self, column: exp.Column, select: exp.Select, name: str) -> bool:
+        """Return whether a column is that column of a stream's events, passed on unchanged by the queries between.
+
+        The time must not be NULL, because a comparison with it would remove rows.
+        """
+        key = id(select), column.table, column.name, name
+        if key not in self._found:
+            spend()
+            self._depth += 1
+            self._found[key] = self._depth < _MAX_DEPTH and self._has(column, select, name)
+            self._depth -= 1
+        return self._found[key]
+
+    def _has(self, column: exp.Column, select: exp.Select, name: str) -> bool:
+        relation = self.relations(select).get(column.table)
+        if relation is None or (name == _TIME and _is_completed(relation, select)):
+            return False
+        if isinstance(relation, exp.Table) and relation.meta_get("stream"):
+            return bool(column.name == name)
+        query = _query_of(relation)
+        return query is not None and self._passes_on(query, column.name, name)
+
+    def _passes_on(self, query: exp.Expr, output: str, name: str) -> bool:
+        branches = list(_branches(query))
+        names = [item.alias_or_name for item in branches[0].expressions] if branches else []
+        spend(len(branches) + len(names))
+        if names.count(output) != 1:
+            return False
+        values = [branch.expressions[names.index(output)].unalias() for branch in branches]
+        return all(
+            isinstance(value, exp.Column) and self.has(value, branch, name)
+            for value, branch in zip(values, branches, strict=True)
+        )
+
+    def relations(self, select: exp.Select) -> Mapping[str, exp.Expr]:
+        """Return the relations of FROM by name; none if there is a join other than an inner or an outer one."""
+        relations = self._relations.get(id(select))
+        if relations is None:
+            relations = self._relations[id(select)] = {one.alias_or_name: one for one in _relations(select)}
+            spend(len(relations))
+        return relations
+
+
+def _column(relation: exp.Expr, name: str, type_: exp.DType) -> exp.Column:
+    column = exp.column(name, relation.alias_or_name, quoted=True)
+    set_type(column, type_)
+    return column
+
+
+def _selected(tree: exp.Select, value: exp.Expr) -> exp.Expr:
+    """Return the expression that a sort key stands for, which may be the number of a column."""
+    if isinstance(value, exp.Literal) and value.is_int and int(value.this) <= len(tree.expressions):
+        value = tree.expressions[int(value.this) - 1].unalias()
+    return value
+
+
+def _element_place(unnest: exp.Unnest, index: int) -> exp.Column:
+    """Return the column with the place of the element in its array, which is added if the query does not read it."""
+    if not isinstance(unnest.args.get("offset"), exp.Identifier):
+        unnest.set("offset", exp.to_identifier(f"{_OFFSET} {index}", quoted=True))
+    return _column(unnest, unnest.args["offset"].name, exp.DType.BIGINT)
+
+
+def _relations(select: exp.Select) -> list[exp.Expr]:
+    from_ = select.args.get("from_")
+    joins = select.args.get("joins") or []
+    if from_ is None or any(join.method or join.kind in ("SEMI", "ANTI") for join in joins):
+        return []
+    return [relation for part in (from_, *joins) for relation in joined_relations(part.this)]
+
+
+def _is_completed(relation: exp.Expr, select: exp.Select) -> bool:
+    """Return whether an outer join may complete rows with NULL where the relation has none."""
+    joins = select.args.get("joins") or []
+    spend(len(joins))
+    if any(join.side in ("RIGHT", "FULL") for join in joins):
+        return True
+    clause = relation.parent
+    if clause is None or clause.parent is not select:
+        # A part of a join in parentheses.
+        return True
+    return isinstance(clause, exp.Join) and bool(clause.side)
+
+
+def _query_of(relation: exp.Expr) -> exp.Expr | None:
+    """Return the query of a relation; None for a stream, or for a CTE that may be recursive."""
+    spend()
+    container = cte_of(relation) if isinstance(relation, exp.Table) else relation
+    return container.this if isinstance(container, exp.CTE | exp.Subquery) else None
+
+
+def _branches(query: exp.Expr) -> Iterable[exp.Select]:
+    """Yield the SELECTs of a union; for any other set operation, none."""
+    pending = [query]
+    found = []
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.Select):
+            found.append(node)
+        elif isinstance(node, exp.Union):
+            pending += [node.expression, node.this]
+        elif isinstance(node, exp.Subquery):
+            pending.append(node.this)
+        else:
+            return []
+    return found
+
+
+def _restrict_to_received(table: exp.Table) -> None:
+    """Read only events that were received up to the time of the call.
+
+    A table that an outer join completes with NULL is restricted in its ON; in other outer joins it is not restricted.
+    """
+    clause = table.parent
+    select = clause.parent if clause is not None else None
+    if not isinstance(select, exp.Select) or not isinstance(clause, exp.From | exp.Join):
+        return
+    now = set_type(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
+    condition = exp.LTE(this=_column(table, _RECEIVED, exp.DType.TIMESTAMPTZ), expression=now)
+    if isinstance(clause, exp.Join) and clause.side == "LEFT" and clause.args.get("on") is not None:
+        clause.set("on", exp.and_(clause.args["on"], condition, copy=False))
+    elif not _is_completed(table, select):
+        _add_condition(select, condition)
+
+
+def _add_condition(select: exp.Expr, condition: exp.Expr) -> None:
+    where = select.args.get("where")
+    select.set("where", exp.Where(this=condition if where is None else exp.and_(where.this, condition, copy=False)))

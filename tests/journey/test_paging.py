@@ -1,0 +1,390 @@
+"""Pages of an answer: `Cordwood-Next` and `cursor=`, on both engines, while events arrive."""
+
+import base64
+import csv
+import io
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.chdb_databases import fresh_database
+from tests.clickhouse_server import serving
+from tests.journey.conftest import Service, Start, made_key, start_service
+
+EDGE, AUTH = "cloudflare.logs.prod", "gotrue.logs.prod"
+EVENTS, PAGE = 300, 70
+UNNESTED = "cross join unnest(metadata) as m cross join unnest(m.items) as item"
+ENDPOINTS = {
+    "saved": """/*
+name = "saved"
+max_rows = 90
+[parameters.project]
+required = true
+[parameters.rows]
+type = "INT64"
+*/
+with logs as (select t.id, t.timestamp, t.event_message, t.metadata from `cloudflare.logs.prod` as t where t.project = @project)
+select id, event_message from logs order by event_message limit 200
+""",
+    "parameter_limit": """/*
+name = "parameter_limit"
+max_rows = 90
+[parameters.project]
+required = true
+[parameters.rows]
+type = "INT64"
+required = true
+*/
+select t.id from `cloudflare.logs.prod` as t where t.project = @project order by t.id limit @rows
+""",
+    "recent": """/*
+name = "recent"
+max_rows = 90
+[parameters.project]
+required = true
+*/
+select t.id from `cloudflare.logs.prod` as t where t.project = @project and t.timestamp > timestamp_sub(current_timestamp(), interval 1 hour)
+""",
+    "kept": """/*
+name = "kept"
+max_rows = 90
+cache = "900s"
+[parameters.project]
+required = true
+*/
+select t.id from `cloudflare.logs.prod` as t where t.project = @project order by t.timestamp desc
+""",
+    "own_cursor": """/*
+name = "own_cursor"
+max_rows = 90
+[parameters.project]
+required = true
+[parameters.cursor]
+*/
+select t.id, @cursor as cursor from `cloudflare.logs.prod` as t where t.project = @project order by t.timestamp desc
+""",
+}
+
+
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("paging")
+    (folder / "endpoints").mkdir()
+    for name, text in ENDPOINTS.items():
+        (folder / "endpoints" / f"{name}.sql").write_text(text)
+    arguments = folder / "data", "--endpoints", str(folder / "endpoints")
+    if request.param == "duckdb":
+        running = start_service(*arguments)
+        yield running
+        running.stop()
+        return
+    with serving(fresh_database()) as server:
+        running = start_service(*arguments, env={"CORDWOOD_ENGINE": server.address()})
+        yield running
+        running.stop()
+
+
+def events(project: str, count: int = EVENTS, first: int = 0) -> list[dict[str, Any]]:
+    """Return events of which many have one time, because senders write whole seconds; arrays have up to three elements."""
+    chance = random.Random(first)
+    return [
+        {
+            "id": f"{project}-{chance.randrange(10**9):09}-{number}",
+            "project": project,
+            "timestamp": f"2026-01-01T00:00:{chance.randrange(20):02}Z",
+            "event_message": f"message {chance.randrange(60)} of {chance.choice(['ada@example.com', 'bob@example.com'])}",
+            "metadata": {
+                "status": chance.randrange(200, 230),
+                "items": [{"n": n} for n in range(chance.randrange(1, 4))],
+            },
+        }
+        for number in range(first, first + count)
+    ]
+
+
+def send(service: Service, project: str, count: int = EVENTS, first: int = 0) -> None:
+    for stream in (EDGE, AUTH):
+        answer = service.send(stream, events(project, count, first))
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["accepted"] == count, answer.text
+
+
+Between = Callable[[int], None]
+
+
+def pages(
+    service: Service,
+    endpoint: str,
+    parameters: Mapping[str, str],
+    headers: Mapping[str, str] | None = None,
+    between: Between = lambda _: None,
+) -> list[list[dict[str, Any]]]:
+    """Return the rows of each page, following the cursors; `between` is called after each page."""
+    found = []
+    cursor = None
+    while True:
+        sent = {**parameters, **({"cursor": cursor} if cursor else {})}
+        answer = service.client.get(f"/api/endpoints/query/{endpoint}", params=sent, headers=headers)
+        assert answer.status_code == 200, answer.text
+        found.append(answer.json()["result"])
+        cursor = answer.headers.get("cordwood-next")
+        assert ("cordwood-truncated" in answer.headers) == (cursor is not None)
+        if cursor is None:
+            return found
+        between(len(found))
+
+
+def flat(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    return [json.dumps(row, sort_keys=True) for page in found for row in page]
+
+
+def whole(service: Service, project: str, sql: str, headers: Mapping[str, str] | None = None) -> list[str]:
+    """Return all rows of the query by one request."""
+    answer = service.client.get(
+        "/api/endpoints/query/logs.all", params={"project": project, "sql": sql}, headers=headers
+    )
+    assert "cordwood-truncated" not in answer.headers
+    return flat([answer.json()["result"]])
+
+
+QUERIES = {
+    "newest first": ("select id, timestamp from edge_logs order by timestamp desc", EVENTS),
+    "oldest first": ("select id, timestamp from edge_logs order by timestamp", EVENTS),
+    "in no order": ("select id from edge_logs", EVENTS),
+    "time that is not answered": ("select event_message from edge_logs order by timestamp desc", EVENTS),
+    "a DATETIME": ("select cast(timestamp as datetime) as at, id from edge_logs order by at desc", EVENTS),
+    "several keys": ("select id, timestamp from edge_logs order by timestamp desc, event_message", EVENTS),
+    "another order": ("select id, event_message from edge_logs order by event_message", EVENTS),
+    "elements": (f"select id, item.n from edge_logs {UNNESTED} order by timestamp desc", None),
+    "elements without their ids": (f"select item.n from edge_logs {UNNESTED} order by timestamp", None),
+    "a sub-query": ("select m from (select event_message as m, timestamp from edge_logs) order by timestamp", EVENTS),
+    "groups": ("select event_message, count(*) as n from edge_logs group by 1", None),
+    "distinct": ("select distinct id from edge_logs", EVENTS),
+    "a union": ("select id from edge_logs union all select id from auth_logs", 2 * EVENTS),
+    "a union by time": (
+        "select id from (select id, timestamp from edge_logs union all select id, timestamp from auth_logs) order by timestamp",
+        2 * EVENTS,
+    ),
+    "an outer join": (
+        "select e.id, a.id as other from edge_logs as e left join auth_logs as a on a.id = e.id order by e.timestamp desc",
+        EVENTS,
+    ),
+    "a limit": ("select id, timestamp from edge_logs order by timestamp desc limit 200", 200),
+    "a limit and an offset": ("select id from edge_logs order by timestamp limit 200 offset 30", 200),
+    "an offset": ("select id from edge_logs order by timestamp limit 100000 offset 90", EVENTS - 90),
+}
+
+
+# In the order of time, an event that arrives later is on a page if its place is after those that were answered.
+BY_TIME = {
+    "newest first",
+    "oldest first",
+    "in no order",
+    "time that is not answered",
+    "a DATETIME",
+    "elements",
+    "elements without their ids",
+    "a union by time",
+    "an outer join",
+    "a sub-query",
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_pages_have_every_row_once_while_events_arrive(service: Service, name: str) -> None:
+    """Events with the times of those that are read arrive after each page."""
+    sql, expected = QUERIES[name]
+    project = f"arriving-{list(QUERIES).index(name)}"
+    send(service, project)
+    before = Counter(whole(service, project, sql))
+
+    def send_more(number: int) -> None:
+        send(service, project, 10, 10_000 * number)
+
+    found = pages(service, "logs.all", {"project": project, "sql": sql, "page_size": str(PAGE)}, between=send_more)
+    assert [len(page) for page in found[:-1]] == [PAGE] * (len(found) - 1)
+    rows = Counter(flat(found))
+    if name in BY_TIME:
+        assert before <= rows
+        assert rows <= Counter(whole(service, project, sql))
+    elif "limit" in name or "offset" in name:
+        assert set(rows.values()) == {1}
+        assert rows.total() == expected
+    else:
+        assert rows == before
+    assert expected is None or before.total() == expected
+
+
+@pytest.mark.parametrize("name", ["newest first", "another order", "elements", "groups"])
+def test_redacted_pages_have_every_row_once(service: Service, name: str) -> None:
+    project, redacted = f"redacted-{name.split(maxsplit=1)[0]}", {"LF-ENDPOINT-REDACT-PII": "true"}
+    send(service, project)
+    sql, _ = QUERIES[name]
+    parameters = {"project": project, "sql": sql}
+    found = pages(service, "logs.all", {**parameters, "page_size": str(PAGE)}, redacted)
+    assert sorted(flat(found)) == sorted(whole(service, project, sql, redacted))
+    assert "example.com" not in str(found)
+
+
+def test_lql_and_the_second_dialect_are_paged(service: Service) -> None:
+    send(service, "languages")
+    lql = pages(service, "logs.all", {"project": "languages", "lql": "f:edge_logs s:id", "page_size": "90"})
+    assert len(set(flat(lql))) == len(flat(lql)) == EVENTS
+    for order in ("", " ORDER BY timestamp DESC", " ORDER BY id"):
+        sql = f"SELECT id, source FROM logs{order}"
+        dialect = pages(service, "logs.all.otel", {"project": "languages", "sql": sql, "page_size": "90"})
+        assert len(set(flat(dialect))) == len(flat(dialect)) == 2 * EVENTS
+
+
+def test_a_saved_query_is_paged_within_its_own_limit(service: Service) -> None:
+    send(service, "saved")
+    found = pages(service, "saved", {"project": "saved"})
+    assert [len(page) for page in found] == [90, 90, 20]
+    assert len(set(flat(found))) == 200
+    messages = [row["event_message"] for page in found for row in page]
+    assert messages == sorted(messages)
+
+
+def test_a_page_is_in_the_order_of_the_query(service: Service) -> None:
+    send(service, "ordered")
+    sql = "select id, timestamp from edge_logs order by timestamp desc"
+    found = pages(service, "logs.all", {"project": "ordered", "sql": sql, "page_size": "90"})
+    times = [row["timestamp"] for page in found for row in page]
+    assert times == sorted(times, reverse=True)
+
+
+def test_the_first_page_of_a_cached_answer_leads_to_the_others(service: Service) -> None:
+    send(service, "kept")
+    first, again = (service.query("kept", project="kept") for _ in range(2))
+    assert "hit" in again.headers["cache-status"]
+    assert first.headers["cordwood-next"] == again.headers["cordwood-next"]
+    found = pages(service, "kept", {"project": "kept"})
+    assert len(set(flat(found))) == len(flat(found)) == EVENTS
+
+
+def test_a_limit_that_is_a_parameter_is_cut_without_a_cursor(service: Service) -> None:
+    send(service, "limited")
+    answer = service.query("parameter_limit", project="limited", rows="200")
+    assert answer.headers["cordwood-truncated"] == "max_rows=90"
+    assert "cordwood-next" not in answer.headers
+
+
+def test_an_endpoint_may_have_a_parameter_named_cursor(service: Service) -> None:
+    send(service, "own")
+    rows = service.rows("own_cursor", project="own", cursor="mine")
+    assert {row["cursor"] for row in rows} == {"mine"}
+
+
+def test_an_answer_within_its_limits_has_no_cursor(service: Service) -> None:
+    send(service, "small", 50)
+    for sql in ("select id from edge_logs", "select id from edge_logs order by timestamp desc limit 20"):
+        answer = service.query("logs.all", project="small", sql=sql)
+        assert "cordwood-next" not in answer.headers
+    exact = service.query("logs.all", project="small", sql="select id from edge_logs", page_size="50")
+    assert len(exact.json()["result"]) == 50
+    assert "cordwood-next" not in exact.headers
+
+
+@pytest.mark.parametrize(("name", "media"), [("csv", "text/csv"), ("ndjson", "application/x-ndjson")])
+def test_streamed_formats_have_cursors_where_a_page_is_asked_for(service: Service, name: str, media: str) -> None:
+    send(service, f"format-{name}")
+    parameters = {"project": f"format-{name}", "sql": "select id from edge_logs", "page_size": "200", "format": name}
+    first = service.query("logs.all", **parameters)
+    assert first.headers["content-type"].startswith(media)
+    second = service.query("logs.all", **parameters, cursor=first.headers["cordwood-next"])
+    assert "cordwood-next" not in second.headers
+    read = list(csv.DictReader(io.StringIO(first.text + second.text))) if name == "csv" else None
+    rows = read if read is not None else [json.loads(line) for line in (first.text + second.text).splitlines()]
+    assert len({row["id"] for row in rows} - {"id"}) == EVENTS
+
+
+def refused(answer: httpx.Response) -> str:
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["type"] == "urn:cordwood:error:request.bad-parameter"
+    detail: str = answer.json()["detail"]
+    return detail
+
+
+def test_a_cursor_belongs_to_its_request(service: Service) -> None:
+    send(service, "bound")
+    send(service, "other")
+    sql = "select id from edge_logs"
+    cursor = service.query("logs.all", project="bound", sql=sql, page_size="90").headers["cordwood-next"]
+    for changed in (
+        {"project": "other"},
+        {"sql": "select id from auth_logs"},
+        {"iso_timestamp_start": "2025-01-01T00:00:00Z"},
+    ):
+        sent = {"project": "bound", "sql": sql, "cursor": cursor, **changed}
+        assert "belongs to another query" in refused(service.query("logs.all", **sent))
+    redacted = {"LF-ENDPOINT-REDACT-PII": "true"}
+    sent = {"project": "bound", "sql": sql, "cursor": cursor}
+    assert "belongs to another query" in refused(
+        service.client.get("/api/endpoints/query/logs.all", params=sent, headers=redacted)
+    )
+    assert "belongs to another query" in refused(service.query("saved", project="bound", cursor=cursor))
+
+
+def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
+    """The answer of an endpoint may leave out ids and times."""
+    send(service, "hidden")
+    parameters = {
+        "project": "hidden",
+        "sql": "select 1 as one from edge_logs order by timestamp desc",
+        "page_size": "90",
+    }
+    cursor = service.query("logs.all", **parameters).headers["cordwood-next"]
+    data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    assert len(data) > 40
+    assert b"hidden" not in data
+
+
+def test_a_cursor_cannot_be_made_or_changed(service: Service) -> None:
+    """It sets the time of the query, so a caller who could write one could read the past of an endpoint for recent events."""
+    send(service, "forged")
+    sql = "select id from edge_logs"
+    cursor = service.query("logs.all", project="forged", sql=sql, page_size="90").headers["cordwood-next"]
+    chance = random.Random(1)
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    for place in range(len(cursor)):
+        other = chance.choice([letter for letter in letters if letter != cursor[place]])
+        answer = service.query(
+            "logs.all", project="forged", sql=sql, cursor=cursor[:place] + other + cursor[place + 1 :]
+        )
+        # The last letter has bits that are no part of the bytes.
+        assert answer.status_code == 400 or place == len(cursor) - 1
+    for text in ("x", "=", "\u00e9", "A" * 5000, "kw", "\x00", cursor[:-2], cursor + cursor):
+        assert "cursor" in refused(service.query("logs.all", project="forged", sql=sql, cursor=text))
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "1001", "9" * 30, "ten", "1e2", "\u0661"])
+def test_a_page_size_is_a_number_of_rows_within_the_endpoint_s_limit(service: Service, size: str) -> None:
+    answer = service.query("logs.all", project="sizes", sql="select id from edge_logs", page_size=size)
+    assert "page_size" in refused(answer)
+    assert "1 to 1000" in answer.json()["error"]["hint"]
+
+
+def test_a_sandbox_key_follows_cursors_within_its_project(service: Service) -> None:
+    send(service, "public")
+    send(service, "private")
+    headers = {"X-API-KEY": made_key(service, "query", pins={"project": "public"})}
+    found = pages(service, "logs.all", {"sql": "select id from edge_logs", "page_size": "90"}, headers)
+    assert {row["id"].split("-")[0] for page in found for row in page} == {"public"}
+    assert len(flat(found)) == EVENTS
+
+
+def test_pages_go_on_after_a_restart(start: Start) -> None:
+    service = start()
+    send(service, "restarted")
+    parameters = {"project": "restarted", "sql": "select id from edge_logs", "page_size": "200"}
+    first = service.query("logs.all", **parameters)
+    service.kill()
+    service = start()
+    second = service.query("logs.all", **parameters, cursor=first.headers["cordwood-next"])
+    found = [row["id"] for answer in (first, second) for row in answer.json()["result"]]
+    assert len(set(found)) == len(found) == EVENTS

@@ -1,0 +1,82 @@
+"""Which queries are paged, and by what: the time of events or the number of rows."""
+
+from importlib import resources
+
+import msgspec
+import pytest
+
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.sql.budget import Budget, budget_scope
+from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.paging import FIRST_PAGE, Page
+from cordwood.sql.stages import Statement
+
+
+@pytest.fixture(scope="module")
+def logs() -> Program:
+    file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
+    return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
+
+
+def compiled(program: Program, sql: str, page: Page = FIRST_PAGE) -> Statement:
+    return compile_sandbox(msgspec.structs.replace(program, page=page), sql, DuckDBTarget(), {})
+
+
+@pytest.mark.parametrize("tail", ["limit 1000", "order by timestamp desc limit 10", "limit 5 offset 3"])
+def test_a_query_with_a_limit_within_the_page_is_compiled_as_it_stands(logs: Program, tail: str) -> None:
+    statement = compiled(logs, f"select id from edge_logs {tail}")
+    assert statement.paging is None
+    assert '"t"."id" ASC' not in statement.sql
+
+
+BY_TIME = (
+    "select id from edge_logs order by timestamp",
+    "select id from edge_logs",
+    "select timestamp as t from edge_logs order by t desc limit 2000",
+    "select e.id from edge_logs as e left join auth_logs as a on a.id = e.id order by e.timestamp",
+    "select id from (select id, timestamp as t from edge_logs) order by t",
+)
+BY_ROWS = (
+    "select id from edge_logs order by timestamp, event_message",
+    "select id from edge_logs order by event_message",
+    "select id from edge_logs order by timestamp limit 2000 offset 1",
+    "select id, row_number() over (order by timestamp) as n from edge_logs order by timestamp",
+    "select e.id from auth_logs as a left join edge_logs as e on a.id = e.id order by e.timestamp",
+    "select e.id from edge_logs as e right join auth_logs as a on a.id = e.id order by e.timestamp",
+    "select e.id from auth_logs as a left join (edge_logs as e join auth_logs as b on b.id = e.id) on a.id = b.id order by e.timestamp",
+    "select timestamp, count(*) as n from edge_logs group by timestamp order by timestamp",
+    "select distinct timestamp from edge_logs order by timestamp",
+    "select max(timestamp) as t from edge_logs",
+    "select id from edge_logs union all select id from auth_logs",
+    "select id from edge_logs order by timestamp_trunc(timestamp, hour)",
+)
+
+
+@pytest.mark.parametrize("sql", [*BY_TIME, *BY_ROWS])
+def test_pages_begin_at_a_time_where_it_is_the_first_key_and_never_null(logs: Program, sql: str) -> None:
+    statement = compiled(logs, sql)
+    assert statement.paging is not None
+    assert statement.paging.is_by_time == (sql in BY_TIME)
+    assert statement.answered_columns == len(statement.column_names) - 2 * (sql in BY_TIME)
+
+
+def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: Program) -> None:
+    sql = "select id from edge_logs order by timestamp limit 1500"
+    assert compiled(logs, sql).sql.endswith("LIMIT 1001")
+    last = compiled(logs, sql, Page(skip=3, is_after_row=True, remaining=500))
+    assert last.sql.endswith("LIMIT 500 OFFSET 3")
+    assert {slot.name for slot in last.slots} >= {"time_of_last_row", "id_of_last_row"}
+
+
+def test_ctes_that_are_read_twice_are_looked_at_once(logs: Program) -> None:
+    steps = "".join(
+        f", c{n} as (select id, timestamp from c{n - 1} union all select id, timestamp from c{n - 1})"
+        for n in range(1, 7)
+    )
+    sql = f"with c0 as (select id, timestamp from edge_logs){steps} select id from c6 order by timestamp"
+    with budget_scope(Budget()) as few:
+        compiled(logs, f"{sql} limit 10")
+    with budget_scope(Budget()) as paged:
+        assert compiled(logs, sql).paging is not None
+    assert paged.nodes < few.nodes * 1.5
