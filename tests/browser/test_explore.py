@@ -294,12 +294,25 @@ def test_live_asks_again_and_keeps_what_is_open(tab: Tab) -> None:
     expect(page.locator(ROWS).first).to_be_visible()
     page.locator(f"{ROWS} .toggle").first.click()
     expect(page.locator(".tree")).to_be_visible()
-    with page.expect_response(lambda answer: "lql=" in answer.url and "limit%3A100" in answer.url):
+    with page.expect_response(lambda answer: "lql=" in answer.url and "page_size=100" in answer.url):
         pass
     expect(page.locator(".tree")).to_be_visible()
     assert "live=1" in place(page)
     page.get_by_role("button", name="Live").click()
     assert "live" not in place(page)
+
+
+def test_more_rows_follow_those_that_are_shown(tab: Tab) -> None:
+    page = tab.open("explore?range=7d")
+    expect(page.locator(ROWS)).to_have_count(100)
+    for rows in (200, 300):
+        page.get_by_role("button", name="Show more").click()
+        expect(page.locator(ROWS)).to_have_count(rows)
+    expect(page.locator(".summary")).to_contain_text("300 rows")
+    with page.expect_request(lambda request: "cursor=" in request.url) as asked:
+        page.get_by_role("button", name="Show more").click()
+    expect(page.locator(ROWS)).to_have_count(400)
+    assert "limit" not in asked.value.url
 
 
 def test_back_forward_and_reload_show_what_was_there(tab: Tab) -> None:

@@ -170,7 +170,27 @@ def test_a_cut_answer_says_so(start: Start, tmp_path: Path) -> None:
     (tmp_path / "few.sql").write_text('/* name = "few"\nmax_rows = 2 */ select x from unnest([1, 2, 3]) as x')
     service = start("--endpoints", str(tmp_path))
     asked = cordwood("query", "few", "--url", service.url, "--key", PRIVATE)
-    assert "max_rows=2" in asked.stderr
+    assert "max_rows=2; --all fetches all" in asked.stderr
+
+
+COUNTED = """/* name = "counted"
+max_rows = 2 */ select x, concat('a "quoted"', chr(10), 'text ', cast(x as string)) as `two``lines` from unnest([3, 1, 2, 5, 4]) as x order by x
+""".replace("``", " ")
+
+
+def test_all_pages_of_an_answer_are_fetched_as_one(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "counted.sql").write_text(COUNTED)
+    service = start("--endpoints", str(tmp_path))
+    there = "--url", service.url, "--key", PRIVATE, "--all"
+    printed = {how: cordwood("query", "counted", "--format", how, *there) for how in ("table", "json", "csv", "ndjson")}
+    assert {how: asked.returncode for how, asked in printed.items()} == dict.fromkeys(printed, 0)
+    assert [row["x"] for row in json.loads(printed["json"].stdout)["result"]] == [1, 2, 3, 4, 5]
+    assert [json.loads(line)["x"] for line in printed["ndjson"].stdout.splitlines()] == [1, 2, 3, 4, 5]
+    assert [row["x"] for row in csv.DictReader(io.StringIO(printed["csv"].stdout))] == ["1", "2", "3", "4", "5"]
+    assert len(printed["table"].stdout.splitlines()) == 7
+    assert "truncated" not in "".join(asked.stderr for asked in printed.values())
+    refused = cordwood("query", "counted", "--format", "arrow", *there)
+    assert (refused.returncode, "Several pages cannot be joined as arrow" in refused.stderr) == (1, True)
 
 
 @pytest.fixture

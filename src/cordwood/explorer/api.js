@@ -138,6 +138,7 @@ function receiptOf(answer, tookMs) {
   return {
     rows: Number(header("Cordwood-Rows")),
     truncated: header("Cordwood-Truncated"),
+    next: header("Cordwood-Next"),
     notice: header("Cordwood-Notice"),
     revision: header("Cordwood-Revision"),
     cache: header("Cache-Status"),

@@ -5,8 +5,11 @@ import * as lql from "./lql.js";
 import * as queries from "./queries.js";
 import { stepFor } from "./ranges.js";
 import * as sql from "./sql.js";
+import { tell } from "./telling.js";
 import { unwrapped } from "./tree.js";
 
+/** More rows make the page slow. */
+const MOST_SHOWN = 5000;
 const PARTING = /(^|_)(level|severity|status|status_code)$/;
 
 /** The column of an answer that tells how grave a row is; empty when none does. */
@@ -17,6 +20,22 @@ export function partingColumn(columns) {
 /** Whether queries are in ClickHouse's SQL: the endpoints that LQL cannot ask. */
 export function isClickHouse(view) {
   return !view.endpoint.languages.includes("lql");
+}
+
+export function hasMore({ rows, receipt }) {
+  return Boolean(receipt.next) && rows.length < MOST_SHOWN;
+}
+
+/** An answer with the rows of its next page, which events that have arrived since do not change. */
+export async function withNextPage(view, request, answer, signal) {
+  try {
+    const next = await ask(view.endpoint, { ...request, cursor: answer.receipt.next }, { signal });
+    const rows = [...answer.rows, ...next.rows];
+    return { ...answer, rows, receipt: { ...next.receipt, rows: rows.length } };
+  } catch (problem) {
+    if (problem.name !== "AbortError") tell(problem.message);
+    return answer;
+  }
 }
 
 /** Counts over time: {rows, step, receipt}, `step` being the seconds of a bar. `columns` are those of the rows, for a query in SQL. */
@@ -46,7 +65,7 @@ export async function wholeEvent(view, row) {
 
 /** The query in SQL, with the columns that are shown. */
 export async function sqlOf(view, bounds) {
-  return view.language === "sql" ? view.text : translated(view, queries.rowsRequest(view, bounds).lql);
+  return view.language === "sql" ? view.text : translated(view, queries.limitedLql(view, bounds));
 }
 
 /** The fields of a few events, for a key that the service tells none. */

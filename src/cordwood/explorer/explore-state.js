@@ -9,7 +9,7 @@ import { USUAL, isRange } from "./ranges.js";
 
 const PARAMETER = "p.";
 const USUAL_LIMIT = 100;
-export const MOST_ROWS = 1000;
+const MOST_ROWS = 1000;
 /** Fields that part events best, the first that is there. */
 const SERIES = [
   /(^|\.)error_severity$/,
@@ -99,10 +99,9 @@ export function tableOf(view, answer, paths, series) {
   const isPlain = view.language === "sql" || !paths.length || lql.isChart(view.text) || lql.hasColumns(view.text);
   if (isPlain) {
     const columns = answer.columns.map((name) => ({ name, label: name, isTime: name === "timestamp" }));
-    return { columns, tone: partingColumn(answer.columns), plot: plotOf(answer.rows, answer.columns), hasMore: false };
+    return { columns, tone: partingColumn(answer.columns), plot: plotOf(answer.rows, answer.columns) };
   }
-  const isCut = answer.rows.length >= view.limit && view.limit < MOST_ROWS && !lql.hasLimit(view.text);
-  return { columns: eventColumns(paths), tone: series && nameOf(series), plot: null, hasMore: isCut };
+  return { columns: eventColumns(paths), tone: series && nameOf(series), plot: null };
 }
 
 function eventColumns(paths) {

@@ -23,8 +23,6 @@ import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 
 const LIVE_MS = 2500;
-const SQL_TO_BEGIN = (name) =>
-  `select timestamp, event_message\nfrom ${sql.name(name)}\norder by timestamp desc\nlimit 100`;
 
 export class ExplorePage {
   constructor() {
@@ -267,12 +265,12 @@ export class ExplorePage {
     const { view } = this;
     this.answer = answer;
     this.element.classList.remove("is-behind");
-    const { columns, tone, plot, hasMore } = state.tableOf(view, answer, this.columns, this.seriesPath);
+    const { columns, tone, plot } = state.tableOf(view, answer, this.columns, this.seriesPath);
     put(this.result, plot ? lineChart(answer.rows, plot, view.utc) : null, answer.rows.length ? null : nothing());
     this.table.element.hidden = answer.rows.length === 0;
     this.table.show({ rows: answer.rows, columns, tone, utc: view.utc });
     this.fieldList.show(this.fieldsNow(answer), this.columns, { isStale: true });
-    this.more.hidden = !hasMore;
+    this.more.hidden = !answers.hasMore(answer);
     this.summarise(answer.receipt);
   }
 
@@ -352,7 +350,7 @@ export class ExplorePage {
   async setLanguage(language) {
     if (language === "lql") return address.change({ lang: "", q: this.leftLql ?? "" });
     this.leftLql = this.view.text;
-    return address.change({ lang: "sql", q: await this.asSql().catch(() => SQL_TO_BEGIN(this.view.subQuery)) });
+    return address.change({ lang: "sql", q: await this.asSql().catch(() => queries.firstSql(this.view.subQuery)) });
   }
 
   asSql() {
@@ -368,8 +366,10 @@ export class ExplorePage {
     address.change({ cols: columns.join("|") });
   }
 
-  showMore() {
-    address.change({ limit: Math.min(state.MOST_ROWS, this.view.limit * 3) }, { refines: true });
+  async showMore() {
+    this.more.disabled = true;
+    this.showRows(await answers.withNextPage(this.view, this.lastRequest, this.answer, this.asking.signal));
+    this.more.disabled = false;
   }
 
   // Looking closer

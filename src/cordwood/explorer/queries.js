@@ -29,9 +29,22 @@ export function openParameters(endpoint) {
 /** `view`: {endpoint, parameters, subQuery, language, text, columns, limit}; `bounds`: {from, to}. */
 export function rowsRequest(view, bounds) {
   if (view.language === "sql") return { ...fixed(view, bounds), sql: view.text };
+  const page = isPaged(view) ? { page_size: view.limit } : {};
+  return { ...fixed(view, bounds), ...page, lql: rowsLql(view, bounds, []) };
+}
+
+/** The query in LQL with the rows of a page as its limit. */
+export function limitedLql(view, bounds) {
+  return rowsLql(view, bounds, isPaged(view) ? [`limit:${view.limit}`] : []);
+}
+
+function isPaged({ text }) {
+  return !lql.hasLimit(text) && !lql.isChart(text);
+}
+
+function rowsLql(view, bounds, limit) {
   const shows = lql.isChart(view.text) || lql.hasColumns(view.text) ? [] : view.columns.map(column);
-  const limit = lql.hasLimit(view.text) || lql.isChart(view.text) ? [] : [`limit:${view.limit}`];
-  return { ...fixed(view, bounds), lql: `${head(view, bounds, [...shows, ...limit])}\n${view.text}`.trimEnd() };
+  return `${head(view, bounds, [...shows, ...limit])}\n${view.text}`.trimEnd();
 }
 
 /** One event with all there is in it. */
@@ -39,6 +52,11 @@ export function eventRequest(view, row) {
   const around = { from: row.timestamp - 1_000_000, to: row.timestamp + 1_000_000 };
   const wanted = `${lql.filterText(["id"], String(row.id))} s:* limit:1`;
   return { ...fixed(view, around), lql: `${head(view, around, [])} ${wanted}` };
+}
+
+/** What a reader who changes from LQL to SQL begins with, where the query cannot be translated. */
+export function firstSql(subQuery) {
+  return `select timestamp, event_message\nfrom ${sql.name(subQuery)}\norder by timestamp desc\nlimit 100`;
 }
 
 /** A few whole events, for learning what is in them. */

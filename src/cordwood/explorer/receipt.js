@@ -35,6 +35,7 @@ function made({ engineMs, compileMs }) {
   return `The engine took ${milliseconds(engineMs)}, compiling ${milliseconds(compileMs)}.`;
 }
 
-function cut({ truncated }) {
-  return truncated ? `There was more: the rows were cut by ${truncated}.` : "";
+/** Where more can be shown, the page has a button for it. */
+function cut({ truncated, next }) {
+  return truncated && !next ? `There was more: the rows were cut by ${truncated}.` : "";
 }
