@@ -83,10 +83,10 @@ class Remote(msgspec.Struct, frozen=True):
     def _asked(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = _connection(self.url, self.timeout_seconds)
+        connection = connection_to(self.url, self.timeout_seconds)
         sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
-            connection.request(method, _base(self.url) + path, body or None, sent)
+            connection.request(method, base_path(self.url) + path, body or None, sent)
             yield connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
             raise Unreachable(f"No service answers at {self.url}: {problem}.") from problem
@@ -123,7 +123,7 @@ def local(settings: Settings, key: str | None = None) -> Remote | None:
     return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
 
 
-def _connection(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
+def connection_to(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Unreachable(f"{url!r} is not an address; write it like http://127.0.0.1:4000.")
@@ -131,7 +131,7 @@ def _connection(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
     return kind(parts.hostname, parts.port, timeout=timeout_seconds)
 
 
-def _base(url: str) -> str:
+def base_path(url: str) -> str:
     return urllib.parse.urlsplit(url).path.rstrip("/")
 
 

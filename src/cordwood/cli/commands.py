@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         "restore": Command("restore", "create a data folder from a backup"),
         "quarantine": Command("quarantine", "list, show and replay quarantined events"),
         "keys": Command("keys", "create, list, revoke and rotate keys"),
+        "mcp": Command("mcp", "offer endpoints and streams as tools to an AI agent"),
     },
     "Write endpoints": {
         "test": Command("test", "run the tests beside endpoint files"),

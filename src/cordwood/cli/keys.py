@@ -11,6 +11,7 @@ examples:
   cordwood keys create --scope query --endpoint logs.all --pin project=acme --expires 90d --note "dashboard"
   cordwood keys create --scope ingest:source:postgres.logs --pin project=acme --rate 10/s
   KEY=$(cordwood keys create --scope query --redact always)
+  KEY=$(cordwood keys create --for-agent --endpoint logs.all --pin project=acme)
   cordwood keys list
   cordwood keys rotate 3 --grace 10m
   cordwood keys revoke 3 --url https://logs.example.com --key "$PRIVATE_KEY"
@@ -26,6 +27,7 @@ from cordwood.cli.arguments import name_value
 from cordwood.cli.client import Counterpart
 from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import note, say, table
+from cordwood.errors import Refused
 
 _PATH = "/api/access-tokens"
 _LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last use")
@@ -34,8 +36,11 @@ _LISTED = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last us
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     create = actions.add_parser("create", help="create a key and print it once", allow_abbrev=False)
+    create.add_argument("--scope", action="append", default=[], metavar="SCOPE", help="a scope, see below; repeatable")
     create.add_argument(
-        "--scope", action="append", required=True, metavar="SCOPE", help="a scope, see below; repeatable"
+        "--for-agent",
+        action="store_true",
+        help="for an AI agent: the scope is query and answers are redacted, unless said otherwise",
     )
     create.add_argument(
         "--endpoint",
@@ -54,7 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument("--expires", metavar="DURATION", help="lifetime, for example 90d (default: unlimited)")
     create.add_argument("--rate", metavar="RATE", help="rate limit of requests, for example 10/s")
-    create.add_argument("--redact", choices=("always",), help="redact personal data in every answer")
+    create.add_argument(
+        "--redact",
+        choices=("always", "never"),
+        help="redact personal data in every answer (default: never, for an agent always)",
+    )
     create.add_argument("--note", default="", help="a description")
     listing = actions.add_parser("list", help="list keys and their terms, without the secrets", allow_abbrev=False)
     listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
@@ -79,15 +88,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _create(service: Counterpart, arguments: argparse.Namespace) -> None:
+    for_agent: bool = arguments.for_agent
+    scopes = arguments.scope or (["query"] if for_agent else [])
+    if not scopes:
+        raise Refused("A key needs a scope.", hint="Give --scope, or --for-agent.")
+    redact = arguments.redact or ("always" if for_agent else "never")
     terms = {
-        "scopes": _scopes(arguments.scope, arguments.endpoint),
-        "description": arguments.note,
+        "scopes": _scopes(scopes, arguments.endpoint),
+        "description": arguments.note or ("agent" if for_agent else ""),
         "pins": dict(arguments.pin),
         "expires_in": arguments.expires,
         "rate": arguments.rate,
-        "redact": arguments.redact,
+        "redact": None if redact == "never" else redact,
     }
     _show_once(_asked(service, "POST", _PATH, terms))
+    if for_agent:
+        note("Give it to the agent's program as CORDWOOD_KEY of `cordwood mcp`, or as Authorization: Bearer of /mcp.")
 
 
 def _scopes(given: Sequence[str], endpoints: Sequence[str]) -> list[str]:

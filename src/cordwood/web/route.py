@@ -7,7 +7,7 @@ import msgspec
 from cordwood.errors import Draining, Starting
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import Application, Request, Response
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.options import WebOptions
 from cordwood.web.query import RequestCache
@@ -17,13 +17,14 @@ WRITE = ("POST", "OPTIONS")
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """The collaborators of all handlers."""
+    """The collaborators of all handlers. `dispatch` answers a further request as if it had come from a client."""
 
     lifecycle: Lifecycle
     options: WebOptions
     metrics: Metrics
     observer: Observer
     request_cache: RequestCache
+    dispatch: Application
 
 
 class HandlerContext(msgspec.Struct, frozen=True):

@@ -8,9 +8,21 @@ from cordwood.errors import BadMethod, UnknownRoute, closest
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
-from cordwood.web import account, ad_hoc, explorer, keys, manage, quarantine, sandbox, shippers, status, stream_events
+from cordwood.web import (
+    account,
+    ad_hoc,
+    agents,
+    explorer,
+    keys,
+    manage,
+    quarantine,
+    sandbox,
+    shippers,
+    status,
+    stream_events,
+)
 from cordwood.web.answering import HttpApplication
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import Receive, Request, Response, Scope, Send
 from cordwood.web.backup import back_up
 from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest
@@ -222,6 +234,8 @@ EXACT: Mapping[bytes, Route] = {
     b"/docs": Route("docs", READ, _listed(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ_OR_MAKE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
     b"/api/sources": Route("sources", READ_OR_MAKE, _definitions(manage.SOURCES, catalog.list_sources)),
+    b"/api/key": Route("key_view", READ, _listed(agents.show_key)),
+    b"/mcp": Route("mcp", WRITE, agents.answer_mcp),
     b"/api/account": Route("account", READ, _listed(account.show_account)),
     b"/api/backends": Route("account", READ_OR_MAKE, _listed(account.backends)),
     b"/api/rules": Route("account", READ_OR_MAKE, _listed(account.rules)),
@@ -287,7 +301,11 @@ def _nearest_address(address: str) -> str | None:
 
 def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics) -> HttpApplication:
     """Return the ASGI application: it answers 503 until `lifecycle` is opened."""
-    edge = Edge(lifecycle, options, metrics, observer, RequestCache())
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        await made(scope, receive, send)
+
+    edge = Edge(lifecycle, options, metrics, observer, RequestCache(), dispatch)
 
     async def respond(request: Request) -> Response:
         route, address = found(request)
@@ -305,4 +323,5 @@ def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, m
         return answer_repeated(request, lifecycle.services, edge.request_cache)
 
     send_budget = SendBudget(options.unread_bytes)
-    return HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)
+    made = HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)
+    return made

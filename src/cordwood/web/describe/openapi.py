@@ -15,7 +15,7 @@ from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
 from cordwood.web.content_negotiation import FORMATS
-from cordwood.web.describe.schemas import Schema, example_of, parameter_schema, row_schema
+from cordwood.web.describe.schemas import Schema, example_of, member_schema, parameter_schema, row_schema
 from cordwood.web.problems import TITLES
 
 Columns = Sequence[tuple[str, Datatype | None]]
@@ -138,19 +138,12 @@ def _own_query(name: str, text: str) -> dict[str, Any]:
 
 
 def _body(endpoint: Endpoint) -> dict[str, Any]:
-    members = {one.name: _member(one) for one in endpoint.parameters}
+    members = {one.name: member_schema(one) for one in endpoint.parameters}
     members |= {name: {"type": "string", "description": text} for name, text in _own_queries(endpoint).items()}
     required = [one.name for one in endpoint.parameters if one.required]
     schema = {"type": "object", "properties": members, **({"required": required} if required else {})}
     forms = ("application/json", "application/x-www-form-urlencoded")
     return {"required": bool(required), "content": {form: {"schema": schema} for form in forms}}
-
-
-def _member(parameter: Parameter) -> Schema:
-    described = {"description": parameter.description} if parameter.description else {}
-    example = example_of(parameter)
-    shown = {} if example is None else {"examples": [example]}
-    return {**parameter_schema(parameter), **described, **shown}
 
 
 def _shared(endpoint: Endpoint) -> list[str]:

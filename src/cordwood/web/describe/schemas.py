@@ -91,6 +91,14 @@ def parameter_schema(parameter: Parameter) -> Schema:
     return schema
 
 
+def member_schema(parameter: Parameter) -> Schema:
+    """Return the schema of a parameter as a member of a JSON body, with its description and an example."""
+    described = {"description": parameter.description} if parameter.description else {}
+    example = example_of(parameter)
+    shown = {} if example is None else {"examples": [example]}
+    return {**parameter_schema(parameter), **described, **shown}
+
+
 def example_of(parameter: Parameter) -> object:
     """Return the parameter's own example, or one for its type; None if neither exists."""
     if parameter.example is not None:

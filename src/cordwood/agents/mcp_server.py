@@ -1,0 +1,170 @@
+"""The server of the Model Context Protocol, on standard input and output and behind an HTTP route.
+
+It hands the tools of `toolset` to the protocol's official library, which is imported here alone. A server is made for
+each connection, over HTTP for each message, so that it knows one key only.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, MutableMapping
+from typing import Any, Final, TypeVar
+
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListResourcesResult,
+    ListToolsResult,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
+from mcp.types import Resource as ResourceInfo
+from mcp.types import Tool as ToolInfo
+
+import cordwood
+from cordwood.agents.api import KeyedApi, KeyView
+from cordwood.agents.refusals import RefusedCallError, of_fault
+from cordwood.agents.tool import Tool
+from cordwood.agents.toolset import (
+    Resource,
+    call_tool,
+    instructions,
+    read_resource,
+    resources_of,
+    stream_resources,
+    tools_of,
+)
+from cordwood.errors import Fault
+
+T = TypeVar("T")
+
+# The library needs no key, and the body was inflated before.
+_NOT_PASSED_ON: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
+_MEDIA_TYPE: Final = "application/json"
+_READS: Final = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+
+
+def serve_standard_streams(api: KeyedApi) -> None:
+    """Serve until standard input ends."""
+    asyncio.run(_serve(api))
+
+
+async def _serve(api: KeyedApi) -> None:
+    server = _server(api, await api.key())
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
+    """Return the status and the body that answer a message of streamable HTTP."""
+    manager = StreamableHTTPSessionManager(
+        app=_server(api, await api.key()),
+        json_response=True,
+        stateless=True,
+        # A key is needed anyway, so a page of another origin gains nothing by a name that leads here.
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    exchange = _Exchange(body)
+    async with manager.run():
+        await manager.handle_request(_scope(headers), exchange.receive, exchange.send)
+    return exchange.status, bytes(exchange.told)
+
+
+def _server(api: KeyedApi, view: KeyView) -> "Server[Any]":
+    async def list_tools(*_: object) -> ListToolsResult:
+        current = await _told(api.key())
+        return ListToolsResult(tools=[_tool_info(tool) for tool in tools_of(current)])
+
+    async def call(_: object, params: CallToolRequestParams) -> CallToolResult:
+        answer = await call_tool(api, params.name, params.arguments or {})
+        return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.is_error)
+
+    async def list_resources(*_: object) -> ListResourcesResult:
+        current = await _told(api.key())
+        found = [*resources_of(current), *await _told(stream_resources(api, current))]
+        return ListResourcesResult(resources=[_resource_info(one) for one in found])
+
+    async def read(_: object, params: ReadResourceRequestParams) -> ReadResourceResult:
+        uri = str(params.uri)
+        text = await _told(read_resource(api, uri))
+        return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_MEDIA_TYPE)])
+
+    return Server(
+        "cordwood",
+        version=cordwood.__version__,
+        instructions=instructions(view),
+        on_list_tools=list_tools,
+        on_call_tool=call,
+        on_list_resources=list_resources,
+        on_read_resource=read,
+    )
+
+
+def _tool_info(tool: Tool) -> ToolInfo:
+    return ToolInfo(
+        name=tool.name, title=tool.title, description=tool.description, input_schema=tool.schema, annotations=_READS
+    )
+
+
+def _resource_info(one: Resource) -> ResourceInfo:
+    return ResourceInfo(uri=one.uri, name=one.name, description=one.description, mime_type=_MEDIA_TYPE)
+
+
+async def _told(work: Awaitable[T]) -> T:
+    """Return the result; raise what is refused as an error of the protocol."""
+    try:
+        return await work
+    except RefusedCallError as refused:
+        raise MCPError(INVALID_PARAMS, refused.text) from refused
+    except Fault as fault:
+        raise MCPError(INTERNAL_ERROR, of_fault(fault)) from fault
+
+
+def _scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
+    """Return the scope of the message, as the library takes it."""
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/mcp",
+        "raw_path": b"/mcp",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name, value) for name, value in headers if name not in _NOT_PASSED_ON],
+        "client": None,
+        "server": None,
+    }
+
+
+class _Exchange:
+    """The body of a message, and the response of the library to it."""
+
+    def __init__(self, body: bytes) -> None:
+        self.status = 500
+        self.told = bytearray()
+        self._body = body
+        self._is_read = False
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self._is_read:
+            # The route cancels the call when its client leaves.
+            await asyncio.Event().wait()
+        self._is_read = True
+        return {"type": "http.request", "body": self._body, "more_body": False}
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.told += message.get("body", b"")

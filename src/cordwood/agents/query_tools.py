@@ -1,0 +1,140 @@
+"""The tools for queries that an agent writes itself: over an endpoint's tables, and over whole streams."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
+from cordwood.agents.asking import ask_endpoint, ask_streams
+from cordwood.agents.endpoint_tools import rows_asked
+from cordwood.agents.refusals import RefusedCallError
+from cordwood.agents.rows import DEFAULT_ROWS, MOST_ROWS
+from cordwood.agents.tool import Arguments, Tool, argument_schema, arguments_of
+from cordwood.errors import did_you_mean
+
+QUERY: Final = "query"
+QUERY_STREAMS: Final = "query_streams"
+
+EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
+Parameters = Annotated[
+    Mapping[str, str | int | float | bool | None],
+    msgspec.Meta(
+        description="The parameters of the endpoint, which its own tool describes.", examples=[{"project": "default"}]
+    ),
+]
+MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS, description="How many rows to return at most.")]
+
+
+class QueryArguments(msgspec.Struct):
+    """The arguments of the tool query."""
+
+    endpoint: EndpointName
+    sql: Annotated[
+        str,
+        msgspec.Meta(
+            description="The query in the endpoint's dialect of SQL; not together with lql.",
+            examples=["select event_message, count(*) as n from edge_logs group by 1 order by n desc limit 20"],
+        ),
+    ] = ""
+    lql: Annotated[
+        str,
+        msgspec.Meta(
+            description="The query in LQL; not together with sql.",
+            examples=["f:edge_logs m.response.status_code:>=500 t:last@1h c:count(*) c:group_by(t::minute)"],
+        ),
+    ] = ""
+    parameters: Parameters = {}
+    max_rows: MaxRows = DEFAULT_ROWS
+
+
+class StreamQueryArguments(msgspec.Struct):
+    """The arguments of the tool query_streams."""
+
+    sql: Annotated[
+        str,
+        msgspec.Meta(
+            description="One SELECT in BigQuery's dialect. A stream is a table in backquotes.",
+            examples=["select timestamp, event_message from `postgres.logs` order by timestamp desc limit 20"],
+        ),
+    ]
+    max_rows: MaxRows = DEFAULT_ROWS
+
+
+_LQL: Final = (
+    'LQL is short: f:TABLE names the table, a word or "a phrase" searches the message, path:value, path:>=5 and path:~regex '
+    "filter fields (m. is metadata.), t:last@1h is a time range, s:path selects a column, c:count(*) c:group_by(t::minute) counts, "
+    "limit:20 limits."
+)
+_SQL: Final = (
+    "metadata and the objects in it are repeated records: from edge_logs as t cross join unnest(t.metadata) as m cross join "
+    "unnest(m.request) as r. timestamp is in microseconds since 1970 in answers; filter it with timestamp_sub(current_timestamp(), "
+    "interval 1 hour)."
+)
+
+
+def query_tools(view: KeyView) -> list[Tool]:
+    """Return the tools that a key may use."""
+    return [*_over_endpoints(view.sandboxes), *([_over_streams()] if view.may_read_streams else [])]
+
+
+def _over_endpoints(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
+    if not endpoints:
+        return []
+    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints)
+    description = (
+        f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
+        f"{_SQL} {_LQL} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."
+    )
+    schema = argument_schema(QueryArguments, endpoint=[one.name for one in endpoints])
+    return [Tool(QUERY, "Query an endpoint's tables", description, schema, partial(_query, endpoints))]
+
+
+def _dialect(endpoint: OfferedEndpoint) -> str:
+    return "ClickHouse SQL" if endpoint.language == "ch_sql" else "BigQuery SQL"
+
+
+async def _query(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, given: Arguments) -> object:
+    arguments = arguments_of(QueryArguments, given)
+    endpoint = named_endpoint(endpoints, arguments.endpoint)
+    texts = {name: text for name, text in (("sql", arguments.sql), ("lql", arguments.lql)) if text}
+    if len(texts) != 1:
+        raise RefusedCallError("Send either sql or lql.")
+    parameters = with_query(endpoint, arguments.parameters, texts)
+    most_rows = rows_asked(arguments.max_rows, endpoint.max_limit)
+    return await ask_endpoint(api, endpoint, parameters, most_rows, next(iter(texts.values())))
+
+
+def named_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
+    """Return the endpoint of a name; raise RefusedCallError if it is none of them."""
+    found = next((one for one in endpoints if name in (one.name, one.token)), None)
+    if found is None:
+        hint = did_you_mean(name, [one.name for one in endpoints]) or "There are: " + ", ".join(
+            one.name for one in endpoints
+        )
+        raise RefusedCallError(f"There is no endpoint {name[:60]!r} that takes a query. {hint}")
+    return found
+
+
+def with_query(endpoint: OfferedEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parameters with the query; raise RefusedCallError for a name that the endpoint does not have."""
+    for name in parameters:
+        if name not in endpoint.parameters["properties"]:
+            known = ", ".join(endpoint.parameters["properties"]) or "none"
+            raise RefusedCallError(f"{endpoint.name} has no parameter {name[:60]!r}. It has: {known}.")
+    return {**parameters, **texts}
+
+
+def _over_streams() -> Tool:
+    description = (
+        "Runs SQL of your own over whole streams, each a table in backquotes; the tool list_streams has them. Columns: id, timestamp, "
+        f"event_message, metadata, and every other field at the top of its events, such as project. {_SQL} Only reads."
+    )
+    schema = argument_schema(StreamQueryArguments)
+    return Tool(QUERY_STREAMS, "Query streams", description, schema, _query_streams)
+
+
+async def _query_streams(api: KeyedApi, given: Arguments) -> object:
+    arguments = arguments_of(StreamQueryArguments, given)
+    return await ask_streams(api, arguments.sql, {}, rows_asked(arguments.max_rows, MOST_ROWS))

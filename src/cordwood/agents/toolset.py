@@ -1,0 +1,127 @@
+"""The tools and resources of a key, and their answers as text for an agent."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from cordwood.agents.api import KeyedApi, KeyView
+from cordwood.agents.asking import read_document
+from cordwood.agents.catalog_tools import LIST_STREAMS, LIST_TABLES, catalog_tools, schema_path, tables_path
+from cordwood.agents.endpoint_tools import endpoint_tools
+from cordwood.agents.event_tool import READ_EVENT, event_tools
+from cordwood.agents.query_tools import QUERY, QUERY_STREAMS, query_tools
+from cordwood.agents.refusals import RefusedCallError, of_fault
+from cordwood.agents.tool import Arguments, Tool
+from cordwood.errors import Fault, did_you_mean
+
+_OWN_NAMES: Final = (QUERY, QUERY_STREAMS, LIST_TABLES, LIST_STREAMS, READ_EVENT)
+# A tool's own bounds keep its answer below this.
+MOST_TEXT_BYTES: Final = 200_000
+_TABLES, _SCHEMA = "cordwood://endpoints/", "cordwood://streams/"
+
+
+class ToolAnswer(msgspec.Struct, frozen=True):
+    """The text of an answer, and whether it is an error."""
+
+    text: str
+    is_error: bool = False
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A document that an agent may read. `path` is its address in the service."""
+
+    uri: str
+    name: str
+    description: str
+    path: str
+
+
+def tools_of(view: KeyView) -> list[Tool]:
+    """Return the tools of a key: those of queries and of the catalog, then one for each endpoint."""
+    return [
+        *query_tools(view),
+        *catalog_tools(view),
+        *event_tools(view),
+        *endpoint_tools(view.endpoints, _OWN_NAMES),
+    ]
+
+
+async def call_tool(api: KeyedApi, name: str, arguments: Arguments) -> ToolAnswer:
+    """Run a tool. Whatever is refused is an answer, so that the agent can correct its call."""
+    try:
+        tools = tools_of(await api.key())
+        tool = next((tool for tool in tools if tool.name == name), None)
+        if tool is None:
+            hint = did_you_mean(name, [tool.name for tool in tools]) or ""
+            return ToolAnswer(f"There is no tool {name[:60]!r}. {hint}".strip(), is_error=True)
+        return ToolAnswer(_bounded(await tool.run(api, arguments)))
+    except RefusedCallError as refused:
+        return ToolAnswer(refused.text, is_error=True)
+    except Fault as fault:
+        return ToolAnswer(of_fault(fault), is_error=True)
+
+
+def _bounded(value: Any) -> str:
+    encoded = msgspec.json.encode(value)
+    if len(encoded) > MOST_TEXT_BYTES:
+        raise RefusedCallError(f"The answer is larger than {MOST_TEXT_BYTES} bytes. Ask for a part of it.")
+    return encoded.decode()
+
+
+def resources_of(view: KeyView) -> list[Resource]:
+    """Return the tables of each endpoint that takes queries; one template stands for the schemas of streams."""
+    return [
+        Resource(
+            f"{_TABLES}{quote(one.name, safe='')}/tables",
+            f"Tables of {one.name}",
+            "The tables that a query of your own may read there, with their columns and fields.",
+            tables_path(one.name),
+        )
+        for one in view.sandboxes
+    ]
+
+
+async def stream_resources(api: KeyedApi, view: KeyView) -> Sequence[Resource]:
+    """Return the schemas of streams, for a private key."""
+    if not view.is_private:
+        return []
+    streams = await read_document(api, "/api/sources")
+    return [
+        Resource(
+            f"{_SCHEMA}{quote(one['name'], safe='')}/schema",
+            f"Schema of {one['name']}",
+            "The JSON Schema of the events that were seen in the stream.",
+            schema_path(one["name"]),
+        )
+        for one in streams
+    ]
+
+
+async def read_resource(api: KeyedApi, uri: str) -> str:
+    """Return the text of a resource; raise RefusedCallError if there is none, or it is too large."""
+    for prefix, suffix, path in ((_TABLES, "/tables", tables_path), (_SCHEMA, "/schema", schema_path)):
+        name = uri.removeprefix(prefix).removesuffix(suffix)
+        if uri == f"{prefix}{name}{suffix}" and "/" not in name:
+            return _bounded(await read_document(api, path(unquote(name))))
+    raise RefusedCallError(f"There is no resource {uri[:200]!r}.")
+
+
+def instructions(view: KeyView) -> str:
+    """Return what an agent is told of the service as a whole."""
+    sentences = [
+        "cordwood answers saved queries over streams of log events.",
+        *(
+            ["Start with list_tables, then aggregate with query before reading single events."]
+            if view.sandboxes
+            else []
+        ),
+        "Answers are cut to max_rows and to 40 kB and say so in truncated. Times are in microseconds since 1970, UTC.",
+    ]
+    if view.pins:
+        pinned = ", ".join(f"{name} = {value}" for name, value in view.pins.items())
+        sentences.append(f"This key is pinned to {pinned}: leave these parameters out.")
+    if view.redact:
+        sentences.append("Personal data in answers is redacted.")
+    return " ".join(sentences)

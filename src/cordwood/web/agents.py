@@ -1,0 +1,191 @@
+"""What AI agents ask over HTTP: what a key may do, and the Model Context Protocol at `/mcp`.
+
+A tool's requests are answered by the same application, as if the agent had sent them with its key. So keys, pins, rates,
+redaction, the cache, the log and metrics are those of HTTP. The protocol's library is an optional dependency, imported with
+the first request that has a key.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+import msgspec
+
+from cordwood.access import may_query
+from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take
+from cordwood.catalog.endpoint_fields import LANGUAGES
+from cordwood.errors import NotOffered
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
+from cordwood.settings.quantities import show_rate
+from cordwood.web.asgi import Application, Message, Request, Response, Scope
+from cordwood.web.credentials import account_of, presented
+from cordwood.web.describe.schemas import member_schema
+from cordwood.web.lifecycle import Services
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.query_request_parser import REDACT
+from cordwood.web.receiving import BodyBounds, read_body, while_connected
+from cordwood.web.responses import JSON, NO_STORE, no_store_json
+from cordwood.web.route import HandlerContext
+
+# A query has at most 256 Ki characters, which JSON may escape to six bytes each.
+_BODY = BodyBounds(2 * 2**20, 2 * 2**20)
+# The memory of a call beside its body: rows as they arrive, and the answer made of them.
+_CALL_BYTES = 2**20
+# The methods that send requests of their own, which are counted against the rate of the key.
+_COUNTED_LATER = frozenset({"tools/call", "resources/read"})
+
+
+async def show_key(request: Request, services: Services) -> Response:
+    """Return what the key may do: its terms, and the endpoints that it may query with their parameters."""
+    caller = services.access.who(presented(request, pairs(request.query_string, "query string")))
+    request.facts["key"] = caller.key_id
+    services.answers.admit(caller)
+    return no_store_json(key_view(caller, services.catalog.endpoints()))
+
+
+def key_view(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyView:
+    """Return what a key may do. Endpoints that would refuse its pins are left out."""
+    offered = [
+        _offered(endpoint, caller)
+        for endpoint in endpoints
+        if may_query(caller, endpoint) and caller.pins.keys() <= {one.name for one in endpoint.parameters}
+    ]
+    rate = None if caller.rate_per_second is None else show_rate(caller.rate_per_second)
+    return KeyView(caller.key_id, " ".join(sorted(caller.scopes)), caller.pins, caller.redact_always, rate, offered)
+
+
+def _offered(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
+    free = [one for one in endpoint.parameters if one.name not in caller.pins]
+    schema = {
+        "type": "object",
+        "properties": {one.name: member_schema(one) for one in free},
+        "required": [one.name for one in free if one.required and one.default is None],
+    }
+    return OfferedEndpoint(
+        name=endpoint.name,
+        token=str(endpoint.id),
+        description=endpoint.description,
+        language=LANGUAGES[endpoint.dialect],
+        sandboxable=endpoint.sandbox,
+        max_limit=endpoint.max_rows,
+        parameters=schema,
+    )
+
+
+async def answer_mcp(context: HandlerContext) -> Response:
+    """Answer one message of the protocol. There are no sessions: each message has the key."""
+    request, services = context.request, context.services()
+    key = presented(request, pairs(request.query_string, "query string"))
+    caller = services.access.who(key)
+    request.facts["key"] = caller.key_id
+    with context.edge.options.query_budget.reserve(account_of(request, caller)) as reservation:
+        reservation.take(_CALL_BYTES)
+        body = await read_body(request, _BODY, reservation)
+        is_counted = _method_of(body) not in _COUNTED_LATER
+        if is_counted:
+            services.answers.admit(caller)
+        server = await asyncio.to_thread(_library)
+        api = InProcessApi(context, key or "", caller)
+        status, told = await while_connected(request, server.answer_message(api, request.scope["headers"], body))
+    if not is_counted and not api.has_sent:
+        services.answers.admit(caller)
+    # A notification is answered without a body.
+    headers = [(b"content-type", JSON), NO_STORE] if told else [NO_STORE]
+    return Response(status, headers, told)
+
+
+class _NamedMethod(msgspec.Struct):
+    method: str = ""
+
+
+def _method_of(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_NamedMethod).method
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+
+
+def _library() -> ModuleType:
+    """Import the server, which needs the optional library. Run it in a thread: the first import takes half a second."""
+    try:
+        return importlib.import_module("cordwood.agents.mcp_server")
+    except ModuleNotFoundError as missing:
+        hint = "Install it: pip install 'cordwood[mcp]'."
+        raise NotOffered(f"/mcp needs {missing.name}, which is not installed.", hint=hint) from missing
+
+
+class InProcessApi:
+    """The API with one key, inside the process."""
+
+    def __init__(self, context: HandlerContext, key: str, caller: Caller) -> None:
+        self.has_sent = False
+        self._context = context
+        self._key = key
+        self._caller = caller
+
+    async def key(self) -> KeyView:
+        return key_view(self._caller, self._context.services().catalog.endpoints())
+
+    async def send(self, call: ApiCall, take: Take) -> Reply:
+        self.has_sent = True
+        exchange = _Exchange(call, take)
+        await exchange.run(self._context.edge.dispatch, self._scope(call))
+        return Reply(exchange.status, exchange.headers, bytes(exchange.error))
+
+    def _scope(self, call: ApiCall) -> Scope:
+        request = self._context.request
+        path, _, query = call.path.partition("?")
+        headers = {
+            **call.headers,
+            "x-api-key": self._key,
+            "x-request-id": request.id,
+            "content-length": str(len(call.body)),
+        }
+        redact = [(name, value) for name, value in request.scope["headers"] if name == REDACT]
+        return {
+            "type": "http",
+            "http_version": "1.1",
+            "method": call.method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+            + redact,
+            "client": request.scope.get("client"),
+        }
+
+
+class _Exchange:
+    """A request inside the process, whose client leaves when it needs no more of the body."""
+
+    def __init__(self, call: ApiCall, take: Take) -> None:
+        self.status = 0
+        self.headers: list[tuple[str, str]] = []
+        self.error = bytearray()
+        self._body = call.body
+        self._take = take
+        self._is_read = False
+        self._has_left = asyncio.Event()
+
+    async def run(self, application: Application, scope: Scope) -> None:
+        await application(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        if not self._is_read:
+            self._is_read = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self._has_left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = [
+                (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in message["headers"]
+            ]
+        elif self.status >= 400:
+            self.error += message.get("body", b"")
+        elif not self._has_left.is_set() and not self._take(message.get("body", b"")):
+            self._has_left.set()

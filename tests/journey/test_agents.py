@@ -1,0 +1,410 @@
+"""AI agents in a real process: the official client over both transports, with keys of every kind."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from jsonschema import Draft202012Validator
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import TextContent, TextResourceContents
+
+from tests.journey.conftest import PRIVATE, Service, Start, start_service
+
+TRANSPORTS = ("stdio", "http")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """With events of two projects, and a short time for queries."""
+    running = start_service(tmp_path_factory.mktemp("agents") / "data", env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"})
+    for project in ("acme", "globex"):
+        events = [event(project, number) for number in range(100)]
+        assert running.send("cloudflare.logs.prod", events).status_code == 200
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+def event(project: str, number: int) -> dict[str, object]:
+    return {
+        "id": f"{project}-{number:03}",
+        "timestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z",
+        "event_message": f"message {number} of {project}",
+        "project": project,
+        "metadata": {f"only_{project}": number, "request": {"path": f"/{number}"}},
+    }
+
+
+def new_key(service: Service, *terms: str) -> str:
+    command = [sys.executable, "-m", "cordwood", "keys", "create", *terms, "--data-dir", str(service.data_dir)]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+@asynccontextmanager
+async def connected(service: Service, key: str, transport: str, mode: str = "auto") -> AsyncIterator[Client]:
+    if transport == "stdio":
+        command = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "cordwood", "mcp"],
+            env={**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": key},
+        )
+        async with Client(stdio_client(command), mode=mode) as client:
+            yield client
+        return
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(f"{service.url}/mcp", http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+class Agent:
+    """A session of the official client, used from this thread."""
+
+    def __init__(self, portal: BlockingPortal, client: Client) -> None:
+        self.portal = portal
+        self.client = client
+
+    def tools(self) -> dict[str, Any]:
+        return {tool.name: tool for tool in self.portal.call(self.client.list_tools).tools}
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        """Return the value that a tool answers."""
+        text, is_error = self._result(tool, arguments)
+        assert not is_error, text
+        return json.loads(text)
+
+    def refused(self, tool: str, **arguments: Any) -> str:
+        """Return the text of a refusal."""
+        text, is_error = self._result(tool, arguments)
+        assert is_error, text
+        return text
+
+    def resource(self, uri: str) -> Any:
+        (content,) = self.portal.call(self.client.read_resource, uri).contents
+        assert isinstance(content, TextResourceContents)
+        return json.loads(content.text)
+
+    def _result(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+        result = self.portal.call(self.client.call_tool, tool, dict(arguments))
+        (content,) = result.content
+        assert isinstance(content, TextContent)
+        return content.text, bool(result.is_error)
+
+
+@contextmanager
+def agent(service: Service, key: str, transport: str, mode: str = "auto") -> Iterator[Agent]:
+    with start_blocking_portal() as portal:
+        session = connected(service, key, transport, mode)
+        with portal.wrap_async_context_manager(session) as client:
+            yield Agent(portal, client)
+
+
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def private(service: Service, request: pytest.FixtureRequest) -> Iterator[Agent]:
+    with agent(service, PRIVATE, request.param) as one:
+        yield one
+
+
+EITHER_TRANSPORT = pytest.mark.parametrize("transport", TRANSPORTS)
+
+
+@EITHER_TRANSPORT
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_each_endpoint_is_a_tool_and_every_schema_is_valid(service: Service, transport: str, mode: str) -> None:
+    with agent(service, PRIVATE, transport, mode) as one:
+        found = one.tools()
+    own = {"query", "list_tables", "read_event", "list_streams", "query_streams"}
+    assert set(found) == own | {"logs_all", "logs_all_otel", "usage_api-counts"}
+    for tool in found.values():
+        Draft202012Validator.check_schema(tool.input_schema)
+        assert tool.input_schema["type"] == "object"
+        assert tool.description
+        assert tool.annotations.read_only_hint
+    interval = found["usage_api-counts"].input_schema["properties"]["interval"]
+    assert "hourly" in interval["enum"]
+    assert found["usage_api-counts"].input_schema["required"] == ["interval", "project"]
+
+
+def test_a_tool_answers_the_rows_of_http(private: Agent, service: Service) -> None:
+    rows = private.call("logs_all", project="acme", max_rows=1000)["rows"]
+    assert rows == service.rows("logs.all", project="acme")
+    assert len(rows) == 100
+
+
+def test_queries_in_both_languages_are_answered(private: Agent) -> None:
+    parameters = {"project": "acme"}
+    for text in ({"sql": "select count(*) as n from edge_logs"}, {"lql": "f:edge_logs c:count(*) c:group_by(t::day)"}):
+        told = private.call("query", endpoint="logs.all", parameters=parameters, **text)
+        assert [row.get("n", row.get("count")) for row in told["rows"]] == [100]
+    sql = "select count(*) as n from `cloudflare.logs.prod`"
+    assert private.call("query_streams", sql=sql)["rows"] == [{"n": 200}]
+
+
+def test_a_wrong_query_is_answered_with_its_place_and_a_hint(private: Agent) -> None:
+    sql = "select count(*),\n  event_mesage from edge_logs"
+    told = private.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
+    lines = told.splitlines()
+    assert lines[0].startswith("query.unknown-name: ")
+    assert lines[1:4] == ["Place: line 2, column 3.", "    event_mesage from edge_logs", "    ^"]
+    assert "event_message" in lines[4]
+    lql = private.refused("query", endpoint="logs.all", lql='f:edge_logs "open', parameters={"project": "x"})
+    assert "Place: line 1, column " in lql
+    streams = private.refused("query_streams", sql="select x y z from `postgres.logs`")
+    assert streams.startswith("query.syntax: ")
+
+
+def test_what_is_left_out_of_an_answer_is_stated(private: Agent) -> None:
+    told = private.call("logs_all", project="acme", max_rows=7)
+    assert told["row_count"] == len(told["rows"]) == 7
+    assert "max_rows=7" in told["truncated"]
+    sql = "select repeat('x', 3000) as long from unnest(generate_array(1, 500)) as n"
+    long = private.call("query_streams", sql=sql, max_rows=500)
+    assert "40000 bytes" in long["truncated"]
+    assert long["rows"][0]["long"] == "x" * 2000 + "… (3000 characters)"
+    assert "shortened" in long
+    assert len(json.dumps(long)) < 50_000
+    nothing_left_out = private.call("query_streams", sql="select 1 as one")
+    assert nothing_left_out == {"row_count": 1, "rows": [{"one": 1}]}
+
+
+@EITHER_TRANSPORT
+def test_a_pinned_key_sees_what_it_sees_over_http(service: Service, transport: str) -> None:
+    key = new_key(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=acme")
+    with agent(service, key, transport) as pinned:
+        found = pinned.tools()
+        assert set(found) == {"query", "list_tables", "read_event", "logs_all"}
+        assert "project" not in found["logs_all"].input_schema["properties"]
+        rows = pinned.call("logs_all", max_rows=1000)["rows"]
+        assert {row["id"][:5] for row in rows} == {"acme-"}
+        counted = pinned.call("query", endpoint="logs.all", sql="select count(*) as n from edge_logs")
+        assert counted["rows"] == [{"n": 100}]
+        fields = pinned.call("list_tables", endpoint="logs.all", table="edge_logs")["fields"]
+        assert "metadata.only_acme" in fields
+        assert "metadata.only_globex" not in fields
+        tables = json.dumps(pinned.resource("cordwood://endpoints/logs.all/tables"))
+        assert "only_acme" in tables
+        assert "only_globex" not in tables
+        for arguments in ({"project": "globex"}, {"nonsense": "x"}):
+            assert "There is no argument" in pinned.refused("logs_all", **arguments)
+        forced = {"endpoint": "logs.all", "sql": "select 1", "parameters": {"project": "globex"}}
+        assert "has no parameter" in pinned.refused("query", **forced)
+        other = {"endpoint": "logs.all", "table": "edge_logs", "id": "globex-001"}
+        assert "There is no event" in pinned.refused("read_event", **other)
+        for tool in ("list_streams", "query_streams", "usage_api-counts"):
+            assert "There is no tool" in pinned.refused(tool)
+        with pytest.raises(MCPError, match=r"request\.forbidden"):
+            pinned.resource("cordwood://streams/cloudflare.logs.prod/schema")
+
+
+@EITHER_TRANSPORT
+def test_a_key_that_may_query_nothing_has_no_tools(service: Service, transport: str) -> None:
+    with agent(service, new_key(service, "--scope", "ingest"), transport) as ingesting:
+        assert ingesting.tools() == {}
+        assert "There is no tool" in ingesting.refused("query", endpoint="logs.all", sql="select 1")
+
+
+def test_the_command_ends_with_the_reason_when_its_key_is_wrong(service: Service) -> None:
+    told = run_command(service, "wrong")
+    assert told.returncode == 1
+    assert told.stderr.startswith("cordwood mcp: request.bad-key: ")
+    assert "Traceback" not in told.stderr
+
+
+def run_command(service: Service, key: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "cordwood", "mcp", "--url", service.url, "--key", key]
+    environment = {**os.environ, **env}
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+
+
+def test_a_hostile_query_is_as_bounded_as_over_http(private: Agent, service: Service) -> None:
+    slow = "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b"
+    large = "select string_agg(repeat('x', 16000)) as t from unnest(generate_array(1, 1000000)) as a"
+    outside = "select * from `postgres.logs`"
+    plan = "select * from edge_logs " + "".join(f"join edge_logs as t{n} on true " for n in range(60))
+    for sql in (slow, large, outside, plan, "select current_setting('threads')", "copy x to '/tmp/y'"):
+        asked = {"sql": sql, "project": "acme"}
+        over_http = service.client.post("/api/endpoints/query/logs.all", json=asked).json()["error"]["status"]
+        told = private.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
+        kinds = {told.partition(":")[0], over_http}
+        assert len(kinds) == 1 or kinds <= {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}, (
+            kinds
+        )
+
+
+def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> None:
+    of_stream = {"stream": "cloudflare.logs.prod"}
+    told = private.call("read_event", id="acme-000", before=5, after=1, **of_stream)
+    assert told["event"]["event_message"] == "message 0 of acme"
+    assert told["before"] == []
+    assert [one["id"] for one in told["after"]] == ["globex-000"]
+    for text in ("' or true --", "x\\' or true --", "`", "'; drop table x"):
+        assert "There is no event" in private.refused("read_event", id=text, **of_stream)
+        assert "query." in private.refused("read_event", id="x", stream=text)
+
+
+@EITHER_TRANSPORT
+def test_an_event_of_a_table_is_read_with_its_neighbours(service: Service, transport: str) -> None:
+    of_table = {"endpoint": "logs.all", "table": "edge_logs", "parameters": {"project": "acme"}}
+    with agent(service, new_key(service, "--scope", "query"), transport) as sandbox:
+        told = sandbox.call("read_event", id="acme-050", before=2, after=3, **of_table)
+        assert told["event"]["event_message"] == "message 50 of acme"
+        assert [one["id"] for one in told["before"]] == ["acme-048", "acme-049"]
+        assert [one["id"] for one in told["after"]] == ["acme-051", "acme-052", "acme-053"]
+        assert "There is no event" in sandbox.refused("read_event", id="globex-050", **of_table)
+
+
+def test_streams_tables_and_their_fields_are_listed(private: Agent) -> None:
+    streams = {one["name"]: one for one in private.call("list_streams")["streams"]}
+    assert streams["cloudflare.logs.prod"]["events"] == 200
+    fields = private.call("list_streams", stream="cloudflare.logs.prod")["fields"]
+    assert fields["metadata.request.path"] == "string"
+    under = private.call("list_streams", stream="cloudflare.logs.prod", under="metadata.request")
+    assert set(under["fields"]) == {"metadata.request.path", "metadata.request.url"}
+    tables = private.call("list_tables", endpoint="logs.all")["tables"]
+    edge = next(table for table in tables if table["table"] == "edge_logs")
+    assert [column["name"] for column in edge["columns"]] == ["id", "timestamp", "event_message", "metadata"]
+    assert "edge_logs" in private.refused("list_tables", endpoint="logs.all", table="edge_log")
+
+
+def test_schemas_are_resources(private: Agent) -> None:
+    listed = {str(one.uri) for one in private.portal.call(private.client.list_resources).resources}
+    tables, schema = "cordwood://endpoints/logs.all/tables", "cordwood://streams/cloudflare.logs.prod/schema"
+    assert {tables, schema} <= listed
+    assert private.resource(tables)["endpoint"] == "logs.all"
+    Draft202012Validator.check_schema(private.resource(schema))
+    for uri in (
+        "cordwood://streams/no.such/schema",
+        "cordwood://x",
+        "file:///etc/passwd",
+        f"{schema}/../../../api/backup",
+    ):
+        with pytest.raises(MCPError):
+            private.resource(uri)
+
+
+@EITHER_TRANSPORT
+def test_a_key_for_an_agent_queries_and_reads_redacted(service: Service, transport: str) -> None:
+    message = "from 203.0.113.7 by ann@example.org"
+    sent = {"id": "mail-1", "event_message": message, "project": "mail", "metadata": {"a": 1}}
+    assert service.send("cloudflare.logs.prod", [sent]).status_code == 200
+    asked = {"endpoint": "logs.all", "sql": "select event_message from edge_logs", "parameters": {"project": "mail"}}
+    for terms, told in (
+        (("--for-agent",), "from REDACTED by REDACTED"),
+        (("--for-agent", "--redact", "never"), message),
+    ):
+        with agent(service, new_key(service, *terms), transport) as reading:
+            assert reading.call("query", **asked)["rows"] == [{"event_message": told}]
+
+
+@EITHER_TRANSPORT
+def test_rates_hold_and_refusals_are_audited(service: Service, transport: str) -> None:
+    asked = {"endpoint": "logs.all", "sql": "select 1", "parameters": {"project": "x"}}
+    with agent(service, new_key(service, "--scope", "query", "--rate", "10/m"), transport) as limited:
+        results = [limited.portal.call(limited.client.call_tool, "query", asked) for _ in range(15)]
+    told = str([result.content for result in results if result.is_error])
+    assert "limit.rate: " in told
+    assert "Try again after" in told
+    assert _audited(service, "limit.rate")
+
+
+def _audited(service: Service, code: str) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        lines = [json.loads(line) for line in service.output.read_text().splitlines() if line.startswith("{")]
+        if any(line.get("event") == "audit" and code in line["subject"] for line in lines):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@EITHER_TRANSPORT
+def test_a_call_that_is_cancelled_ends_its_query(start: Start, transport: str) -> None:
+    running = start(env={"CORDWOOD_LIMITS_QUERY_TIME": "60s"})
+    slow = "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b"
+
+    async def cancel(client: Client) -> None:
+        calling = asyncio.ensure_future(client.call_tool("query_streams", {"sql": slow}))
+        await _until(lambda: _running(running) == 1)
+        calling.cancel()
+        await _until(lambda: _running(running) == 0)
+
+    with agent(running, PRIVATE, transport) as one:
+        one.portal.call(cancel, one.client)
+
+
+def _running(service: Service) -> int:
+    return len(service.client.get("/api/status").json()["queries"]["under_way"])
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+def post(service: Service, body: bytes, **headers: str) -> httpx.Response:
+    sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+    return httpx.post(f"{service.url}/mcp", content=body, headers=sent)
+
+
+def test_messages_without_a_key_are_refused_before_they_are_read(service: Service) -> None:
+    message = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
+    assert post(service, message).status_code == 401
+    assert post(service, message, **{"X-API-KEY": "wrong"}).status_code == 401
+    assert httpx.get(f"{service.url}/mcp", headers={"X-API-KEY": PRIVATE}).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'"\xff"', b'{"jsonrpc": "2.0", "id": 1}', b"1" * 5000]
+)
+def test_a_broken_message_is_a_400(service: Service, body: bytes) -> None:
+    assert post(service, body, **{"X-API-KEY": PRIVATE}).status_code == 400
+
+
+def test_a_large_message_is_refused(service: Service) -> None:
+    assert post(service, b" " * (2 * 2**20 + 1), **{"X-API-KEY": PRIVATE}).status_code == 413
+
+
+def test_the_library_is_loaded_with_the_first_message_only(start: Start) -> None:
+    running = start()
+    assert not _maps(running, "pydantic_core")
+    assert post(running, b"{}").status_code == 401
+    assert not _maps(running, "pydantic_core")
+    with agent(running, PRIVATE, "http") as one:
+        assert one.tools()
+    assert _maps(running, "pydantic_core")
+
+
+def _maps(service: Service, library: str) -> bool:
+    return library in Path(f"/proc/{service.process.pid}/maps").read_text()
+
+
+def test_without_the_extra_both_ways_say_what_to_install(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "mcp.py").write_text("raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n")
+    path = os.pathsep.join((str(tmp_path), *filter(None, (os.environ.get("PYTHONPATH"),))))
+    running = start(env={"PYTHONPATH": path})
+    answer = post(running, b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', **{"X-API-KEY": PRIVATE})
+    assert answer.status_code == 501
+    assert "pip install 'cordwood[mcp]'" in answer.text
+    told = run_command(running, PRIVATE, PYTHONPATH=path)
+    assert told.returncode == 1
+    assert "pip install 'cordwood[mcp]'" in told.stderr
