@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -361,33 +363,93 @@ async def _until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
-def post(service: Service, body: bytes, **headers: str) -> httpx.Response:
-    sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
-    return httpx.post(f"{service.url}/mcp", content=body, headers=sent)
+def post(service: Service, body: bytes, key: str = PRIVATE, **headers: str) -> httpx.Response:
+    """Send a message by hand; an empty key is none."""
+    sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "X-API-KEY": key}
+    return service.client.post("/mcp", content=body, headers={**sent, **headers})
 
 
 def test_messages_without_a_key_are_refused_before_they_are_read(service: Service) -> None:
     message = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
-    assert post(service, message).status_code == 401
-    assert post(service, message, **{"X-API-KEY": "wrong"}).status_code == 401
+    assert post(service, message, key="").status_code == 401
+    assert post(service, message, key="wrong").status_code == 401
     assert httpx.get(f"{service.url}/mcp", headers={"X-API-KEY": PRIVATE}).status_code == 405
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'"\xff"', b'{"jsonrpc": "2.0", "id": 1}', b"1" * 5000]
-)
-def test_a_broken_message_is_a_400(service: Service, body: bytes) -> None:
-    assert post(service, body, **{"X-API-KEY": PRIVATE}).status_code == 400
+BROKEN = [b"", b"{", b"[]", b"null", b"[" * 100_000, b'"\xff"', b'{"jsonrpc": "2.0", "id": 1}', b"1" * 5000]
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28", "never"])
+def test_a_broken_message_is_a_400(service: Service, version: str) -> None:
+    for body in BROKEN:
+        answer = post(service, body, **{"MCP-Protocol-Version": version})
+        assert answer.status_code == 400, (body[:20], answer.text[:300])
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+def test_strange_arguments_are_refused_and_nothing_fails(service: Service, version: str) -> None:
+    deep: object = 1
+    for _ in range(60):
+        deep = [deep]
+    values = ["\ud800", "\x00", deep, {"a": {"b": 1}}, 10**400, 1e308, None, True, "x" * 300_000]
+    calls = [
+        (tool, {name: value})
+        for tool in ("logs_all", "query", "read_event", "no")
+        for name in ("project", "sql", "id")
+        for value in values
+    ]
+    calls += [("query", {"endpoint": "logs.all", "sql": value, "parameters": {"project": value}}) for value in values]
+    calls += [("read_event", {"stream": value, "id": value}) for value in values]
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": version,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    for tool, arguments in calls:
+        params = {"name": tool, "arguments": arguments, "_meta": meta}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        headers = {"MCP-Protocol-Version": version, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+        answer = post(service, body, **headers)
+        assert answer.status_code in (200, 400), (tool, str(arguments)[:100], answer.text[:300])
+    for uri in ("cordwood://streams/\ud800/schema", "cordwood://streams/%00/schema", "\x00"):
+        params = {"uri": uri, "_meta": meta}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": params}).encode()
+        headers = {"MCP-Protocol-Version": version, "Mcp-Method": "resources/read"}
+        assert "error" in post(service, body, **headers).json()
+    output = service.output.read_text()
+    assert "bug.internal" not in output
+    assert "Traceback" not in output
 
 
 def test_a_large_message_is_refused(service: Service) -> None:
-    assert post(service, b" " * (2 * 2**20 + 1), **{"X-API-KEY": PRIVATE}).status_code == 413
+    assert post(service, b" " * (2**20 + 1)).status_code == 413
+
+
+def test_many_large_messages_take_a_bounded_amount_of_memory(start: Start) -> None:
+    running = start(env={"CORDWOOD_LIMITS_MEMORY": "1GB"})
+    with agent(running, PRIVATE, "http") as one:
+        assert one.tools()
+    sql = f"select 1 /*{'x' * 900_000}*/"
+    params = {"name": "query_streams", "arguments": {"sql": sql}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    before = most_resident_mebibytes(running)
+    with ThreadPoolExecutor(100) as threads:
+        statuses = Counter(answer.status_code for answer in threads.map(lambda _: post(running, body), range(100)))
+    assert set(statuses) <= {200, 503}
+    assert statuses[200]
+    assert most_resident_mebibytes(running) - before < 120
+    with agent(running, PRIVATE, "http") as one:
+        assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
+
+
+def most_resident_mebibytes(service: Service) -> int:
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
 
 def test_the_library_is_loaded_with_the_first_message_only(start: Start) -> None:
     running = start()
     assert not _maps(running, "pydantic_core")
-    assert post(running, b"{}").status_code == 401
+    assert post(running, b"{}", key="").status_code == 401
     assert not _maps(running, "pydantic_core")
     with agent(running, PRIVATE, "http") as one:
         assert one.tools()
@@ -402,7 +464,7 @@ def test_without_the_extra_both_ways_say_what_to_install(start: Start, tmp_path:
     (tmp_path / "mcp.py").write_text("raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n")
     path = os.pathsep.join((str(tmp_path), *filter(None, (os.environ.get("PYTHONPATH"),))))
     running = start(env={"PYTHONPATH": path})
-    answer = post(running, b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', **{"X-API-KEY": PRIVATE})
+    answer = post(running, b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}')
     assert answer.status_code == 501
     assert "pip install 'cordwood[mcp]'" in answer.text
     told = run_command(running, PRIVATE, PYTHONPATH=path)

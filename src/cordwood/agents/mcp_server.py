@@ -5,7 +5,9 @@ each connection, over HTTP for each message, so that it knows one key only.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, MutableMapping
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, TypeVar
 
 from mcp.server import Server
@@ -34,12 +36,12 @@ from cordwood.agents.api import KeyedApi, KeyView
 from cordwood.agents.refusals import RefusedCallError, of_fault
 from cordwood.agents.tool import Tool
 from cordwood.agents.toolset import (
+    NOT_UNICODE,
     Resource,
     call_tool,
     instructions,
+    list_resources,
     read_resource,
-    resources_of,
-    stream_resources,
     tools_of,
 )
 from cordwood.errors import Fault
@@ -54,21 +56,28 @@ _READS: Final = ToolAnnotations(
 )
 
 
+# What the library logs is told to the client as well, who could fill the service's standard error with it.
+_LOG: Final = logging.getLogger("mcp")  # noqa: TID251 - the library's
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
+
+
 def serve_standard_streams(api: KeyedApi) -> None:
     """Serve until standard input ends."""
     asyncio.run(_serve(api))
 
 
 async def _serve(api: KeyedApi) -> None:
-    server = _server(api, await api.key())
+    server = _Handlers(api, traceback.print_exception).server(await api.key())
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
-    """Return the status and the body that answer a message of streamable HTTP."""
+    """Return the status and the body that answer a message of streamable HTTP; raise what failed unexpectedly."""
+    bugs: list[Exception] = []
     manager = StreamableHTTPSessionManager(
-        app=_server(api, await api.key()),
+        app=_Handlers(api, bugs.append).server(await api.key()),
         json_response=True,
         stateless=True,
         # A key is needed anyway, so a page of another origin gains nothing by a name that leads here.
@@ -77,37 +86,59 @@ async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], 
     exchange = _Exchange(body)
     async with manager.run():
         await manager.handle_request(_scope(headers), exchange.receive, exchange.send)
+    if bugs:
+        raise bugs[0]
     return exchange.status, bytes(exchange.told)
 
 
-def _server(api: KeyedApi, view: KeyView) -> "Server[Any]":
-    async def list_tools(*_: object) -> ListToolsResult:
-        current = await _told(api.key())
-        return ListToolsResult(tools=[_tool_info(tool) for tool in tools_of(current)])
+class _Handlers:
+    """The requests of the protocol. What fails unexpectedly is passed to `on_bug`, and is no text for an agent."""
 
-    async def call(_: object, params: CallToolRequestParams) -> CallToolResult:
-        answer = await call_tool(api, params.name, params.arguments or {})
+    def __init__(self, api: KeyedApi, on_bug: Callable[[Exception], object]) -> None:
+        self._api = api
+        self._on_bug = on_bug
+
+    def server(self, view: KeyView) -> "Server[Any]":
+        return Server(
+            "cordwood",
+            version=cordwood.__version__,
+            instructions=instructions(view),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_read_resource=self._read_resource,
+        )
+
+    async def _list_tools(self, *_: object) -> ListToolsResult:
+        view = await self._checked(self._api.key())
+        return ListToolsResult(tools=[_tool_info(tool) for tool in tools_of(view)])
+
+    async def _call_tool(self, _: object, params: CallToolRequestParams) -> CallToolResult:
+        answer = await self._checked(call_tool(self._api, params.name, params.arguments or {}))
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.is_error)
 
-    async def list_resources(*_: object) -> ListResourcesResult:
-        current = await _told(api.key())
-        found = [*resources_of(current), *await _told(stream_resources(api, current))]
+    async def _list_resources(self, *_: object) -> ListResourcesResult:
+        found = await self._checked(list_resources(self._api))
         return ListResourcesResult(resources=[_resource_info(one) for one in found])
 
-    async def read(_: object, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def _read_resource(self, _: object, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
-        text = await _told(read_resource(api, uri))
+        text = await self._checked(read_resource(self._api, uri))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_MEDIA_TYPE)])
 
-    return Server(
-        "cordwood",
-        version=cordwood.__version__,
-        instructions=instructions(view),
-        on_list_tools=list_tools,
-        on_call_tool=call,
-        on_list_resources=list_resources,
-        on_read_resource=read,
-    )
+    async def _checked(self, work: Awaitable[T]) -> T:
+        """Return the result; raise what is refused as an error of the protocol."""
+        try:
+            return await work
+        except RefusedCallError as refused:
+            raise MCPError(INVALID_PARAMS, refused.text) from refused
+        except Fault as fault:
+            raise MCPError(INTERNAL_ERROR, of_fault(fault)) from fault
+        except UnicodeEncodeError as surrogates:
+            raise MCPError(INVALID_PARAMS, NOT_UNICODE) from surrogates
+        except Exception as bug:
+            self._on_bug(bug)
+            raise MCPError(INTERNAL_ERROR, "An internal error occurred.") from bug
 
 
 def _tool_info(tool: Tool) -> ToolInfo:
@@ -118,16 +149,6 @@ def _tool_info(tool: Tool) -> ToolInfo:
 
 def _resource_info(one: Resource) -> ResourceInfo:
     return ResourceInfo(uri=one.uri, name=one.name, description=one.description, mime_type=_MEDIA_TYPE)
-
-
-async def _told(work: Awaitable[T]) -> T:
-    """Return the result; raise what is refused as an error of the protocol."""
-    try:
-        return await work
-    except RefusedCallError as refused:
-        raise MCPError(INVALID_PARAMS, refused.text) from refused
-    except Fault as fault:
-        raise MCPError(INTERNAL_ERROR, of_fault(fault)) from fault
 
 
 def _scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:

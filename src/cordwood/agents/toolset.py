@@ -1,12 +1,11 @@
 """The tools and resources of a key, and their answers as text for an agent."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from cordwood.agents.api import KeyedApi, KeyView
+from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
 from cordwood.agents.asking import read_document
 from cordwood.agents.catalog_tools import LIST_STREAMS, LIST_TABLES, catalog_tools, schema_path, tables_path
 from cordwood.agents.endpoint_tools import endpoint_tools
@@ -19,6 +18,8 @@ from cordwood.errors import Fault, did_you_mean
 _OWN_NAMES: Final = (QUERY, QUERY_STREAMS, LIST_TABLES, LIST_STREAMS, READ_EVENT)
 # A tool's own bounds keep its answer below this.
 MOST_TEXT_BYTES: Final = 200_000
+# JSON can escape halves of a surrogate pair, which no UTF-8 has.
+NOT_UNICODE: Final = "A text of the call is not valid Unicode."
 _TABLES, _SCHEMA = "cordwood://endpoints/", "cordwood://streams/"
 
 
@@ -30,12 +31,11 @@ class ToolAnswer(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A document that an agent may read. `path` is its address in the service."""
+    """A document that an agent may read."""
 
     uri: str
     name: str
     description: str
-    path: str
 
 
 def tools_of(view: KeyView) -> list[Tool]:
@@ -61,6 +61,8 @@ async def call_tool(api: KeyedApi, name: str, arguments: Arguments) -> ToolAnswe
         return ToolAnswer(refused.text, is_error=True)
     except Fault as fault:
         return ToolAnswer(of_fault(fault), is_error=True)
+    except UnicodeEncodeError:
+        return ToolAnswer(NOT_UNICODE, is_error=True)
 
 
 def _bounded(value: Any) -> str:
@@ -70,33 +72,22 @@ def _bounded(value: Any) -> str:
     return encoded.decode()
 
 
-def resources_of(view: KeyView) -> list[Resource]:
-    """Return the tables of each endpoint that takes queries; one template stands for the schemas of streams."""
-    return [
-        Resource(
-            f"{_TABLES}{quote(one.name, safe='')}/tables",
-            f"Tables of {one.name}",
-            "The tables that a query of your own may read there, with their columns and fields.",
-            tables_path(one.name),
-        )
-        for one in view.sandboxes
-    ]
+async def list_resources(api: KeyedApi) -> list[Resource]:
+    """Return the tables of each endpoint that takes queries and, for a private key, the schema of each stream."""
+    view = await api.key()
+    names = [one["name"] for one in await read_document(api, "/api/sources")] if view.is_private else []
+    return [*map(_tables_resource, view.sandboxes), *map(_schema_resource, names)]
 
 
-async def stream_resources(api: KeyedApi, view: KeyView) -> Sequence[Resource]:
-    """Return the schemas of streams, for a private key."""
-    if not view.is_private:
-        return []
-    streams = await read_document(api, "/api/sources")
-    return [
-        Resource(
-            f"{_SCHEMA}{quote(one['name'], safe='')}/schema",
-            f"Schema of {one['name']}",
-            "The JSON Schema of the events that were seen in the stream.",
-            schema_path(one["name"]),
-        )
-        for one in streams
-    ]
+def _tables_resource(endpoint: OfferedEndpoint) -> Resource:
+    uri = f"{_TABLES}{quote(endpoint.name, safe='')}/tables"
+    description = "The tables that a query of your own may read there, with their columns and fields."
+    return Resource(uri, f"Tables of {endpoint.name}", description)
+
+
+def _schema_resource(stream: str) -> Resource:
+    uri = f"{_SCHEMA}{quote(stream, safe='')}/schema"
+    return Resource(uri, f"Schema of {stream}", "The JSON Schema of the events that were seen in the stream.")
 
 
 async def read_resource(api: KeyedApi, uri: str) -> str:
