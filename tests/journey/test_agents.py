@@ -376,7 +376,17 @@ def test_messages_without_a_key_are_refused_before_they_are_read(service: Servic
     assert httpx.get(f"{service.url}/mcp", headers={"X-API-KEY": PRIVATE}).status_code == 405
 
 
-BROKEN = [b"", b"{", b"[]", b"null", b"[" * 100_000, b'"\xff"', b'{"jsonrpc": "2.0", "id": 1}', b"1" * 5000]
+BROKEN = [
+    b"",
+    b'{"method": "\xff"}',
+    b"{",
+    b"[]",
+    b"null",
+    b"[" * 100_000,
+    b'"\xff"',
+    b'{"jsonrpc": "2.0", "id": 1}',
+    b"1" * 5000,
+]
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28", "never"])

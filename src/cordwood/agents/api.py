@@ -116,5 +116,5 @@ class WholeBody:
             raise Refused(f"The answer is larger than {self._most // 2**20} MiB.", hint="Ask for a part of it.")
         try:
             return msgspec.json.decode(bytes(self._pieces))
-        except (msgspec.DecodeError, RecursionError) as problem:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise Refused("The service answered with something else than JSON.") from problem

@@ -1,13 +1,13 @@
 """The tool that reads one event and its neighbours in time."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from cordwood.agents.api import KeyedApi, KeyView
+from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
 from cordwood.agents.asking import ask_endpoint, ask_streams
 from cordwood.agents.query_tools import EndpointName, Parameters, named_endpoint, with_query
 from cordwood.agents.refusals import RefusedCallError
@@ -25,6 +25,7 @@ EventId = Annotated[
 Neighbours = Annotated[int, msgspec.Meta(ge=0, le=_MOST_NEIGHBOURS)]
 Before = Annotated[Neighbours, msgspec.Meta(description="How many events before it to return.")]
 After = Annotated[Neighbours, msgspec.Meta(description="How many events after it to return.")]
+Ask = Callable[[str, int], Awaitable[dict[str, Any]]]
 TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_TABLE, pattern=_PRINTABLE)]
 
 
@@ -53,17 +54,20 @@ class TableEventArguments(msgspec.Struct):
     after: After = 5
 
 
-class _Reading(msgspec.Struct, frozen=True):
-    """The place that an event is read from: a function from SQL and a number of rows to rows."""
+class _Reading:
+    """Reads rows of a table by a function from SQL and a number of rows; collects what their answers state."""
 
-    ask: Any
-    table: str
+    def __init__(self, ask: Ask, table: str) -> None:
+        self.table = table
+        self.statements: dict[str, Any] = {}
+        self._ask = ask
 
     async def rows(self, condition: str, order: str, most_rows: int) -> list[Any]:
         if not most_rows:
             return []
         sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {most_rows}"  # noqa: S608 - quoted
-        told: Mapping[str, Any] = await self.ask(sql, most_rows)
+        told = await self._ask(sql, most_rows)
+        self.statements |= {name: told[name] for name in ("truncated", "shortened") if name in told}
         return list(told["rows"])
 
 
@@ -83,17 +87,17 @@ def event_tools(view: KeyView) -> list[Tool]:
 async def _read_of_stream(api: KeyedApi, given: Arguments) -> object:
     arguments = arguments_of(StreamEventArguments, given)
 
-    async def ask(sql: str, most_rows: int) -> object:
+    async def ask(sql: str, most_rows: int) -> dict[str, Any]:
         return await ask_streams(api, sql, {}, most_rows)
 
     return await _read(_Reading(ask, quoted_name(arguments.stream)), arguments.id, arguments.before, arguments.after)
 
 
-async def _read_of_table(endpoints: Any, api: KeyedApi, given: Arguments) -> object:
+async def _read_of_table(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, given: Arguments) -> object:
     arguments = arguments_of(TableEventArguments, given)
     endpoint = named_endpoint(endpoints, arguments.endpoint)
 
-    async def ask(sql: str, most_rows: int) -> object:
+    async def ask(sql: str, most_rows: int) -> dict[str, Any]:
         return await ask_endpoint(
             api, endpoint, with_query(endpoint, arguments.parameters, {"sql": sql}), most_rows, sql
         )
@@ -116,7 +120,7 @@ async def _read(reading: _Reading, event_id: str, before: int, after: int) -> ob
     later = f"(t.timestamp > {at} or (t.timestamp = {at} and t.id > {name}))"
     rows_before = await reading.rows(f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", before)
     rows_after = await reading.rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", after)
-    return {"event": found[0], "before": rows_before[::-1], "after": rows_after}
+    return {"event": found[0], "before": rows_before[::-1], "after": rows_after, **reading.statements}
 
 
 def quoted_name(name: str) -> str:

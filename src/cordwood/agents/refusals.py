@@ -49,7 +49,7 @@ def _text(reply: Reply, query: str | None) -> str:
 def _error(body: bytes) -> Mapping[str, Any] | None:
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     error = found.get("error") if isinstance(found, dict) else None
     # Logflare's error format has a text there.

@@ -80,7 +80,7 @@ class AgentRows:
                 if len(encoded) <= self._most_bytes // 2:
                     self.is_shortened = self.is_shortened or is_shortened
                     return encoded
-        except (msgspec.MsgspecError, OverflowError, RecursionError):
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             # A number or a nesting that only other decoders read.
             pass
         self.is_shortened = True

@@ -106,7 +106,7 @@ class _NamedMethod(msgspec.Struct):
 def _method_of(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_NamedMethod).method
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
 
 

@@ -1,0 +1,75 @@
+"""The inspector of the Model Context Protocol, a client of its own kind, on its command line and over both transports."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journey.conftest import PRIVATE, Service, start_service
+
+PACKAGE = Path(__file__).parent / "npm" / "inspector" / "package.json"
+INSTALL_SECONDS, CALL_SECONDS = 300, 60
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = start_service(tmp_path_factory.mktemp("inspected") / "data")
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, installed by npm in a folder of its own; no script of its packages is run."""
+    folder = tmp_path_factory.mktemp("inspector")
+    shutil.copy(PACKAGE, folder / "package.json")
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    if not (shutil.which("node") and shutil.which("npm")):
+        give_up("node or npm is not there")
+    install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
+    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+    if done.returncode != 0:
+        give_up(f"the inspector cannot be installed: {done.stderr[-500:]}")
+    return folder / "node_modules" / ".bin" / "mcp-inspector"
+
+
+def inspected(inspector: Path, service: Service, transport: str, *arguments: str) -> Any:
+    """Return what a call answers; nothing may be said on standard error."""
+    if transport == "http":
+        target = [f"{service.url}/mcp", "--header", f"X-API-KEY: {PRIVATE}"]
+    else:
+        environment = {"CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
+        if "PYTHONPATH" in os.environ:
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        stated = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
+        target = [sys.executable, "-m", "cordwood", "mcp", *stated]
+    home = {**os.environ, "HOME": str(inspector.parents[2])}
+    command = [str(inspector), "--cli", *target, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, env=home, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout[-500:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_the_inspector_finds_nothing_wrong_with_any_schema(inspector: Path, service: Service, transport: str) -> None:
+    told = inspected(inspector, service, transport, "--method", "tools/list", "--strict")
+    assert {"query", "list_tables", "read_event", "logs_all", "usage_api-counts"} <= {
+        one["name"] for one in told["tools"]
+    }
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_the_inspector_calls_a_tool_and_reads_a_resource(inspector: Path, service: Service, transport: str) -> None:
+    asked = ("endpoint=logs.all", "sql=select count(*) as n from edge_logs", 'parameters={"project": "none"}')
+    given = [word for pair in asked for word in ("--tool-arg", pair)]
+    called = inspected(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *given)
+    assert json.loads(called["content"][0]["text"])["rows"] == [{"n": 0}]
+    uri = "cordwood://endpoints/logs.all/tables"
+    read = inspected(inspector, service, transport, "--method", "resources/read", "--uri", uri)
+    assert json.loads(read["contents"][0]["text"])["endpoint"] == "logs.all"

@@ -1,0 +1,99 @@
+"""Rows of an answer within the bounds of an agent."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordwood.agents.rows import MOST_BYTES, MOST_LINE_BYTES, MOST_READ_BYTES, AgentRows, Shortening, shortened
+
+
+def lines(rows: list[Any]) -> bytes:
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+def decoded(rows: AgentRows) -> list[Any]:
+    return [json.loads(bytes(row)) for row in rows.rows]
+
+
+@given(st.lists(st.dictionaries(st.text(), st.integers() | st.text())), st.integers(1, 50))
+def test_rows_are_the_same_in_whatever_pieces_they_arrive(rows: list[dict[str, Any]], size: int) -> None:
+    body = lines(rows)
+    collected = AgentRows(1000)
+    assert all(collected.take(body[begin : begin + size]) for begin in range(0, len(body), size))
+    assert decoded(collected) == rows
+    assert collected.cut is None
+    assert not collected.is_shortened
+
+
+def test_a_row_beyond_the_number_asked_for_ends_the_answer() -> None:
+    exact, more = AgentRows(3), AgentRows(3)
+    assert exact.take(lines([{"n": 1}] * 3))
+    assert exact.cut is None
+    assert not more.take(lines([{"n": 1}] * 4))
+    assert more.cut is not None
+    assert "max_rows=3" in more.cut
+    assert len(more.rows) == 3
+
+
+def test_rows_beyond_the_bytes_of_an_answer_end_it() -> None:
+    rows = AgentRows(1000)
+    assert not rows.take(lines([{"text": "x" * 1500}] * 100))
+    assert sum(len(bytes(row)) for row in rows.rows) <= MOST_BYTES
+    assert rows.cut is not None
+    assert "bytes" in rows.cut
+
+
+def test_a_row_without_an_end_is_not_held() -> None:
+    rows = AgentRows(10)
+    pieces = 0
+    while rows.take(b"x" * 100_000):
+        pieces += 1
+    assert pieces <= MOST_LINE_BYTES // 100_000
+    assert rows.rows == []
+    assert rows.cut is not None
+
+
+def test_no_more_is_read_than_its_bound_however_short_the_rows_become() -> None:
+    rows = AgentRows(1000)
+    line = lines([{"text": "x" * 1_000_000}])
+    taken = 1
+    while rows.take(line):
+        taken += 1
+    assert taken <= MOST_READ_BYTES // len(line) + 1
+    assert rows.cut is not None
+
+
+def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
+    rows = AgentRows(10)
+    assert rows.take(lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
+    (row,) = decoded(rows)
+    assert len(bytes(rows.rows[0])) <= MOST_BYTES // 2
+    assert row["column 0"] == "x" * 200 + "… (1500 characters)"
+    assert rows.is_shortened
+
+
+@pytest.mark.parametrize("line", [b"[" * 5000 + b"]" * 5000, b"{broken", b'{"a": 1e999}', b'"\xff"'])
+def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> None:
+    rows = AgentRows(10)
+    assert rows.take(line + b"\n")
+    assert len(rows.rows) == 1
+    assert rows.is_shortened or decoded(rows)
+
+
+def test_long_values_are_shortened_at_any_depth_and_say_so() -> None:
+    value = {"a": [{"b": "x" * 30}, *range(20)], **{f"m{n}": n for n in range(20)}}
+    short, is_shortened = shortened(value, Shortening(letters=10, elements=3, members=2))
+    assert is_shortened
+    assert short == {
+        "a": [{"b": "x" * 10 + "… (30 characters)"}, 0, 1, "… (21 elements)"],
+        "m0": 0,
+        "…": "(21 members)",
+    }
+    assert shortened({"a": [1, None, True, 1.5, "x"]}, Shortening(10, 10, 10)) == (
+        {"a": [1, None, True, 1.5, "x"]},
+        False,
+    )

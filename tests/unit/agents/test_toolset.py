@@ -1,0 +1,154 @@
+"""The tools of a key, and what they ask of the service."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+
+from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take
+from cordwood.agents.event_tool import quoted_name, quoted_text
+from cordwood.agents.mcp_server import answer_message
+from cordwood.agents.toolset import ToolAnswer, call_tool, instructions, tools_of
+from cordwood.sql.parse import parse
+
+
+def endpoint(name: str, token: str = "0" * 8, **changes: Any) -> OfferedEndpoint:
+    schema = {"type": "object", "properties": {"project": {"type": "string"}}, "required": ["project"]}
+    made = OfferedEndpoint(name, token, "Tells something.", "bq_sql", True, 1000, schema)  # noqa: FBT003 - as declared
+    return msgspec.structs.replace(made, **changes)
+
+
+def view(*endpoints: OfferedEndpoint, scopes: str = "query", pins: Mapping[str, str] | None = None) -> KeyView:
+    return KeyView("7", scopes, pins or {}, False, None, endpoints)  # noqa: FBT003 - as declared
+
+
+class RecordingApi:
+    """Answers each call with the next reply, and remembers the calls."""
+
+    def __init__(self, of_key: KeyView, *replies: tuple[Reply, bytes]) -> None:
+        self.calls: list[ApiCall] = []
+        self._view = of_key
+        self._replies = list(replies)
+
+    async def key(self) -> KeyView:
+        return self._view
+
+    async def send(self, call: ApiCall, take: Take) -> Reply:
+        self.calls.append(call)
+        reply, body = self._replies.pop(0)
+        if reply.status < 400:
+            take(body)
+        return reply
+
+
+def called(api: RecordingApi, tool: str, **arguments: Any) -> ToolAnswer:
+    return asyncio.run(call_tool(api, tool, arguments))
+
+
+OK = Reply(200, [])
+
+
+def test_names_of_tools_are_those_that_clients_take_and_differ() -> None:
+    names = ["a.b", "a b", "a/b", "query", "é" * 100, "x" * 100, "list_tables", "..."]
+    offered = [endpoint(name, f"{number:08}-0000") for number, name in enumerate(names)]
+    tools = [tool.name for tool in tools_of(view(*offered))]
+    assert len(set(tools)) == len(tools)
+    for name in tools:
+        assert 0 < len(name) <= 64
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+    assert {"query", "list_tables", "query_00000003", "list_tables_00000006"} <= set(tools)
+
+
+def test_a_parameter_of_the_endpoint_has_precedence_over_max_rows() -> None:
+    schema = {"type": "object", "properties": {"max_rows": {"type": "string"}}, "required": []}
+    api = RecordingApi(view(endpoint("e", parameters=schema)), (OK, b""))
+    assert not called(api, "e", max_rows="all").is_error
+    assert api.calls[0].parameters == {"max_rows": "all"}
+
+
+@pytest.mark.parametrize("max_rows", [0, -1, 1.5, "5", True, [1]])
+def test_a_wrong_number_of_rows_is_refused_before_anything_is_asked(max_rows: object) -> None:
+    api = RecordingApi(view(endpoint("e")))
+    assert called(api, "e", project="x", max_rows=max_rows).is_error
+    assert called(api, "query", endpoint="e", sql="select 1", max_rows=max_rows).is_error
+    assert api.calls == []
+
+
+def test_every_schema_is_valid_and_names_the_endpoints() -> None:
+    for of_key in (view(), view(endpoint("a"), endpoint("b")), view(endpoint("a"), scopes="private")):
+        for tool in tools_of(of_key):
+            Draft202012Validator.check_schema(tool.schema)
+    query = next(tool for tool in tools_of(view(endpoint("a"), endpoint("b"))) if tool.name == "query")
+    assert query.schema["properties"]["endpoint"]["enum"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("of_key", "names"),
+    [
+        (view(), set()),
+        (view(endpoint("e", sandboxable=False)), {"e"}),
+        (view(endpoint("e")), {"e", "query", "list_tables", "read_event"}),
+        (view(endpoint("e", language="ch_sql")), {"e", "query", "list_tables"}),
+        (view(scopes="private"), {"list_streams", "query_streams", "read_event"}),
+        (view(scopes="private", pins={"project": "x"}), {"list_streams"}),
+        (view(scopes="ingest public"), set()),
+    ],
+)
+def test_a_key_is_offered_what_it_may_use(of_key: KeyView, names: set[str]) -> None:
+    assert {tool.name for tool in tools_of(of_key)} == names
+
+
+def test_an_agent_is_told_of_pins_and_redaction() -> None:
+    told = instructions(msgspec.structs.replace(view(endpoint("e"), pins={"project": "acme"}), redact=True))
+    assert "project = acme" in told
+    assert "redacted" in told
+
+
+def test_what_the_service_cut_is_stated_also_if_a_streamed_answer_does_not_tell_it() -> None:
+    rows = b'{"n": 1}\n' * 5
+    told = Reply(200, [("cordwood-truncated", "max_rows=5"), ("cordwood-notice", "one"), ("cordwood-notice", "two")])
+    for reply, limit in ((told, 1000), (OK, 5)):
+        api = RecordingApi(view(endpoint("e", max_limit=limit)), (reply, rows))
+        answer = json.loads(called(api, "e", project="x", max_rows=100).text)
+        assert "at most 5 rows" in answer["truncated"] or "max_rows=5" in answer["truncated"]
+    assert called(RecordingApi(view(endpoint("e")), (told, rows)), "e").text.endswith('"notices":["one","two"]}')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"not json", b'{"error": "\xff"}', b"[]", b"{}", b'{"error": 5}', b'{"error": {"line": "x"}}', b"[" * 9999],
+)
+def test_any_body_of_an_error_is_told_as_text(body: bytes) -> None:
+    answer = called(RecordingApi(view(endpoint("e")), (Reply(502, [], body), b"")), "e", project="x")
+    assert answer.is_error
+    assert "502" in answer.text or "None" not in answer.text
+
+
+@pytest.mark.parametrize("text", ["x", "'", "\\", "\\'", "a'b\\c", "';--", "'''", '"', "`", "é", "@p", "{x}"])
+def test_quoted_texts_and_names_are_read_back_as_they_were(text: str) -> None:
+    tree = parse(f"select {quoted_text(text)} as v from {quoted_name(text)} as t").tree
+    (literal,) = [node for node in tree.walk() if type(node).__name__ == "Literal"]
+    assert literal.name == text
+    (table,) = [node for node in tree.walk() if type(node).__name__ == "Table"]
+    assert table.name == text
+
+
+class FailingApi(RecordingApi):
+    """Has a bug."""
+
+    async def key(self) -> KeyView:
+        if self.calls:
+            raise RuntimeError
+        self.calls.append(ApiCall("/"))
+        return await super().key()
+
+
+def test_an_unexpected_failure_is_raised_and_no_text_for_the_agent() -> None:
+    body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
+    headers = [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
+    with pytest.raises(RuntimeError):
+        asyncio.run(answer_message(FailingApi(view()), headers, body))
