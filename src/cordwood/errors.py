@@ -123,7 +123,7 @@ class BadMethod(RequestFault):
 
 
 class NotOffered(RequestFault):
-    """A client of Logflare requests something that cordwood does not offer."""
+    """The request is for something that cordwood does not offer, or whose extra is not installed."""
 
     code = "request.not-offered"
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
 
 from tests.journey.conftest import PRIVATE, Service, Start, start_service
+from tests.waiting import until
 
 TRANSPORTS = ("stdio", "http")
 
@@ -57,17 +58,19 @@ def new_key(service: Service, *terms: str) -> str:
 
 
 @asynccontextmanager
-async def connected(service: Service, key: str, transport: str, mode: str = "auto") -> AsyncIterator[Client]:
+async def connected(
+    service: Service, key: str, transport: str, mode: str = "auto", *, redact: bool = False
+) -> AsyncIterator[Client]:
     if transport == "stdio":
         command = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "cordwood", "mcp"],
+            args=["-m", "cordwood", "mcp", *(["--redact"] if redact else [])],
             env={**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": key},
         )
         async with Client(stdio_client(command), mode=mode) as client:
             yield client
         return
-    headers = {"Authorization": f"Bearer {key}"}
+    headers = {"Authorization": f"Bearer {key}", **({"LF-ENDPOINT-REDACT-PII": "true"} if redact else {})}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as http,
         Client(streamable_http_client(f"{service.url}/mcp", http_client=http), mode=mode) as client,
@@ -110,11 +113,15 @@ class Agent:
 
 
 @contextmanager
-def agent(service: Service, key: str, transport: str, mode: str = "auto") -> Iterator[Agent]:
-    with start_blocking_portal() as portal:
-        session = connected(service, key, transport, mode)
-        with portal.wrap_async_context_manager(session) as client:
-            yield Agent(portal, client)
+def agent(service: Service, key: str, transport: str, mode: str = "auto", *, redact: bool = False) -> Iterator[Agent]:
+    with session(connected(service, key, transport, mode, redact=redact)) as one:
+        yield one
+
+
+@contextmanager
+def session(connecting: AbstractAsyncContextManager[Client]) -> Iterator[Agent]:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(connecting) as client:
+        yield Agent(portal, client)
 
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
@@ -314,6 +321,8 @@ def test_a_key_for_an_agent_queries_and_reads_redacted(service: Service, transpo
     ):
         with agent(service, new_key(service, *terms), transport) as reading:
             assert reading.call("query", **asked)["rows"] == [{"event_message": told}]
+    with agent(service, PRIVATE, transport, redact=True) as private:
+        assert private.call("query", **asked)["rows"] == [{"event_message": "from REDACTED by REDACTED"}]
 
 
 @EITHER_TRANSPORT
@@ -335,6 +344,39 @@ def _audited(service: Service, code: str) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_a_tools_request_is_logged_as_one_of_http_with_the_id_of_its_message(service: Service) -> None:
+    params = {"name": "query_streams", "arguments": {"sql": "select 1 as one"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    assert post(service, body, **{"X-Request-Id": "from-an-agent"}).status_code == 200
+
+    def routes() -> list[tuple[str, str]]:
+        lines = [json.loads(line) for line in service.output.read_text().splitlines() if line.startswith("{")]
+        return [(line["route"], line["key"]) for line in lines if line.get("request_id") == "from-an-agent"]
+
+    until(lambda: routes() == [("ad_hoc", "settings:private"), ("mcp", "settings:private")])
+
+
+@EITHER_TRANSPORT
+def test_refusals_are_told_in_logflares_format_of_errors_too(start: Start, transport: str) -> None:
+    running = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
+    with agent(running, PRIVATE, transport) as one:
+        asked = {"endpoint": "logs.all", "sql": "select nothing from edge_logs", "parameters": {"project": "x"}}
+        assert "nothing" in one.refused("query", **asked)
+
+
+def test_the_command_finds_the_service_of_its_folder_again_after_a_restart(start: Start, tmp_path: Path) -> None:
+    first = start()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CORDWOOD_")}
+    arguments = ["-m", "cordwood", "mcp", "--data-dir", str(tmp_path / "data")]
+    command = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
+    with session(Client(stdio_client(command))) as one:
+        assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
+        first.stop()
+        assert "service.unreachable" in one.refused("query_streams", sql="select 1 as one")
+        start()
+        assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
 
 
 @EITHER_TRANSPORT

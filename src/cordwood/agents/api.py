@@ -96,6 +96,11 @@ class KeyedApi(Protocol):
         """Send a request. Cancelling this coroutine, or a `take` that returns False, ends the request at the service."""
 
 
+def ended_early() -> Refused:
+    """Return the error for a response whose body is incomplete."""
+    return Refused("The query failed while its rows were sent.", hint="Ask for fewer rows, or for a shorter time.")
+
+
 class WholeBody:
     """Collects a body of a bounded size."""
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from cordwood.agents.api import ApiCall, KeyedApi, OfferedEndpoint, WholeBody
-from cordwood.agents.refusals import RefusedCallError, refused_call
+from cordwood.agents.api import ApiCall, KeyedApi, OfferedEndpoint, Reply, WholeBody
+from cordwood.agents.refusals import refused_call
 from cordwood.agents.rows import MOST_ROWS, AgentRows
 
 NDJSON: Final = "application/x-ndjson"
@@ -46,8 +46,9 @@ async def _ask(api: KeyedApi, call: ApiCall, most_rows: int, limit: int, query: 
     reply = await api.send(call, rows.take)
     if reply.status >= 400:
         raise refused_call(reply, query)
-    if reply.status != 200:
-        raise RefusedCallError(f"The service answered with status {reply.status}.")
+    if not (reply.header("content-type") or "").startswith(NDJSON):
+        # With Logflare's error format, a failed query is a 200 that has no rows.
+        raise refused_call(Reply(reply.status, reply.headers, rows.unfinished), query)
     told: dict[str, Any] = {"row_count": len(rows.rows), "rows": rows.rows}
     cut = rows.cut or _cut_by_service(reply.header("cordwood-truncated"), len(rows.rows), limit)
     if cut is not None:

@@ -103,6 +103,8 @@ class _Handlers:
             "cordwood",
             version=cordwood.__version__,
             instructions=instructions(view),
+            # No argument is also sent as a header; otherwise all tools would be made to look for one.
+            get_tool_input_schema=lambda _: None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,

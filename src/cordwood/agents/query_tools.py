@@ -16,6 +16,8 @@ from cordwood.errors import did_you_mean
 
 QUERY: Final = "query"
 QUERY_STREAMS: Final = "query_streams"
+# A description goes to the model with every request.
+_MOST_NAMED: Final = 30
 
 EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
 Parameters = Annotated[
@@ -82,7 +84,8 @@ def query_tools(view: KeyView) -> list[Tool]:
 def _over_endpoints(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     if not endpoints:
         return []
-    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints)
+    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints[:_MOST_NAMED])
+    names += ", …" if len(endpoints) > _MOST_NAMED else ""
     description = (
         f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
         f"{_SQL} {_LQL} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."

@@ -40,6 +40,11 @@ class AgentRows:
         self._read_bytes = 0
         self._line = bytearray()
 
+    @property
+    def unfinished(self) -> bytes:
+        """The last line if it has no end: an answer that is something else than rows."""
+        return bytes(self._line)
+
     def take(self, piece: bytes) -> bool:
         """Add a piece of the body; return False if no more rows are needed."""
         begin = 0

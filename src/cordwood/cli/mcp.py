@@ -11,12 +11,14 @@ examples:
 
 import argparse
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 
 from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
 from cordwood.cli.client import Remote, add_service, local, named
 from cordwood.cli.remote_api import RemoteApi
 from cordwood.errors import BadSetting, Unreachable
+from cordwood.settings.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +30,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     headers = {"LF-ENDPOINT-REDACT-PII": "true"} if arguments.redact else {}
-    api = RemoteApi(_service(arguments), headers)
+    api = RemoteApi(_finder(arguments), headers)
     _library().serve_standard_streams(api)
     return 0
 
 
-def _service(arguments: argparse.Namespace) -> Remote:
-    found = named(arguments) or local(loaded_settings(arguments).settings, arguments.key)
+def _finder(arguments: argparse.Namespace) -> Callable[[], Remote]:
+    """Return the function that finds the service: the named one, or whichever then owns the data folder."""
+    remote = named(arguments)
+    if remote is not None:
+        return lambda: remote
+    settings = loaded_settings(arguments).settings
+    return lambda: _owner(settings, arguments.key)
+
+
+def _owner(settings: Settings, key: str | None) -> Remote:
+    found = local(settings, key)
     if found is None:
         raise Unreachable(
             "No service runs on the data folder.",

@@ -4,12 +4,12 @@ import asyncio
 import http.client
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from cordwood.agents.api import ApiCall, KeyView, Reply, Take, WholeBody
+from cordwood.agents.api import ApiCall, KeyView, Reply, Take, WholeBody, ended_early
 from cordwood.agents.refusals import refused_call
 from cordwood.cli.client import Remote, base_path, connection_to
 from cordwood.errors import Refused, Unreachable
@@ -21,10 +21,13 @@ _MOST_ERROR_BYTES = 256 * 1024
 
 
 class RemoteApi:
-    """Sends the requests of tools to a service; `headers` are added to each."""
+    """Sends the requests of tools to a service; `headers` are added to each.
 
-    def __init__(self, remote: Remote, headers: Mapping[str, str]) -> None:
-        self._remote = remote
+    `find_remote` is called for each request, because the service on a data folder has another address and key after a restart.
+    """
+
+    def __init__(self, find_remote: Callable[[], Remote], headers: Mapping[str, str]) -> None:
+        self._find_remote = find_remote
         self._headers = headers
         self._view: KeyView | None = None
         self._viewed_at = 0.0
@@ -40,7 +43,7 @@ class RemoteApi:
         return self._view
 
     async def send(self, call: ApiCall, take: Take) -> Reply:
-        exchange = _Exchange(self._remote, self._headers)
+        exchange = _Exchange(self._find_remote(), self._headers)
         try:
             return await asyncio.to_thread(exchange.run, call, take)
         except asyncio.CancelledError:
@@ -94,9 +97,12 @@ class _Exchange:
 
 
 def _pass_on(answer: http.client.HTTPResponse, take: Take) -> None:
-    """Pass the body on as it arrives; raise IncompleteRead if it ends early."""
-    while piece := answer.read1(_PIECE_BYTES):
-        if not take(piece):
-            return
+    """Pass the body on as it arrives; raise Refused if it ends early."""
+    try:
+        while piece := answer.read1(_PIECE_BYTES):
+            if not take(piece):
+                return
+    except (ConnectionError, http.client.HTTPException) as broken:
+        raise ended_early() from broken
     if answer.length:
-        raise http.client.IncompleteRead(b"", answer.length)
+        raise ended_early()

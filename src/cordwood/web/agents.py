@@ -13,7 +13,7 @@ from types import ModuleType
 import msgspec
 
 from cordwood.access import may_query
-from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take
+from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take, ended_early
 from cordwood.catalog.endpoint_fields import LANGUAGES
 from cordwood.errors import NotOffered
 from cordwood.model.endpoint import Endpoint
@@ -36,7 +36,7 @@ _CALL_BYTES = 2**20
 # The library holds a message several times while it parses it. Measured: five to nine times its size in all.
 _COPIES = 8
 # The methods that send requests of their own, which are counted against the rate of the key.
-_COUNTED_LATER = frozenset({"tools/call", "resources/read"})
+_COUNTED_LATER = frozenset({"tools/call", "resources/list", "resources/read"})
 
 
 async def show_key(request: Request, services: Services) -> Response:
@@ -135,6 +135,8 @@ class InProcessApi:
         self.has_sent = True
         exchange = _Exchange(call, take)
         await exchange.run(self._context.edge.dispatch, self._scope(call))
+        if exchange.ended_early:
+            raise ended_early()
         return Reply(exchange.status, exchange.headers, bytes(exchange.error))
 
     def _scope(self, call: ApiCall) -> Scope:
@@ -170,7 +172,13 @@ class _Exchange:
         self._body = call.body
         self._take = take
         self._is_read = False
+        self._is_complete = False
         self._has_left = asyncio.Event()
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the application gave up in the middle of the body."""
+        return not self._is_complete and not self._has_left.is_set()
 
     async def run(self, application: Application, scope: Scope) -> None:
         await application(scope, self._receive, self._send)
@@ -188,7 +196,10 @@ class _Exchange:
             self.headers = [
                 (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in message["headers"]
             ]
-        elif self.status >= 400:
-            self.error += message.get("body", b"")
-        elif not self._has_left.is_set() and not self._take(message.get("body", b"")):
+            return
+        self._is_complete = not message.get("more_body", False)
+        body: bytes = message.get("body", b"")
+        if self.status >= 400:
+            self.error += body
+        elif not self._has_left.is_set() and not self._take(body):
             self._has_left.set()

@@ -9,7 +9,7 @@ from cordwood.web.asgi import Header, Response
 ALLOWED_HEADERS = (
     b"Authorization, Content-Type, Content-Encoding, Accept, Cache-Control, If-Match, If-None-Match, X-Requested-With, "
     b"X-API-KEY, X-Source, X-Collection, X-Request-Id, LF-ENDPOINT-LABELS, LF-ENDPOINT-REDACT-PII, "
-    b"LF-ENDPOINT-BIGQUERY-RESERVATION"
+    b"LF-ENDPOINT-BIGQUERY-RESERVATION, MCP-Protocol-Version, Mcp-Method, Mcp-Name"
 )
 EXPOSED_HEADERS = (
     b"Age, Cache-Status, Cordwood-Next, Cordwood-Notice, Cordwood-Revision, Cordwood-Rows, Cordwood-Truncated, ETag, RateLimit, "

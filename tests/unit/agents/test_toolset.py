@@ -49,7 +49,8 @@ def called(api: RecordingApi, tool: str, **arguments: Any) -> ToolAnswer:
     return asyncio.run(call_tool(api, tool, arguments))
 
 
-OK = Reply(200, [])
+NDJSON = ("content-type", "application/x-ndjson")
+OK = Reply(200, [NDJSON])
 
 
 def test_names_of_tools_are_those_that_clients_take_and_differ() -> None:
@@ -110,7 +111,9 @@ def test_an_agent_is_told_of_pins_and_redaction() -> None:
 
 def test_what_the_service_cut_is_stated_also_if_a_streamed_answer_does_not_tell_it() -> None:
     rows = b'{"n": 1}\n' * 5
-    told = Reply(200, [("cordwood-truncated", "max_rows=5"), ("cordwood-notice", "one"), ("cordwood-notice", "two")])
+    told = Reply(
+        200, [NDJSON, ("cordwood-truncated", "max_rows=5"), ("cordwood-notice", "one"), ("cordwood-notice", "two")]
+    )
     for reply, limit in ((told, 1000), (OK, 5)):
         api = RecordingApi(view(endpoint("e", max_limit=limit)), (reply, rows))
         answer = json.loads(called(api, "e", project="x", max_rows=100).text)

@@ -1,0 +1,96 @@
+"""An answer that breaks off is an error, over HTTP and inside the process."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cordwood.agents.api import ApiCall, Reply, WholeBody
+from cordwood.cli.client import Remote
+from cordwood.cli.remote_api import RemoteApi
+from cordwood.errors import Refused, Unreachable
+from cordwood.model.key import Caller
+from cordwood.web.agents import InProcessApi
+from cordwood.web.asgi import Receive, Scope, Send
+from cordwood.web.route import HandlerContext
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
+CHUNK = b'9\r\n{"n": 1}\n\r\n'
+
+
+@pytest.fixture
+def answers(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a server that answers each connection with the parameter and closes it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(request.param)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def sent(url: str, body: WholeBody) -> Reply:
+    api = RemoteApi(lambda: Remote(url, "key", 5.0), {})
+    return asyncio.run(api.send(ApiCall("/x", {}), body.take))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK + b"9\r\n{",
+        HEAD + b"Content-Length: 100\r\n\r\n{}",
+    ],
+    indirect=True,
+)
+def test_a_body_that_ends_early_is_refused(answers: str) -> None:
+    with pytest.raises(Refused, match="while its rows were sent"):
+        sent(answers, WholeBody())
+
+
+@pytest.mark.parametrize("answers", [b"", b"nonsense\r\n\r\n"], indirect=True)
+def test_what_is_no_answer_is_no_service(answers: str) -> None:
+    with pytest.raises(Unreachable):
+        sent(answers, WholeBody())
+
+
+@pytest.mark.parametrize("answers", [HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 3], indirect=True)
+def test_a_body_that_is_not_needed_any_more_is_not_waited_for(answers: str) -> None:
+    body = WholeBody(most_bytes=5)
+    assert sent(answers, body).status == 200
+    assert body.is_cut
+    with pytest.raises(Refused, match="larger than"):
+        body.json()
+
+
+def in_process(*messages: dict[str, Any]) -> InProcessApi:
+    """An application that sends these messages and returns."""
+
+    async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+
+    request = SimpleNamespace(id="1", scope={"headers": []})
+    context = SimpleNamespace(request=request, edge=SimpleNamespace(dispatch=application))
+    return InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()))
+
+
+def test_an_application_that_gives_up_in_the_middle_is_refused_too() -> None:
+    start = {"type": "http.response.start", "status": 200, "headers": []}
+    piece = {"type": "http.response.body", "body": b"{}\n", "more_body": True}
+    last = {"type": "http.response.body", "body": b""}
+    body = WholeBody()
+    assert asyncio.run(in_process(start, piece, last).send(ApiCall("/x"), body.take)).status == 200
+    assert body.json() == {}
+    with pytest.raises(Refused, match="while its rows were sent"):
+        asyncio.run(in_process(start, piece).send(ApiCall("/x"), WholeBody().take))
