@@ -15,7 +15,8 @@ import msgspec
 from cordwood.access import may_query
 from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take, ended_early
 from cordwood.catalog.endpoint_fields import LANGUAGES
-from cordwood.errors import NotOffered
+from cordwood.errors import Fault, NotOffered
+from cordwood.ingest.body_budget import Reservation
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.settings.quantities import show_rate
@@ -31,7 +32,8 @@ from cordwood.web.route import HandlerContext
 
 # A query has at most 256 Ki characters.
 _BODY = BodyBounds(2**20, 2**20)
-# The memory of a call beside its body: rows as they arrive, and the answer made of them.
+# The memory of a call beside its body: rows as they arrive, and the answer made of them. What is read beyond it is
+# reserved as it arrives.
 _CALL_BYTES = 2**20
 # The library holds a message several times while it parses it. Measured: five to nine times its size in all.
 _COPIES = 8
@@ -90,7 +92,7 @@ async def answer_mcp(context: HandlerContext) -> Response:
         if is_counted:
             services.answers.admit(caller)
         server = await asyncio.to_thread(_library)
-        api = InProcessApi(context, key or "", caller)
+        api = InProcessApi(context, key or "", caller, reservation)
         status, told = await while_connected(request, server.answer_message(api, request.scope["headers"], body))
     if not is_counted and not api.has_sent:
         services.answers.admit(caller)
@@ -122,8 +124,9 @@ def _library() -> ModuleType:
 class InProcessApi:
     """The API with one key, inside the process."""
 
-    def __init__(self, context: HandlerContext, key: str, caller: Caller) -> None:
+    def __init__(self, context: HandlerContext, key: str, caller: Caller, reservation: Reservation) -> None:
         self.has_sent = False
+        self._reservation = reservation
         self._context = context
         self._key = key
         self._caller = caller
@@ -133,10 +136,10 @@ class InProcessApi:
 
     async def send(self, call: ApiCall, take: Take) -> Reply:
         self.has_sent = True
-        exchange = _Exchange(call, take)
+        exchange = _Exchange(call, take, self._reservation)
         await exchange.run(self._context.edge.dispatch, self._scope(call))
-        if exchange.ended_early:
-            raise ended_early()
+        if exchange.fault is not None:
+            raise exchange.fault
         return Reply(exchange.status, exchange.headers, bytes(exchange.error))
 
     def _scope(self, call: ApiCall) -> Scope:
@@ -165,8 +168,9 @@ class InProcessApi:
 class _Exchange:
     """A request inside the process, whose client leaves when it needs no more of the body."""
 
-    def __init__(self, call: ApiCall, take: Take) -> None:
+    def __init__(self, call: ApiCall, take: Take, reservation: Reservation) -> None:
         self.status = 0
+        self.fault: Fault | None = None
         self.headers: list[tuple[str, str]] = []
         self.error = bytearray()
         self._body = call.body
@@ -174,14 +178,14 @@ class _Exchange:
         self._is_read = False
         self._is_complete = False
         self._has_left = asyncio.Event()
-
-    @property
-    def ended_early(self) -> bool:
-        """Whether the application gave up in the middle of the body."""
-        return not self._is_complete and not self._has_left.is_set()
+        self._reservation = reservation
+        self._bytes = 0
 
     async def run(self, application: Application, scope: Scope) -> None:
         await application(scope, self._receive, self._send)
+        if not self._is_complete and not self._has_left.is_set():
+            # The application gave up in the middle of the body.
+            self.fault = ended_early()
 
     async def _receive(self) -> Message:
         if not self._is_read:
@@ -201,5 +205,16 @@ class _Exchange:
         body: bytes = message.get("body", b"")
         if self.status >= 400:
             self.error += body
-        elif not self._has_left.is_set() and not self._take(body):
+        elif not self._has_left.is_set() and not self._is_wanted(body):
             self._has_left.set()
+
+    def _is_wanted(self, piece: bytes) -> bool:
+        """Reserve memory for a piece and pass it on; return False if no more of the body is needed."""
+        self._bytes += len(piece)
+        try:
+            if self._bytes > _CALL_BYTES:
+                self._reservation.take(len(piece))
+        except Fault as fault:
+            self.fault = fault
+            return False
+        return self._take(piece)

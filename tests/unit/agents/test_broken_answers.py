@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,10 +13,11 @@ import pytest
 from cordwood.agents.api import ApiCall, Reply, WholeBody
 from cordwood.cli.client import Remote
 from cordwood.cli.remote_api import RemoteApi
-from cordwood.errors import Refused, Unreachable
+from cordwood.errors import Busy, Refused, Unreachable
 from cordwood.model.key import Caller
 from cordwood.web.agents import InProcessApi
 from cordwood.web.asgi import Receive, Scope, Send
+from cordwood.web.options import query_budget
 from cordwood.web.route import HandlerContext
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
@@ -73,8 +75,9 @@ def test_a_body_that_is_not_needed_any_more_is_not_waited_for(answers: str) -> N
         body.json()
 
 
-def in_process(*messages: dict[str, Any]) -> InProcessApi:
-    """An application that sends these messages and returns."""
+@contextmanager
+def in_process(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InProcessApi]:
+    """An application that sends these messages and returns, and memory for what is read of them beside another body."""
 
     async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:
@@ -82,15 +85,37 @@ def in_process(*messages: dict[str, Any]) -> InProcessApi:
 
     request = SimpleNamespace(id="1", scope={"headers": []})
     context = SimpleNamespace(request=request, edge=SimpleNamespace(dispatch=application))
-    return InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()))
+    shared = query_budget(budget)
+    with shared.reserve("1") as reservation, shared.reserve("2") as other:
+        other.take(2**20 + 1)
+        other.arrived()
+        yield InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()), reservation)
+
+
+START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
+LAST: dict[str, Any] = {"type": "http.response.body", "body": b""}
+
+
+def piece(body: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": body, "more_body": True}
 
 
 def test_an_application_that_gives_up_in_the_middle_is_refused_too() -> None:
-    start = {"type": "http.response.start", "status": 200, "headers": []}
-    piece = {"type": "http.response.body", "body": b"{}\n", "more_body": True}
-    last = {"type": "http.response.body", "body": b""}
     body = WholeBody()
-    assert asyncio.run(in_process(start, piece, last).send(ApiCall("/x"), body.take)).status == 200
+    with in_process(START, piece(b"{}\n"), LAST) as api:
+        assert asyncio.run(api.send(ApiCall("/x"), body.take)).status == 200
     assert body.json() == {}
-    with pytest.raises(Refused, match="while its rows were sent"):
-        asyncio.run(in_process(start, piece).send(ApiCall("/x"), WholeBody().take))
+    with in_process(START, piece(b"{}\n")) as api, pytest.raises(Refused, match="while its rows were sent"):
+        asyncio.run(api.send(ApiCall("/x"), WholeBody().take))
+
+
+def test_memory_for_a_large_document_is_reserved_as_it_arrives() -> None:
+    pieces = [piece(b"x" * 2**18) for _ in range(12)]
+    for budget, is_enough in ((2**21, False), (2**23, True)):
+        body = WholeBody()
+        with in_process(START, *pieces, LAST, budget=budget) as api:
+            if is_enough:
+                assert asyncio.run(api.send(ApiCall("/x"), body.take)).status == 200
+                continue
+            with pytest.raises(Busy):
+                asyncio.run(api.send(ApiCall("/x"), body.take))
