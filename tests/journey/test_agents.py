@@ -522,3 +522,21 @@ def test_without_the_extra_both_ways_say_what_to_install(start: Start, tmp_path:
     told = run_command(running, PRIVATE, PYTHONPATH=path)
     assert told.returncode == 1
     assert "pip install 'cordwood[mcp]'" in told.stderr
+
+
+def test_a_key_is_told_what_it_may_do_and_no_more(service: Service) -> None:
+    told = service.client.get("/api/key").json()
+    assert told["scopes"] == "private"
+    assert {one["name"] for one in told["endpoints"]} == {"logs.all", "logs.all.otel", "usage.api-counts"}
+    pinned = new_key(service, "--scope", "query", "--pin", "project=acme", "--rate", "5/s", "--redact", "always")
+    told = service.client.get("/api/key", headers={"X-API-KEY": pinned}).json()
+    assert (told["pins"], told["redact"], told["rate"]) == ({"project": "acme"}, True, "5/s")
+    assert all("project" not in one["parameters"]["properties"] for one in told["endpoints"])
+    other = new_key(service, "--scope", "query", "--pin", "nothing=has_this")
+    assert service.client.get("/api/key", headers={"X-API-KEY": other}).json()["endpoints"] == []
+    named = new_key(service, "--scope", "ingest query:endpoint:usage.api-counts")
+    told = service.client.get("/api/key", headers={"X-API-KEY": named}).json()
+    assert [one["name"] for one in told["endpoints"]] == ["usage.api-counts"]
+    for one in told["endpoints"]:
+        Draft202012Validator.check_schema(one["parameters"])
+    assert httpx.get(f"{service.url}/api/key").status_code == 401

@@ -49,14 +49,15 @@ async def _ask(api: KeyedApi, call: ApiCall, most_rows: int, limit: int, query: 
     if not (reply.header("content-type") or "").startswith(NDJSON):
         # With Logflare's error format, a failed query is a 200 that has no rows.
         raise refused_call(Reply(reply.status, reply.headers, rows.unfinished), query)
-    told: dict[str, Any] = {"row_count": len(rows.rows), "rows": rows.rows}
+    # What was left out comes before the rows, so that it is read first.
+    told: dict[str, Any] = {"row_count": len(rows.rows)}
     cut = rows.cut or _cut_by_service(reply.header("cordwood-truncated"), len(rows.rows), limit)
     if cut is not None:
         told["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
     if rows.is_shortened:
         told["shortened"] = "Long values are shortened, which is marked with …. Select a part of them to see it."
     notices = [notice[:_LONGEST_NOTICE] for notice in reply.all_of("cordwood-notice")[:_MOST_NOTICES]]
-    return told | ({"notices": notices} if notices else {})
+    return {**told, **({"notices": notices} if notices else {}), "rows": rows.rows}
 
 
 def _cut_by_service(told: str | None, count: int, limit: int) -> str | None:

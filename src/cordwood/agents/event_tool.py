@@ -120,7 +120,7 @@ async def _read(reading: _Reading, event_id: str, before: int, after: int) -> ob
     later = f"(t.timestamp > {at} or (t.timestamp = {at} and t.id > {name}))"
     rows_before = await reading.rows(f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", before)
     rows_after = await reading.rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", after)
-    return {"event": found[0], "before": rows_before[::-1], "after": rows_after, **reading.statements}
+    return {**reading.statements, "event": found[0], "before": rows_before[::-1], "after": rows_after}
 
 
 def quoted_name(name: str) -> str:

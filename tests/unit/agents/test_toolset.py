@@ -118,7 +118,9 @@ def test_what_the_service_cut_is_stated_also_if_a_streamed_answer_does_not_tell_
         api = RecordingApi(view(endpoint("e", max_limit=limit)), (reply, rows))
         answer = json.loads(called(api, "e", project="x", max_rows=100).text)
         assert "at most 5 rows" in answer["truncated"] or "max_rows=5" in answer["truncated"]
-    assert called(RecordingApi(view(endpoint("e")), (told, rows)), "e").text.endswith('"notices":["one","two"]}')
+    told_first = called(RecordingApi(view(endpoint("e")), (told, rows)), "e").text.partition('"rows":')[0]
+    assert '"notices":["one","two"]' in told_first
+    assert '"truncated":' in told_first
 
 
 @pytest.mark.parametrize(
