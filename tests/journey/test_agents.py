@@ -23,6 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
 
 from tests.journey.conftest import PRIVATE, Service, Start, start_service
+from tests.journey.test_keys import keys
 from tests.waiting import until
 
 TRANSPORTS = ("stdio", "http")
@@ -51,8 +52,7 @@ def event(project: str, number: int) -> dict[str, object]:
 
 
 def new_key(service: Service, *terms: str) -> str:
-    command = [sys.executable, "-m", "cordwood", "keys", "create", *terms, "--data-dir", str(service.data_dir)]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    made = keys("create", *terms, "--data-dir", str(service.data_dir))
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 
@@ -243,19 +243,29 @@ def run_command(service: Service, key: str, **env: str) -> "subprocess.Completed
     )
 
 
-def test_a_hostile_query_is_as_bounded_as_over_http(private: Agent, service: Service) -> None:
-    slow = "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b"
-    large = "select string_agg(repeat('x', 16000)) as t from unnest(generate_array(1, 1000000)) as a"
-    outside = "select * from `postgres.logs`"
-    plan = "select * from edge_logs " + "".join(f"join edge_logs as t{n} on true " for n in range(60))
-    for sql in (slow, large, outside, plan, "select current_setting('threads')", "copy x to '/tmp/y'"):
-        asked = {"sql": sql, "project": "acme"}
-        over_http = service.client.post("/api/endpoints/query/logs.all", json=asked).json()["error"]["status"]
-        told = private.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
-        kinds = {told.partition(":")[0], over_http}
-        assert len(kinds) == 1 or kinds <= {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}, (
-            kinds
-        )
+@EITHER_TRANSPORT
+def test_a_hostile_query_is_as_bounded_as_over_http(service: Service, transport: str) -> None:
+    # Keys of their own, since a key whose queries had to be killed is refused others.
+    key, headers = new_key(service, "--scope", "query"), {"X-API-KEY": new_key(service, "--scope", "query")}
+    with agent(service, key, transport) as hostile:
+        for sql in HOSTILE:
+            body = {"sql": sql, "project": "acme"}
+            over_http = service.client.post("/api/endpoints/query/logs.all", json=body, headers=headers)
+            told = hostile.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
+            kinds = {told.partition(":")[0], over_http.json()["error"]["status"]}
+            assert len(kinds) == 1 or kinds <= STOPPED, kinds
+
+
+# Whichever limit is reached first.
+STOPPED = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}
+HOSTILE = (
+    "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b",
+    "select string_agg(repeat('x', 16000)) as t from unnest(generate_array(1, 1000000)) as a",
+    "select * from `postgres.logs`",
+    "select * from edge_logs " + "".join(f"join edge_logs as t{n} on true " for n in range(60)),
+    "select current_setting('threads')",
+    "copy x to '/tmp/y'",
+)
 
 
 def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> None:
@@ -540,3 +550,21 @@ def test_a_key_is_told_what_it_may_do_and_no_more(service: Service) -> None:
     for one in told["endpoints"]:
         Draft202012Validator.check_schema(one["parameters"])
     assert httpx.get(f"{service.url}/api/key").status_code == 401
+
+
+def test_a_key_for_an_agent_has_terms_of_its_own_unless_others_are_given(service: Service) -> None:
+    folder = ("--data-dir", str(service.data_dir))
+    for terms, told in (
+        (("--for-agent",), "scopes query, redact always"),
+        (("--for-agent", "--endpoint", "logs.all"), "scopes query:endpoint:logs.all, redact always"),
+        (("--for-agent", "--scope", "private", "--redact", "never"), "scopes private."),
+        (("--scope", "query", "--redact", "never"), "scopes query."),
+    ):
+        made = keys("create", *terms, *folder)
+        assert made.returncode == 0, made.stderr
+        assert told in made.stderr
+        assert ("/mcp" in made.stderr) is ("--for-agent" in terms)
+        assert made.stdout.strip() not in made.stderr
+    refused = keys("create", "--endpoint", "logs.all", *folder)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "A key needs a scope. Give --scope, or --for-agent." in refused.stderr
