@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -233,6 +234,20 @@ def test_the_command_ends_with_the_reason_when_its_key_is_wrong(service: Service
     assert told.returncode == 1
     assert told.stderr.startswith("cordwood mcp: request.bad-key: ")
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_ends_with_a_signal_while_it_reads(service: Service, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "cordwood", "mcp", "--url", service.url, "--key", PRIVATE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # Once it has answered, it reads again.
+        process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        process.stdin.flush()
+        assert '"id":1' in process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(10) == -number
 
 
 def run_command(service: Service, key: str, **env: str) -> "subprocess.CompletedProcess[str]":

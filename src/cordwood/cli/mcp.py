@@ -11,6 +11,7 @@ examples:
 
 import argparse
 import importlib
+import signal
 from collections.abc import Callable
 from types import ModuleType
 
@@ -31,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     headers = {"LF-ENDPOINT-REDACT-PII": "true"} if arguments.redact else {}
     api = RemoteApi(_finder(arguments), headers)
+    # Ctrl-C ends the process, because the thread that reads standard input cannot be interrupted.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     _library().serve_standard_streams(api)
     return 0
 

@@ -65,6 +65,7 @@ class _Exchange:
         self._remote = remote
         self._headers = headers
         self._connection = connection_to(remote.url, remote.timeout_seconds)
+        self._is_ended = False
 
     def run(self, call: ApiCall, take: Take) -> Reply:
         """Send the request, and pass the body of a success on until `take` needs no more of it."""
@@ -77,6 +78,9 @@ class _Exchange:
                 call.body or None,
                 {**self._headers, **key, **call.headers},
             )
+            if self._is_ended:
+                # It was ended while the connection was made.
+                return Reply(0, [])
             answer = self._connection.getresponse()
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
             if answer.status >= 400:
@@ -90,6 +94,7 @@ class _Exchange:
 
     def end(self) -> None:
         """End the request from another thread: the service stops the query when its client has gone."""
+        self._is_ended = True
         connected = self._connection.sock
         if connected is not None:
             with suppress(OSError):
