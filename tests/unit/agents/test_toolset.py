@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take
@@ -157,3 +159,47 @@ def test_an_unexpected_failure_is_raised_and_no_text_for_the_agent() -> None:
     headers = [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
     with pytest.raises(RuntimeError):
         asyncio.run(answer_message(FailingApi(view()), headers, body))
+
+
+class WillingApi(RecordingApi):
+    """Answers every call with one event."""
+
+    async def send(self, call: ApiCall, take: Take) -> Reply:
+        self.calls.append(call)
+        if call.accept == "application/json":
+            take(
+                b'{"sub_queries": []}'
+                if call.path.endswith("/scope")
+                else b"[]"
+                if call.path == "/api/sources"
+                else b"{}"
+            )
+            return Reply(200, [])
+        take(b'{"id": "1", "timestamp": 5}\n')
+        return OK
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_tool_takes_what_its_schema_allows_and_nothing_else(data: st.DataObject) -> None:
+    of_key = view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))
+    tool = data.draw(st.sampled_from(tools_of(of_key)))
+    names = st.sampled_from([*tool.schema["properties"], "other"])
+    values = st.sampled_from(
+        ["e", "text", "", "\n", "x" * 301, 0, 5, 20, 21, 1001, -1, 1.5, True, None, [], {}, {"project": "x"}]
+    )
+    arguments = data.draw(st.dictionaries(names, values, max_size=5))
+    is_allowed = Draft202012Validator(tool.schema).is_valid(arguments)
+    api = WillingApi(of_key)
+    answer = called(api, tool.name, **arguments)
+    if not is_allowed and tool.name in ("e", "f"):
+        # The service checks an endpoint's own parameters.
+        return
+    if not is_allowed:
+        assert answer.is_error
+        assert api.calls == []
+    elif tool.name == "query" and bool(arguments.get("sql")) is bool(arguments.get("lql")):
+        assert "Send either sql or lql." in answer.text
+    else:
+        assert "arguments are wrong" not in answer.text
+        assert "There is no argument" not in answer.text
