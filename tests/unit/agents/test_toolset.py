@@ -185,7 +185,7 @@ def test_a_tool_takes_what_its_schema_allows_and_nothing_else(data: st.DataObjec
     of_key = view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))
     tool = data.draw(st.sampled_from(tools_of(of_key)))
     names = st.sampled_from([*tool.schema["properties"], "other"])
-    values = st.sampled_from(
+    values: st.SearchStrategy[object] = st.sampled_from(
         ["e", "text", "", "\n", "x" * 301, 0, 5, 20, 21, 1001, -1, 1.5, True, None, [], {}, {"project": "x"}]
     )
     arguments = data.draw(st.dictionaries(names, values, max_size=5))
