@@ -27,28 +27,44 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     return bigquery.read_endpoint(endpoint, streams)
 
 
-def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
-    """Compile the endpoint's own query."""
+def compile_saved(
+    program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None, *, follows: bool = False
+) -> Statement:
+    """Compile the endpoint's own query; with `follows`, to run on arriving events."""
     if program.dialect_text is not None:
+        _check_follows(follows=follows)
         return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
-    return bigquery.compile_saved(program, target, shapes, redaction)
+    return bigquery.compile_saved(program, target, shapes, redaction, follows=follows)
 
 
 def compile_sql(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program,
+    text: str,
+    target: Target,
+    shapes: Shapes,
+    redaction: Redaction | None = None,
+    *,
+    follows: bool = False,
 ) -> Statement:
     """Compile a caller's SQL in the dialect of the endpoint."""
     if program.dialect_text is not None:
+        _check_follows(follows=follows)
         return compile_clickhouse(program, text, target, shapes, redaction)
-    return bigquery.compile_sandbox(program, text, target, shapes, redaction)
+    return bigquery.compile_sandbox(program, text, target, shapes, redaction, follows=follows)
 
 
 def compile_lql_query(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program,
+    text: str,
+    target: Target,
+    shapes: Shapes,
+    redaction: Redaction | None = None,
+    *,
+    follows: bool = False,
 ) -> Statement:
     """Compile a caller's LQL, unless the endpoint cannot be asked in it."""
     _check_lql(program)
-    return compile_lql(program, text, target, shapes, redaction)
+    return compile_lql(program, text, target, shapes, redaction, follows=follows)
 
 
 def explain_lql_query(program: Program, text: str, target: Target, shapes: Shapes) -> str:
@@ -62,6 +78,13 @@ def list_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[
     if program.dialect_text is not None:
         return (describe_logs_table(program, shapes),)
     return describe_sub_queries(program, target, shapes)
+
+
+def _check_follows(*, follows: bool) -> None:
+    if follows:
+        raise QueryUnsupported(
+            "An endpoint that is asked in ClickHouse SQL cannot be followed.", hint="Follow logs.all in SQL or LQL."
+        )
 
 
 def _check_lql(program: Program) -> None:

@@ -334,6 +334,12 @@ class RateExceeded(LimitFault):
     code = "limit.rate"
 
 
+class TooManyFollowers(LimitFault):
+    """A key, an address or the service has its most connections that follow queries."""
+
+    code = "limit.followers"
+
+
 class StreamRateExceeded(LimitFault):
     code = "limit.stream-rate"
 

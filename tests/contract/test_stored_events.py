@@ -4,7 +4,7 @@ from uuid import UUID
 
 from cordwood.engines.engine import STORED_COLUMNS, Engine
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.event import Event
+from cordwood.model.event import Batch, Event
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.serve.jobs import Range, export_job
@@ -22,12 +22,17 @@ def stored(engine: Engine, wanted: Range) -> list[Row]:
     return sorted((row for part in rows.batches for row in part), key=lambda row: str(row[0]))
 
 
+def step(engine: Engine) -> int:
+    """By how many microseconds the receive times of the events of a batch differ."""
+    return 0 if engine.newest_receipt_us() is None else 1
+
+
 def test_every_field_of_an_event_is_as_it_was_stored(engine: Engine) -> None:
     whole = Event("a", NOW_US - 1, "m", "p", '{"x":[1,{"y":null}],"z":{}}', '{"app":"web"}', timestamp_inferred=True)
     engine.append([batch(whole, Event("b", NOW_US))])
     assert stored(engine, Range("s", 0, NOW_US + 1)) == [
         ("a", NOW_US - 1, "m", "p", '{"x":[1,{"y":null}],"z":{}}', '{"app":"web"}', NOW_US, True),
-        ("b", NOW_US, None, None, None, None, NOW_US, False),
+        ("b", NOW_US, None, None, None, None, NOW_US + step(engine), False),
     ]
 
 
@@ -42,7 +47,31 @@ def test_what_comes_back_keeps_the_time_at_which_it_was_received(engine: Engine)
     back = Event("a", NOW_US - 1, received_us=long_ago), Event("b", NOW_US - 1, received_us=long_ago + 5)
     engine.append([batch(*back, Event("c", NOW_US - 1))])
     times = [(row[0], row[6]) for row in stored(engine, Range("s", 0, NOW_US + 1))]
-    assert times == [("a", long_ago), ("b", long_ago + 5), ("c", NOW_US)]
+    assert times == [("a", long_ago), ("b", long_ago + 5), ("c", NOW_US + 2 * step(engine))]
+
+
+def test_each_event_is_received_later_than_all_before_it_or_the_engine_says_that_it_does_not_ensure_it(
+    engine: Engine,
+) -> None:
+    if engine.newest_receipt_us() is None:
+        return
+    for number, received_us in enumerate((NOW_US, NOW_US - 10**9, NOW_US)):
+        events = [Event(f"{number} {position}", NOW_US) for position in range(3)]
+        engine.append([Batch(stream, events, received_us) for stream in ("s", "other.stream-2")])
+    rows = [
+        (row[6], stream, row[0])
+        for stream in ("s", "other.stream-2")
+        for row in stored(engine, Range(stream, 0, NOW_US + 1))
+    ]
+    times = [time for time, *_ in sorted(rows)]
+    assert times == [NOW_US + number for number in range(18)]
+    assert [(stream, event) for _, stream, event in sorted(rows)] == [
+        (stream, f"{number} {position}")
+        for number in range(3)
+        for stream in ("s", "other.stream-2")
+        for position in range(3)
+    ]
+    assert engine.newest_receipt_us() == times[-1]
 
 
 def test_what_comes_back_again_is_known_however_long_ago_it_was_received(engine: Engine) -> None:

@@ -79,6 +79,9 @@ class ScriptedEngine:
     def facts(self) -> Mapping[str, StreamFacts]:
         return {}
 
+    def newest_receipt_us(self) -> int | None:
+        return 0
+
     def sizes(self) -> Mapping[str, int]:
         return {}
 

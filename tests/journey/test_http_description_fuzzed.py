@@ -49,7 +49,9 @@ def test_every_operation_answers_as_it_is_described(described: Any, mode: Genera
     operations = [found.ok() for found in described.get_all_operations()]
     assert len(operations) > 25
     for operation in operations:
-        _hold(operation, mode)
+        # A followed query has no end; test_http_description_holds.py checks the status of many.
+        if not operation.path.startswith("/api/endpoints/tail/"):
+            _hold(operation, mode)
 
 
 def _hold(operation: Any, mode: GenerationMode) -> None:

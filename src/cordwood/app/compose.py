@@ -48,6 +48,7 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
 from cordwood.serve.cursors import Cursors
+from cordwood.serve.tail.tails import TailLimits, Tails
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.program import Program, as_file_error, with_positions
 from cordwood.sql.target import Target
@@ -96,6 +97,7 @@ _CONNECTION_BYTES = 64 * 1024
 _ITEM_BYTES = 4096
 _MAX_UNFLUSHED_BYTES = 96 * 2**20
 _MAX_COMPILED_BYTES = 16 * 2**20
+_MIN_RING_BYTES = 8 * 2**20
 
 _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
@@ -178,15 +180,15 @@ def build(
         settings.ingest.new_streams,
     )
     secret = redaction_key(settings, folder).encode()
+    dependencies = AnswerDependencies(
+        catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules, Cursors(secret)
+    )
+    answers = Answers(dependencies, _serve_limits(settings.limits), clock_us)
+    intake = Intake(engine, clock_us, _intake_limits(settings), secret)
     services = Services(
-        answers=Answers(
-            AnswerDependencies(
-                catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules, Cursors(secret)
-            ),
-            _serve_limits(settings.limits),
-            clock_us,
-        ),
-        intake=Intake(engine, clock_us, _intake_limits(settings), secret),
+        answers=answers,
+        intake=intake,
+        tails=Tails(answers, intake, _tail_limits(settings)),
         access=Access(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
         backups=Backups(engine, keys.copy_database, folder, cordwood.__version__),
@@ -311,6 +313,13 @@ def _serve_limits(limits: Limits) -> ServeLimits:
         key_concurrent_queries=limits.key_concurrent_queries,
         compiled_bytes=_compiled_bytes(limits),
     )
+
+
+def _tail_limits(settings: Settings) -> TailLimits:
+    """Return the bounds of followers: they hold at most half of the connections, and some memory for slow readers."""
+    limits = settings.limits
+    followers = limits.followers or connections_allowed(settings) // 2
+    return TailLimits(followers, limits.key_followers, max(_MIN_RING_BYTES, limits.ceiling // 32))
 
 
 def _compiled_bytes(limits: Limits) -> int:

@@ -182,6 +182,8 @@ class _ServiceRun(msgspec.Struct):
     async def _serve(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
         await self.hooks.fill(components)
         self.lifecycle.open(components.services)
+        tails = components.services.tails
+        self.hooks.observability.metrics.gauges["cordwood_followers"] = lambda: float(tails.followers)
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
         names = tuple(
@@ -223,6 +225,7 @@ class _ServiceRun(msgspec.Struct):
     async def _drain(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
         """Refuse new requests, readiness first; finish the running ones; then stop listening."""
         self.lifecycle.drain()
+        components.services.tails.close()
         if components.hosted is not None:
             # Whatever is running then, such as a query or a flush: acknowledged events are durable.
             components.hosted.kill_after(self.settings.web.drain_time)

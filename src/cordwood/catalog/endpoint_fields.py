@@ -67,7 +67,7 @@ _IGNORED: Final = (
 )
 _NOT_OFFERED: Final = {"backend_id": "There is one engine: leave it out."}
 # These have another meaning in the path of a URL.
-_RESERVED_NAMES: Final = (".", "..", "query", "name")
+_RESERVED_NAMES: Final = (".", "..", "query", "name", "tail")
 
 
 class EndpointContent(msgspec.Struct, frozen=True):

@@ -133,6 +133,12 @@ class Engine(Protocol):
     def facts(self) -> Mapping[str, StreamFacts]:
         """Return event counts and time ranges for metrics and status pages; must be cheap."""
 
+    def newest_receipt_us(self) -> int | None:
+        """Return the receive time of the last acknowledged event, or a later one; each event has a later one than those before.
+
+        None if the engine does not ensure that, so that queries cannot be followed on it.
+        """
+
     def sizes(self) -> Mapping[str, int]:
         """Estimate the stored bytes of each stream; may take a moment."""
 

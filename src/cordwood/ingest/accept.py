@@ -16,7 +16,7 @@ from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields, derived_fields
 from cordwood.ingest.event_validator import EventValidator, needs_validation, outlived, reasons
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.group_commit import GroupCommit
+from cordwood.ingest.group_commit import GroupCommit, OnStored
 from cordwood.ingest.item_outcomes import DecodedItems, ItemOutcome
 from cordwood.ingest.json_scan import is_too_deep
 from cordwood.ingest.large_events import LargeEvents
@@ -142,6 +142,10 @@ class Intake:
     def fault(self) -> str | None:
         """The reason why the last write failed; None if it succeeded."""
         return self._group_commit.fault
+
+    def on_stored(self, tell: OnStored | None) -> None:
+        """Have the storing thread call `tell` with the streams of each group of stored events; None ends it."""
+        self._group_commit.on_stored = tell
 
     @property
     def item_bytes(self) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import msgspec
@@ -15,6 +15,9 @@ from cordwood.model.event import Batch
 # The bounds on queued events and on the events of one group.
 _MAX_WAITING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
+
+
+OnStored = Callable[[frozenset[str], int], None]
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -38,6 +41,8 @@ class GroupCommit:
         self._closing = False
         # The reason why the last write failed.
         self.fault: str | None = None
+        # Called in the thread with the streams whose events were stored, and the last receive time.
+        self.on_stored: OnStored | None = None
         self._thread = threading.Thread(target=self._work, name="flush", daemon=True)
         self._thread.start()
 
@@ -87,11 +92,19 @@ class GroupCommit:
                 waiting.loop.call_soon_threadsafe(_fail, waiting.done, problem)
             return bool(group)
         self.fault = None
+        if self.on_stored is not None:
+            self._tell_stored(self.on_stored, [batch for waiting in group for batch in waiting.batches], appended)
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))
             waiting.loop.call_soon_threadsafe(_succeed, waiting.done, outcome)
         return bool(group)
+
+    def _tell_stored(self, on_stored: OnStored, batches: Sequence[Batch], appended: Sequence[Appended]) -> None:
+        streams = frozenset(batch.stream for batch, one in zip(batches, appended, strict=True) if one.accepted)
+        newest_us = self._engine.newest_receipt_us()
+        if streams and newest_us is not None:
+            on_stored(streams, newest_us)
 
 
 def _succeed(done: "asyncio.Future[list[Appended]]", outcome: list[Appended]) -> None:

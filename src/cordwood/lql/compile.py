@@ -13,7 +13,7 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.likely_mistakes import find_likely_mistakes
 from cordwood.lql.parse import parse
-from cordwood.lql.query import Query, Source
+from cordwood.lql.query import Aggregate, Bucket, Dimension, Query, Source
 from cordwood.lql.sub_query_info import Keys, SubQueryInfo
 from cordwood.lql.translate import Translation, translate_query
 from cordwood.model.datatype import Kind
@@ -23,6 +23,7 @@ from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_sandbox_tree
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.emit import outermost_select
+from cordwood.sql.follow import refuse_followed
 from cordwood.sql.positions import span_at
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.redaction.redaction import Redaction
@@ -37,13 +38,20 @@ _SQL_START: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 
 
 def compile_lql(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program,
+    text: str,
+    target: Target,
+    shapes: Shapes,
+    redaction: Redaction | None = None,
+    *,
+    follows: bool = False,
 ) -> Statement:
-    """Compile an LQL query, which can only read the endpoint's sub-queries."""
+    """Compile an LQL query, which can only read the endpoint's sub-queries; with `follows`, to run on arriving events."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compiling():
-        translation = _translate(program, text, target, records)
-        statement = compile_sandbox_tree(program, lambda: Parsed(translation.tree, text), target, shapes, redaction)
+        translation = _translate(program, text, target, records, is_ordered=not follows)
+        parsed = Parsed(translation.tree, text)
+        statement = compile_sandbox_tree(program, lambda: parsed, target, shapes, redaction, follows=follows)
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     return msgspec.structs.replace(statement, notices=translation.notices, shape_lookups=shape_lookups)
 
@@ -54,19 +62,39 @@ def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> 
         return _translate(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
 
 
-def _translate(program: Program, text: str, target: Target, records: RecordShapes) -> Translation:
-    """Return the translated query; lookups in the shapes are recorded in the facts of `records`."""
+def _translate(
+    program: Program, text: str, target: Target, records: RecordShapes, *, is_ordered: bool = True
+) -> Translation:
+    """Return the translated query, by default newest events first; lookups in the shapes are recorded in `records`."""
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
+    if not is_ordered:
+        _check_followed(query, text)
     sub_query = _sub_query(program, query, text)
     resolved = resolve_sandbox(program, _select_all(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)
     translation = translate_query(
-        query, _sub_query_info(resolved.tree, sub_query, text, records), program.endpoint.zone
+        query,
+        _sub_query_info(resolved.tree, sub_query, text, records),
+        program.endpoint.zone,
+        is_ordered=is_ordered,
     )
     return msgspec.structs.replace(translation, notices=(*translation.notices, *find_likely_mistakes(query, text)))
+
+
+def _check_followed(query: Query, text: str) -> None:
+    """Raise QueryRefused for a chart, an order or a limit, which need more than one event."""
+    chart: list[Aggregate | Bucket | Dimension] = [*query.aggregates, *query.buckets, *query.dimensions]
+    offsets = {
+        "c: (a chart)": [node.offset for node in chart],
+        "order:": [order.offset for order in query.orders],
+        "limit:": [query.limit.offset] if query.limit else [],
+    }
+    for part, offsets_of_part in offsets.items():
+        if offsets_of_part:
+            raise refuse_followed(part, span_at(text, offsets_of_part[0]))
 
 
 def _sub_query(program: Program, query: Query, text: str) -> str:

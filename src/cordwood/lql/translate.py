@@ -23,8 +23,11 @@ class Translation(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def translate_query(query: Query, info: SubQueryInfo, zone: str) -> Translation:
-    """Translate a query; raise UnknownName, QueryValue or QuerySyntax if the sub-query does not have what it reads."""
+def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
+    """Translate a query; raise UnknownName, QueryValue or QuerySyntax if the sub-query does not have what it reads.
+
+    Unless `is_ordered`, rows have only the order that the query requests.
+    """
     conditions = Conditions(info, zone, RecordUnnests(info))
     if query.is_chart:
         if query.columns:
@@ -35,17 +38,18 @@ def translate_query(query: Query, info: SubQueryInfo, zone: str) -> Translation:
             )
         tree, notices = write_chart(query, info, conditions)
     else:
-        tree, notices = _select_rows(query, info, conditions), ()
+        tree, notices = _select_rows(query, info, conditions, is_ordered=is_ordered), ()
     if query.limit:
         tree = tree.limit(number(str(query.limit.rows), query.limit.offset), copy=False)
     return Translation(tree, notices)
 
 
-def _select_rows(query: Query, info: SubQueryInfo, conditions: Conditions) -> exp.Select:
+def _select_rows(query: Query, info: SubQueryInfo, conditions: Conditions, *, is_ordered: bool) -> exp.Select:
     columns = _columns(query, info, conditions.unnests)
     tree = exp.Select(expressions=columns).from_(table(info.sub_query), copy=False)
     condition = conditions.all(query.filter)
-    orders = [_sort_key(order, conditions.unnests) for order in _orders(query, info)]
+    requested = _orders(query, info) if is_ordered else query.orders
+    orders = [_sort_key(order, conditions.unnests) for order in requested]
     conditions.unnests.join_into(tree)
     if condition is not None:
         tree.where(condition, copy=False)

@@ -50,6 +50,9 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
 
+# The most bytes of a page of a followed query, which is held in memory.
+PAGE_BYTES = 4 * 2**20
+
 # The engine's verdict on a regular expression longer than this is not cached.
 _MAX_CACHED_PATTERN = 256
 
@@ -240,6 +243,29 @@ class Answers:
         job = export_job(request, export_range, self._engine, self._clock_us())
         return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
 
+    async def followed(self, request: QueryRequest) -> Statement:
+        """Return the compiled statement of a followed query; raise the error of one that cannot be followed."""
+        with add_fault_position(_callers_sql(request)):
+            return await self._statement_of(request)
+
+    async def page(self, request: QueryRequest) -> Finished:
+        """Return one page of a followed query, which runs when no caller waits for an answer."""
+        with add_fault_position(_callers_sql(request)):
+            return await _until_current(partial(self._page_once, request))
+
+    async def _page_once(self, request: QueryRequest) -> Finished:
+        job = await self._job(request)
+        self._executor.quarantine.check(job)
+        return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(request.account), refresh=True)
+
+    def newest_receipt_us(self) -> int | None:
+        """Return the receive time of the newest events; None if the engine cannot follow queries."""
+        return self._engine.newest_receipt_us()
+
+    def digest_of_followed(self, request: QueryRequest) -> bytes:
+        """Return the digest of everything that decides what the followers of a query are sent."""
+        return self._request_digest(request)
+
     async def warm(self) -> None:
         """Refresh cached answers before they expire; runs until it is cancelled."""
         await self._refresher.run()
@@ -267,16 +293,20 @@ class Answers:
 
     async def _job(self, request: QueryRequest) -> Job:
         started_at = time.monotonic()
-        redaction = self._redactions.of(request)
-        shapes = visible_shapes(request.caller, self._engine)
-        inputs = request.endpoint, request.sandbox, redaction, shapes, request.page
-        statement = await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
+        statement = await self._statement_of(request)
         now_us = self._clock_us()
         question = await self._bind(statement, request, now_us)
         seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
         limits = AnswerLimits(request.max_rows, seconds)
+        answer_bytes = PAGE_BYTES if request.follows else self._limits.answer_bytes
         compile_seconds = time.monotonic() - started_at
-        return Job(request, question, limits, self._limits.answer_bytes, now_us, compile_seconds)
+        return Job(request, question, limits, answer_bytes, now_us, compile_seconds)
+
+    async def _statement_of(self, request: QueryRequest) -> Statement:
+        redaction = self._redactions.of(request)
+        shapes = visible_shapes(request.caller, self._engine)
+        inputs = request.endpoint, request.sandbox, redaction, shapes, request.page
+        return await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
 
     async def _bind(self, statement: Statement, request: QueryRequest, now_us: int) -> Question:
         """Bind in a thread if a parameter is a regular expression, because the engine is asked to validate it."""

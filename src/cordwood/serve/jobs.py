@@ -99,7 +99,7 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
     return Receipt(
         rows=stats.rows,
         truncated=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
-        notices=_notices(job.question.statement),
+        notices=notices_of(job.question.statement),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
@@ -131,7 +131,8 @@ def _limit_name(job: Job) -> str:
     return "max_rows" if job.request.page_rows is None else "page_size"
 
 
-def _notices(statement: Statement) -> tuple[str, ...]:
+def notices_of(statement: Statement) -> tuple[str, ...]:
+    """Return what a caller should know of a statement: paths that no event has, and likely mistakes."""
     return (*(f"path never seen: {path}" for path in statement.unseen_paths), *statement.notices)
 
 

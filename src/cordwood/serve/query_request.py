@@ -60,8 +60,8 @@ class QueryRequest(msgspec.Struct, frozen=True):
     `redact` is None if the caller leaves redaction to the endpoint. `fresh` bypasses the cache. `is_ad_hoc` is true if
     the endpoint was made for this request. `page_rows` is the requested size of a page, `position` where it begins; None
     for the first one. `is_paged` if the caller pages through the answer, so that it must be told where the next page
-    begins. `counted_as` is the account of a caller without a key. `ignored` lists the
-    request parameters that have no meaning here.
+    begins. `follows` if it asks for rows of a followed query. `counted_as` is the account of a caller without a key.
+    `ignored` lists the request parameters that have no meaning here.
     """
 
     endpoint: Endpoint
@@ -75,6 +75,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
     page_rows: int | None = None
     position: Position | None = None
     is_paged: bool = False
+    follows: bool = False
     counted_as: str = ""
     ignored: tuple[str, ...] = ()
 
@@ -102,6 +103,8 @@ class QueryRequest(msgspec.Struct, frozen=True):
     def page(self) -> Page:
         """The page for which the statement is compiled."""
         position = self.position
+        if self.follows:
+            return Page(follows=True)
         if position is None:
             return Page(self.page_rows)
         remaining = position.remaining

@@ -107,11 +107,12 @@ class StatementCache:
         shapes = self._shapes() if shapes is None else shapes
         program = msgspec.structs.replace(self.program(endpoint), page=page)
         if sandbox is None:
-            statement = compile_saved(program, self._target, shapes, redaction)
+            statement = compile_saved(program, self._target, shapes, redaction, follows=page.follows)
         else:
             if sandbox.language is Language.LQL and self._is_regex is not None:
                 check_patterns(sandbox.text, self._is_regex)
-            statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
+            compile_query = _COMPILERS[sandbox.language]
+            statement = compile_query(program, sandbox.text, self._target, shapes, redaction, follows=page.follows)
         cached = _CachedStatement(statement, {_versions(statement, shapes)}, bytes_of(statement))
         self._store(statement_key(endpoint, sandbox, redaction, page), cached)
         return statement

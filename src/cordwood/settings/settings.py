@@ -297,6 +297,20 @@ class Limits(Section, frozen=True):
             " empty: no limit, but a key yields idle slots to others."
         ),
     ] = None
+    followers: Annotated[
+        int,
+        Meta(
+            description="How many connections may follow queries at once; 0 derives it from web.connections: half of them.",
+            ge=0,
+        ),
+    ] = 0
+    key_followers: Annotated[
+        int,
+        Meta(
+            description="How many connections of one key may follow queries at once; without a key, of one address.",
+            ge=1,
+        ),
+    ] = 100
 
     @property
     def ceiling(self) -> int:

@@ -12,18 +12,29 @@ from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.dialects.likely_mistakes import find_likely_mistakes
 from cordwood.sql.emit import emit
-from cordwood.sql.paging import PageBuilder, page_parameters
+from cordwood.sql.follow import PARAMETERS, check_paging, follow_events
+from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
-from cordwood.sql.redaction.flow import redact_reads
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_saved, resolve_standalone
 from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
 
-__all__ = ["Program", "compile_sandbox", "compile_sandbox_tree", "compile_saved", "compile_standalone", "read_endpoint"]
+__all__ = [
+    "FOLLOWED_ROWS",
+    "Program",
+    "compile_sandbox",
+    "compile_sandbox_tree",
+    "compile_saved",
+    "compile_standalone",
+    "read_endpoint",
+]
 
 Shapes = Mapping[str, Shape]
+
+# The most rows of a page of a followed query.
+FOLLOWED_ROWS = 500
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
@@ -40,12 +51,19 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     return program
 
 
-def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
-    """Compile the endpoint's own query; errors have their position in the endpoint's SQL."""
+def compile_saved(
+    program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None, *, follows: bool = False
+) -> Statement:
+    """Compile the endpoint's own query; errors have their position in the endpoint's SQL.
+
+    With `follows`, it is compiled to run on arriving events.
+    """
     visible = _visible_shapes(shapes, redaction)
 
     def run_stages(program: Program) -> Statement:
-        return _emit_page(resolve_saved(program, target, visible), program, target, redaction, visible)
+        resolved = resolve_saved(program, target, visible)
+        emit_rows = _emit_followed if follows else _emit_page
+        return emit_rows(resolved, program, target, redaction, visible)
 
     try:
         return _within_budget(lambda: run_stages(program))
@@ -57,11 +75,17 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
 
 
 def compile_sandbox(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program,
+    text: str,
+    target: Target,
+    shapes: Shapes,
+    redaction: Redaction | None = None,
+    *,
+    follows: bool = False,
 ) -> Statement:
     """Compile a sandbox query, which can only read the endpoint's sub-queries."""
     with explaining(text):
-        statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction)
+        statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction, follows=follows)
     columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
     notices = find_likely_mistakes(text, columns)
     return msgspec.structs.replace(statement, notices=notices) if notices else statement
@@ -74,6 +98,8 @@ def compile_sandbox_tree(
     shapes: Shapes,
     redaction: Redaction | None = None,
     internal_functions: Collection[str] = (),
+    *,
+    follows: bool = False,
 ) -> Statement:
     """Compile a sandbox query in the language of the parser `parse_query`; it is admitted and resolved like any other.
 
@@ -82,14 +108,22 @@ def compile_sandbox_tree(
     visible = _visible_shapes(shapes, redaction)
 
     def run_stages() -> Statement:
-        resolved = resolve_sandbox(program, admit(parse_query(), internal_functions), target, visible)
-        return _emit_page(resolved, program, target, redaction, visible)
+        admitted = admit(parse_query(), internal_functions)
+        if follows:
+            check_paging(admitted)
+        resolved = resolve_sandbox(program, admitted, target, visible)
+        emit_rows = _emit_followed if follows else _emit_page
+        return emit_rows(resolved, program, target, redaction, visible)
 
     return _within_budget(run_stages)
 
 
 def _visible_shapes(shapes: Shapes, redaction: Redaction | None) -> Shapes:
     return redaction.visible_shapes(shapes) if redaction else shapes
+
+
+def _redact(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:
+    return redact_reads(resolved, redaction, shapes) if redaction else resolved
 
 
 def compile_standalone(text: str, target: Target) -> Statement:
@@ -103,10 +137,18 @@ def _emit_page(
 ) -> Statement:
     builder = PageBuilder(resolved.tree, program.page, program.endpoint.max_rows, program.parameters)
     builder.restrict()
-    redacted = redact_reads(resolved, redaction, shapes) if redaction else resolved
+    redacted = _redact(resolved, redaction, shapes)
     builder.order(hashes_ids=redaction is not None)
     statement = emit(redacted, target, page_parameters(program.parameters, program.page))
     return msgspec.structs.replace(statement, paging=builder.paging)
+
+
+def _emit_followed(
+    resolved: Resolved, program: Program, target: Target, redaction: Redaction | None, shapes: Shapes
+) -> Statement:
+    followed = follow_events(_redact(resolved, redaction, shapes))
+    limit_rows(followed.tree, FOLLOWED_ROWS)
+    return emit(followed, target, {**program.parameters, **PARAMETERS})
 
 
 def _within_budget(stages: Callable[[], Statement]) -> Statement:

@@ -14,7 +14,7 @@ def find_ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
     """Return the first ungrouped column and its name; None if there is none, or it cannot be decided."""
     group, having = select.args.get("group"), select.args.get("having")
     expressions = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
-    is_grouped = group is not None or having is not None or any(map(_has_aggregate, expressions))
+    is_grouped = group is not None or having is not None or any(map(has_aggregate, expressions))
     if not is_grouped or _is_undecidable(select, group):
         return None
     return _first_ungrouped(select, group, expressions)
@@ -71,7 +71,7 @@ def _keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
             yield key.unnest()
 
 
-def _has_aggregate(node: exp.Expr) -> bool:
+def has_aggregate(node: exp.Expr) -> bool:
     """Return whether the expression aggregates rows, outside of sub-queries and windows."""
     pending = [node]
     while pending:

@@ -33,13 +33,15 @@ class Page(msgspec.Struct, frozen=True):
 
     `rows` is None for the endpoint's maximum. With `is_after_row` the page begins with the time and id of the last row
     that was answered, and `skip` rows with these were answered before; otherwise `skip` is the number of all rows that
-    were. `remaining` is what is left of the query's own LIMIT where that is less than a page.
+    were. `remaining` is what is left of the query's own LIMIT where that is less than a page. With `follows` it is a page
+    of a followed query instead, in the order of receipt.
     """
 
     rows: int | None = None
     skip: int = 0
     is_after_row: bool = False
     remaining: int | None = None
+    follows: bool = False
 
 
 FIRST_PAGE: Final = Page()

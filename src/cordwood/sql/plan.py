@@ -48,6 +48,7 @@ class Reads(StrEnum):
     ALL = "all"
     FLUSHED = "flushed"
     RECENT = "recent"
+    ARRIVED = "arrived"
 
 
 class Variant(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
     With `redaction`, only the answer has raw texts of events: the engine must redact its columns `raw_columns` on
     output. The tree assumes that `textless_paths`, paths of streams, hold no texts; the caller that runs the statement
-    must check that this still holds at the time of the answer.
+    must check that this still holds at the time of the answer. A query that `follows` can run on arriving events alone.
     """
 
     tree: exp.Expr
@@ -50,6 +50,7 @@ class Resolved(msgspec.Struct, frozen=True):
     raw_columns: tuple[int, ...] = ()
     textless_paths: tuple[tuple[str, Path], ...] = ()
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
+    follows: bool = False
 
 
 class Alternative(msgspec.Struct, frozen=True):

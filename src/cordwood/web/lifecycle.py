@@ -12,16 +12,18 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 from cordwood.serve.answer import Answers
 from cordwood.serve.backup_archive import Backups
+from cordwood.serve.tail.tails import Tails
 
 
 class Services(msgspec.Struct, frozen=True):
-    """The services that handlers use: queries, ingestion, access control, the catalog and backups."""
+    """The services that handlers use: queries, ingestion, access control, the catalog, backups and followers."""
 
     answers: Answers
     intake: Intake
     access: Access
     catalog: Catalog
     backups: Backups
+    tails: Tails
     maker: StreamMaker | None = None
     endpoint_definitions: Definitions[Endpoint] | None = None
     stream_definitions: Definitions[Stream] | None = None

@@ -47,6 +47,7 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.OutOfDisk: 507,
     errors.Cancelled: 503,
     errors.RateExceeded: 429,
+    errors.TooManyFollowers: 429,
     errors.StreamRateExceeded: 429,
     errors.LargeEventsExceeded: 429,
     errors.Busy: 503,

@@ -12,7 +12,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
 from cordwood.serve.cursors import Cursors
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
 from cordwood.web.asgi import Request
 from cordwood.web.content_negotiation import chosen_format
 from cordwood.web.credentials import account_of, account_of_key
@@ -40,7 +40,9 @@ async def read_ask(
     query: Mapping[str, str],
     options: WebOptions,
     cursors: Cursors,
+    only_format: Format | None = None,
 ) -> QueryRequest:
+    """Return the request for an endpoint; `only_format` is the format of a route that has no other."""
     meant = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, FORMAT, CURSOR, PAGE_SIZE}
     of_get = SANDBOX_NAMES if endpoint.sandbox else ()
     others: dict[str, None] = {}
@@ -55,7 +57,7 @@ async def read_ask(
     query_request = QueryRequest(
         endpoint=endpoint,
         caller=caller,
-        format=chosen_format(request.joined(b"accept"), _own_text(FORMAT, texts, endpoint) or None),
+        format=only_format or chosen_format(request.joined(b"accept"), _own_text(FORMAT, texts, endpoint) or None),
         parameters=parameters,
         sandbox=_sandbox(texts, endpoint),
         redact=redact_asked(request),

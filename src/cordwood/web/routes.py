@@ -35,8 +35,10 @@ from cordwood.web.route import READ, WRITE, Edge, Handler, HandlerContext, Route
 from cordwood.web.send_budget import SendBudget
 from cordwood.web.shippers import elastic
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
+from cordwood.web.tail import follow_query
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
+FOLLOW = ("GET", "POST", "OPTIONS")
 READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
 READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -52,6 +54,10 @@ def _ingest(form: Form) -> Handler:
         return await ingest(context.request, context.services(), context.edge.options, context.edge.observer, form)
 
     return handle
+
+
+async def _tail(context: HandlerContext) -> Response:
+    return await follow_query(context.request, context.services(), context.edge.options, context.address)
 
 
 async def _health(context: HandlerContext) -> Response:
@@ -252,6 +258,7 @@ EXACT: Mapping[bytes, Route] = {
 # Paths with one parameter.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
+    (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _tail)),
     (
         re.compile(rb"/api/endpoints/([^/]+)"),
         Route("endpoint", READ_OR_CHANGE, _definition(manage.ENDPOINTS, catalog.show_endpoint)),

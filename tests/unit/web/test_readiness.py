@@ -16,6 +16,7 @@ from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
+from cordwood.serve.tail.tails import TailLimits, Tails
 from cordwood.web.asgi import Response
 from cordwood.web.lifecycle import Lifecycle, Services
 from cordwood.web.status import health, live, ready
@@ -35,7 +36,8 @@ def opened(kitchen: Kitchen) -> Lifecycle:
     intake = Intake(kitchen.engine, lambda: kitchen.now_us)
     nowhere: Any = None
     access, backups = Access(nowhere), Backups(kitchen.engine, bytes, nowhere, "1")
-    lifecycle.open(Services(kitchen.answers, intake, access, kitchen.catalog, backups))
+    tails = Tails(kitchen.answers, intake, TailLimits())
+    lifecycle.open(Services(kitchen.answers, intake, access, kitchen.catalog, backups, tails))
     return lifecycle
 
 

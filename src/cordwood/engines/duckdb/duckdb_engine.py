@@ -143,6 +143,9 @@ class DuckDBEngine:
         with duckdb_faults():
             return self._storage.facts()
 
+    def newest_receipt_us(self) -> int | None:
+        return self._storage.newest_receipt_us
+
     def sizes(self) -> Mapping[str, int]:
         with duckdb_faults():
             return self._storage.sizes()

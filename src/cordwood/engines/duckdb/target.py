@@ -1,5 +1,7 @@
 """DuckDB's dialect for the compiler: the tables of streams, lowering rules, and printing."""
 
+from collections.abc import Sequence
+
 import msgspec
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -7,8 +9,8 @@ from sqlglot.dialects.dialect import Dialect
 from cordwood.engines.duckdb.query.cte_materialization import materialize_shared_ctes
 from cordwood.engines.duckdb.query.index_pruning import prune
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
-from cordwood.engines.duckdb.query.scan_planning import plan_recent_scan, plan_scans
-from cordwood.engines.duckdb.query.scan_source import find_stream_tables
+from cordwood.engines.duckdb.query.scan_planning import plan_arrived_scan, plan_recent_scan, plan_scans
+from cordwood.engines.duckdb.query.scan_source import Source, find_stream_tables
 from cordwood.engines.duckdb.query.subquery_flattening import flatten
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.sql_values import DuckDBValues
@@ -46,11 +48,10 @@ class DuckDBTarget:
         sources = prune(lowered, push_down_paths(lowered, streams))
         if len(sources) == 1:
             flatten(lowered, sources[0].table)
+        if resolved.follows:
+            return _lower_followed(resolved, lowered, sources)
         flushed = copied(lowered)
-        flushed_sources = [
-            msgspec.structs.replace(source, table=table)
-            for table, source in zip(find_stream_tables(flushed, streams), sources, strict=True)
-        ]
+        flushed_sources = _sources_in(flushed, sources, streams)
         recent = plan_recent_scan(lowered, sources)
         all_events = plan_scans(lowered, sources)
         flushed = plan_scans(flushed, flushed_sources, at_rest=True)
@@ -64,3 +65,19 @@ class DuckDBTarget:
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(comments=False)
         return print_tree(tree, lambda node: generator.generate(node, copy=False), self._values)
+
+
+def _lower_followed(resolved: Resolved, lowered: exp.Expr, sources: Sequence[Source]) -> Lowered:
+    """Return a followed query over all events, and over arrived events alone."""
+    arrived = copied(lowered)
+    arrived_sources = _sources_in(arrived, sources, frozenset(resolved.streams))
+    alternative = Alternative(plan_arrived_scan(arrived, arrived_sources), Reads.ARRIVED)
+    return Lowered(plan_scans(lowered, sources), resolved, (alternative,))
+
+
+def _sources_in(copy: exp.Expr, sources: Sequence[Source], streams: frozenset[str]) -> list[Source]:
+    """Return the same scans in a copy of their tree."""
+    return [
+        msgspec.structs.replace(source, table=table)
+        for table, source in zip(find_stream_tables(copy, streams), sources, strict=True)
+    ]

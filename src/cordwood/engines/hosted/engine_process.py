@@ -248,4 +248,5 @@ class _RequestLoop:
     def _counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
         with self._counts_lock:
             number, facts, tails = next(self._count_numbers), self._engine.facts(), self._engine.tails()
-            return {name: StreamCounts(number, facts[name], tails[name]) for name in names if name in facts}
+            newest_us = self._engine.newest_receipt_us()
+            return {name: StreamCounts(number, facts[name], tails[name], newest_us) for name in names if name in facts}

@@ -115,6 +115,9 @@ class HostedEngine:
     def facts(self) -> Mapping[str, StreamFacts]:
         return self._mirror.facts()
 
+    def newest_receipt_us(self) -> int | None:
+        return self._mirror.newest_receipt_us()
+
     def sizes(self) -> Mapping[str, int]:
         return cast(Mapping[str, int], self._call_engine("sizes"))
 

@@ -46,11 +46,15 @@ class Kind(IntEnum):
 
 
 class StreamCounts(msgspec.Struct, frozen=True):
-    """The counts of a stream; `tail` is the number of its next event. A higher `number` is newer."""
+    """The counts of a stream; `tail` is the number of its next event. A higher `number` is newer.
+
+    `newest_receipt_us` is the receive time of the newest event of all streams.
+    """
 
     number: int
     facts: StreamFacts
     tail: int
+    newest_receipt_us: int | None = None
 
 
 class StreamState(msgspec.Struct, frozen=True):

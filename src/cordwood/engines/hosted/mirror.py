@@ -37,6 +37,10 @@ class Mirror:
         """Return the numbers at which the acknowledged events of the streams end."""
         return {name: counts.tail for name, counts in dict(self._counts).items()}
 
+    def newest_receipt_us(self) -> int | None:
+        """Return the receive time of the newest acknowledged event."""
+        return max((counts.newest_receipt_us or 0 for counts in dict(self._counts).values()), default=0)
+
     def update_states(self, states: Mapping[str, StreamState]) -> None:
         """Take over the state of a newly opened process or of new streams; keep what was learnt before."""
         with self._lock:

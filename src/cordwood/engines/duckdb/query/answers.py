@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
@@ -21,6 +21,8 @@ from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.engines.optimistic_redaction import OptimisticRedaction
 from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.rows import Column, Row, Rows
+from cordwood.model.timestamps import EPOCH
+from cordwood.sql.follow import FIRST
 from cordwood.sql.plan import Reads, Segments, Variant, print_segments
 from cordwood.sql.stages import Question, Statement
 
@@ -63,6 +65,9 @@ class QueryRunner:
         statement = question.statement
         if statement.redaction is not None:
             self._redaction.create_macros(statement.redaction)
+        if (arrived := statement.plan.variant(Reads.ARRIVED)) is not None:
+            rows = self._answer_from_arrived(question, arrived, limits, cancel)
+            return rows or self._answer(question, limits, cancel)
         if statement.plan.choose(Reads.ALL, optimistic=True) is None:
             rows = self._answer_from_recent(question, limits, cancel)
             if rows is not None:
@@ -98,6 +103,26 @@ class QueryRunner:
             self._recent_misses.clear()
         self._recent_misses[question_hash] = time.monotonic() + _MISS_SECONDS
         return None
+
+    def _answer_from_arrived(
+        self, question: Question, variant: Variant, limits: AnswerLimits, cancel: Cancel
+    ) -> Rows | None:
+        """Run a followed query on the events that have just arrived; None if some of its range are not among them."""
+        started_at = time.perf_counter()
+        first = question.values[FIRST]
+        first_us = (first - EPOCH) // timedelta(microseconds=1) if isinstance(first, datetime) else 0
+        with ExitStack() as stack:
+            view = stack.enter_context(self._storage.arrived(question.statement.streams, first_us))
+            if view is None:
+                return None
+            run = _RunningQuery(view.cursor, limits, self._redaction.columns(question.statement))
+            cancel.on_cancel(run.cancel)
+            rows = self._rows(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
+            rows.batches = list(rows.batches)
+            if not view.is_still_valid():
+                return None
+        rows.engine_seconds = time.perf_counter() - started_at
+        return rows
 
     def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
         """Run the statement; retry once if it failed at once for want of memory."""

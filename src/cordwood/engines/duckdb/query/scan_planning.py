@@ -39,6 +39,13 @@ def plan_scans(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = Fal
     return tree
 
 
+def plan_arrived_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr:
+    """Replace each stream by a scan of its arrived events; mutates the tree."""
+    for source in sources:
+        source.replace_table(source.events(EventTable.ARRIVED))
+    return tree
+
+
 def plan_recent_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
     """Return the tree over the recent table alone, if that table may contain all rows of the answer; else None."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not selects_newest_events(tree, sources[0]):

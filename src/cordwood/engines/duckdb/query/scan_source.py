@@ -27,6 +27,7 @@ class EventTable(StrEnum):
     FLUSHED = "store.main.{0}"
     MEMTABLE = "memory.memtable.{0}"
     RECENT = "memory.recent.{0}"
+    ARRIVED = "memory.arrived.{0}"
 
 
 class Read(msgspec.Struct, frozen=True):

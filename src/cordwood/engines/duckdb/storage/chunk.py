@@ -45,7 +45,9 @@ class Chunk(msgspec.Struct):
     def add_events(self, record: WalRecord, count: int) -> None:
         self.events += record.events[:count]
         self.large_bytes += large_bytes(record.events[:count])
-        self.received_us += [event.received_us or record.received_us for event in record.events[:count]]
+        # An imported event has its own receive time.
+        times = enumerate(record.events[:count], start=record.received_us)
+        self.received_us += [event.received_us or received_us for received_us, event in times]
 
     def count_fitting(self, events: Sequence[Event], max_large_bytes: int) -> int:
         """Return how many of these events fit within the bytes for large events; at least one if the chunk is empty.

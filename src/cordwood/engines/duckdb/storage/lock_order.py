@@ -22,10 +22,12 @@ class Rank(IntEnum):
     FILE = 4
     # Guards filling a stream's memtable and recent table.
     MEMTABLE_FILL = 5
+    # Guards filling a stream's table of arrived events.
+    ARRIVED_FILL = 6
     # Guards a stream's pending events and the commit of a flush.
-    STREAM = 6
+    STREAM = 7
     # Guards the segments of the write-ahead log.
-    LOG = 7
+    LOG = 8
 
 
 Lock = AbstractContextManager[bool, None]

@@ -311,7 +311,8 @@ class Session:
             "allowed_configs": ["memory_limit", "variant_minimum_shredding_size"],
             "lock_configuration": True,
         }
-        self._root.execute("CREATE SCHEMA memory.memtable; CREATE SCHEMA memory.parts; CREATE SCHEMA memory.recent")
+        for schema in ("memtable", "parts", "recent", "arrived"):
+            self._root.execute(f"CREATE SCHEMA memory.{schema}")
         for name, value in settings.items():
             self._root.execute(f"SET GLOBAL {name} = $value", {"value": value})
 

@@ -16,6 +16,7 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.storage import manifest
+from cordwood.engines.duckdb.storage.arrived_table import ArrivedView
 from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
@@ -39,6 +40,10 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observer import Report
 
 _CAPACITY_WAIT_SECONDS = 20.0
+# A stored receive time that is further in the future was imported, or the clock was wrong; new events do not follow it.
+_MAX_CLOCK_ERROR_US = 3600 * 1_000_000
+# A query over more streams reads their tables instead of those of arrived events.
+_MAX_ARRIVED_STREAMS = 8
 
 
 class QueryView(NamedTuple):
@@ -55,6 +60,8 @@ class Storage:
         self._session = session
         self.retention = Retention(session, None)
         self._is_closed = False
+        # The receive time of the last event: each event gets a later one than all events before it.
+        self.newest_receipt_us = 0
         self._clock_us = clock_us
         self._report = report
         self._stores: dict[str, StreamStore] = {}
@@ -99,6 +106,8 @@ class Storage:
     def sweep(self, now_us: int) -> int:
         cursor = self._session.cursor()
         try:
+            for store in self._all_stores():
+                store.discard_idle_arrived(cursor)
             with self._compactor.deletion_lock:
                 return 0 if self._is_closed else self.retention.sweep(self._all_stores(), now_us, cursor)
         finally:
@@ -116,6 +125,7 @@ class Storage:
             records = [record for record, _ in deduplicated if record.events]
             if records:
                 self._wal.append(records)
+                self.newest_receipt_us = max(self.newest_receipt_us, records[-1].last_received_us)
             for record in records:
                 self._recent_ids[record.stream].add((event.id for event in record.events), record.received_us)
                 self._stores[record.stream].add(record)
@@ -151,6 +161,18 @@ class Storage:
             self.recent_cache.request(store)
             fill_count = store.recent.fill_count
             yield RecentView(cursor, store.recent, fill_count) if store.refresh_recent(cursor) else None
+
+    @contextmanager
+    def arrived(self, streams: Sequence[str], first_us: int) -> Iterator[ArrivedView | None]:
+        """Yield a view of the streams' latest events; None if it lacks events received from that time on."""
+        stores = [store for name in streams if (store := self._stores.get(name)) is not None]
+        if len(stores) < len(streams) or len(stores) > _MAX_ARRIVED_STREAMS:
+            yield None
+            return
+        with self._session.reading() as cursor:
+            counts = [store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor) for store in stores]
+            is_complete = all(count is not None for count in counts)
+            yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
@@ -232,7 +254,13 @@ class Storage:
                 self._report(_gap_message(name, record.first - store.tail))
             store.add(record)
             self._recent_ids[name].add((event.id for event in record.events), record.received_us)
+            self._note_receipt(record.last_received_us)
         return store
+
+    def _note_receipt(self, received_us: int) -> None:
+        """Note the receive time of stored events, unless it is far in the future."""
+        if received_us <= self._clock_us() + _MAX_CLOCK_ERROR_US:
+            self.newest_receipt_us = max(self.newest_receipt_us, received_us)
 
     def _refuse_case_variants(self, name: str) -> None:
         """Raise BadStreamFile if another spelling of the name has the table, which DuckDB finds without case.
@@ -267,10 +295,13 @@ class Storage:
         ends = {name: store.tail for name, store in self._stores.items()}
         new_ids: dict[str, set[str]] = {}
         deduplicated = []
+        newest_us = self.newest_receipt_us
         for batch in batches:
             store = self.get_store(batch.stream)
             events, repeated = self._new_events(batch, new_ids.setdefault(batch.stream, set()))
-            record = WalRecord(batch.stream, ends[store.name], batch.received_us, events, *_learnt_shapes(batch))
+            received_us = max(batch.received_us, newest_us + 1)
+            record = WalRecord(batch.stream, ends[store.name], received_us, events, *_learnt_shapes(batch))
+            newest_us = record.last_received_us
             ends[store.name] = record.end
             deduplicated.append((record, repeated))
         return deduplicated
@@ -304,6 +335,7 @@ class Storage:
         sql = store.tables.times_of_newest()
         row = first_row(self._cursor, sql, {"events": WINDOW_EVENTS}) if store.facts.events else None
         oldest_us, newest_us = row or (None, None)
+        self._note_receipt(newest_us or 0)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(
             self._stored_id_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
@@ -390,6 +422,11 @@ def _subtract_ranges(record: WalRecord, ranges: manifest.Ranges) -> list[WalReco
     if first < record.end:
         parts.append((first, record.end))
     return [
-        msgspec.structs.replace(record, first=a, events=record.events[a - record.first : b - record.first])
+        msgspec.structs.replace(
+            record,
+            first=a,
+            received_us=record.received_us + a - record.first,
+            events=record.events[a - record.first : b - record.first],
+        )
         for a, b in parts
     ]

@@ -7,6 +7,7 @@ from functools import partial
 
 import duckdb
 
+from cordwood.engines.duckdb.storage.arrived_table import ArrivedTable
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.memtable import Memtable
@@ -54,6 +55,8 @@ class StreamStore:
         self._memtable = Memtable(self.tables)
         self.recent = RecentTable(self.tables)
         self.fill_lock = ordered_lock(Rank.MEMTABLE_FILL)
+        self.arrived = ArrivedTable(self.tables)
+        self._arrived_lock = ordered_lock(Rank.ARRIVED_FILL)
         # How often flushed events were deleted.
         self.deletion_count = 0
         self._facts = StreamFacts(0, None, None)
@@ -185,6 +188,36 @@ class StreamStore:
         except duckdb.Error:
             # A failure loses nothing: the events are in the memtable or the file as well.
             self.recent.discard(cursor)
+
+    def refresh_arrived(
+        self, first_us: int, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection
+    ) -> int | None:
+        """Update the table of arrived events; return its trim count, or None if it lacks events received since then."""
+        with self._arrived_lock:
+            try:
+                self._fill_arrived(newest_receipt, cursor)
+            except duckdb.Error:
+                # A failure loses nothing: the events are in the memtable or the file as well.
+                self.arrived.discard(cursor)
+                raise
+            return self.arrived.trim_count if self.arrived.has_events_from(first_us) else None
+
+    def _fill_arrived(self, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection) -> None:
+        with self.state_lock:
+            until, flushed_to = self.tail, self.flushed_to
+            chunks = self._unflushed_chunks(self.arrived.end, until) if self.arrived.is_filled else []
+        # Asked for after the events were taken, so that none of them was received later.
+        newest_us = newest_receipt()
+        if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.is_overload(chunks):
+            self.arrived.restart(until, newest_us, cursor)
+        else:
+            self.arrived.add(chunks, newest_us, cursor)
+
+    def discard_idle_arrived(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Drop the table of arrived events if no query has read it for a while."""
+        with self._arrived_lock:
+            if self.arrived.is_idle():
+                self.arrived.discard(cursor)
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Update the views; hold `state_lock` until the query has begun."""

@@ -31,8 +31,9 @@ class StreamTables:
         self.table = f"store.main.{quoted(stream)}"
         self.memtable = f"memory.memtable.{quoted(stream)}"
         self.recent = f"memory.recent.{quoted(stream)}"
+        self.arrived = f"memory.arrived.{quoted(stream)}"
         # Catalog, schema and name of everything that a statement over the stream may read.
-        schemas = ("store.main", "memory.main", "memory.memtable", "memory.recent")
+        schemas = ("store.main", "memory.main", "memory.memtable", "memory.recent", "memory.arrived")
         self.paths = frozenset((*schema.split("."), stream) for schema in schemas)
 
     def create_table(self) -> str:
@@ -81,6 +82,15 @@ class StreamTables:
         """Insert events newer than `$since`, with objects printed as the file would return them."""
         values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
         return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
+
+    def create_arrived(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.arrived} AS {self._no_numbered_rows()}"
+
+    def drop_arrived(self) -> str:
+        return f"DROP TABLE IF EXISTS {self.arrived}"
+
+    def trim_arrived(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.arrived} AS FROM {self.arrived} WHERE number >= $number"
 
     def create_view(self, *, with_memtable: bool) -> str:
         union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.memtable}" if with_memtable else ""  # noqa: S608 - our own names

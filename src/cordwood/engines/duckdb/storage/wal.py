@@ -26,7 +26,11 @@ PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Consecutive events of one stream; `first` is the sequence number of the first of them."""
+    """Consecutive events of one stream; `first` is the sequence number of the first of them.
+
+    The first was received at `received_us`, and each other one a microsecond after the one before it, so that receive
+    times order all events as they were sent.
+    """
 
     stream: str
     first: int
@@ -41,7 +45,11 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     def without(self, count: int) -> "WalRecord":
         """Return the record without its first events, and without the shapes learnt from it."""
-        return WalRecord(self.stream, self.first + count, self.received_us, self.events[count:])
+        return WalRecord(self.stream, self.first + count, self.received_us + count, self.events[count:])
+
+    @property
+    def last_received_us(self) -> int:
+        return self.received_us + max(0, len(self.events) - 1)
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,0 +1,1 @@
+"""Followed queries: one evaluation of each query as events arrive, and any number of followers of its rows."""

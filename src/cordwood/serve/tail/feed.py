@@ -1,0 +1,198 @@
+"""The feed of one followed query: its rows as they arrive, encoded once, in a bounded ring that all followers read."""
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from cordwood.errors import BugFault, Fault
+from cordwood.serve.tail.pages import Cursor, Pages
+from cordwood.serve.tail.position import FollowedRow, Position
+
+# The shortest pause between two runs; a run that takes long is followed by a pause of the same length.
+PAUSE_SECONDS: Final = 0.05
+_MAX_PAUSE_SECONDS: Final = 1.0
+# The bytes of the frames that are written together.
+BLOCK_BYTES: Final = 32 * 1024
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Consecutive frames: their text, the id of each and where each ends. `first` is the number of the first of them."""
+
+    first: int
+    text: bytes
+    ids: Sequence[Position]
+    ends: Sequence[int]
+
+    @property
+    def end(self) -> int:
+        """The number after the last frame."""
+        return self.first + len(self.ids)
+
+    def text_from(self, number: int) -> bytes:
+        """Return the frames from a number on."""
+        return self.text if number <= self.first else self.text[self.ends[number - self.first - 1] :]
+
+
+class Frames:
+    """Builds frames of rows, which are numbered within their receive time."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+
+    def blocks(self, rows: Sequence[FollowedRow], first: int) -> list[Block]:
+        """Return the frames of rows in blocks; `first` is the number of the first frame."""
+        blocks: list[Block] = []
+        frames: list[bytes] = []
+        ids: list[Position] = []
+        size = 0
+        for row in rows:
+            ids.append(self._advance(row.receipt_us))
+            frames.append(b"id: %d-%d\ndata: %b\n\n" % (*ids[-1], row.data))
+            size += len(frames[-1])
+            if size >= BLOCK_BYTES:
+                blocks.append(_block(first, frames, ids))
+                first, frames, ids, size = first + len(ids), [], [], 0
+        return [*blocks, _block(first, frames, ids)] if frames else blocks
+
+    def _advance(self, receipt_us: int) -> Position:
+        rows = self.position.rows + 1 if receipt_us == self.position.receipt_us else 1
+        self.position = Position(receipt_us, rows)
+        return self.position
+
+
+def _block(first: int, frames: Sequence[bytes], ids: Sequence[Position]) -> Block:
+    return Block(first, b"".join(frames), tuple(ids), tuple(accumulate(map(len, frames))))
+
+
+class Feed:
+    """The rows of one query from `newest_us` on, the receive time of the newest events when it begins.
+
+    Used on the event loop only. `on_grown` is called when the ring has grown.
+    """
+
+    def __init__(self, pages: Pages, streams: frozenset[str], newest_us: int, on_grown: Callable[[], None]) -> None:
+        self.pages = pages
+        self.streams = streams
+        self.followers = 0
+        self.notices: tuple[str, ...] = ()
+        # Set when there are new frames or the feed has ended; it is replaced each time.
+        self.changed = asyncio.Event()
+        # The reason why the feed has ended.
+        self.fault: Fault | None = None
+        self.ring_bytes = 0
+        # All rows after this position are in the ring, up to `evaluated_us`.
+        self.start = Position(newest_us + 1, 0)
+        self.evaluated_us = newest_us
+        self.next_number = 0
+        self._newest_us = newest_us
+        self._on_grown = on_grown
+        self._ring: deque[Block] = deque()
+        self._frames = Frames(self.start)
+        self._arrived = asyncio.Event()
+        self._is_idle = True
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def end(self) -> Position:
+        """The position after everything that was evaluated."""
+        return max(Position(self.evaluated_us + 1, 0), self._frames.position)
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def advance(self, streams: frozenset[str], newest_us: int) -> None:
+        """Evaluate the query up to a receive time, unless the events are of streams that it does not read."""
+        if newest_us <= self.evaluated_us:
+            return
+        self._newest_us = newest_us
+        if not streams.isdisjoint(self.streams):
+            self._is_idle = False
+            self._arrived.set()
+        elif self._is_idle:
+            self.evaluated_us = newest_us
+
+    def finish(self, fault: Fault) -> None:
+        """End the feed for all followers."""
+        self.fault = fault
+        self._tell()
+
+    # The ring
+
+    def number_after(self, position: Position) -> int:
+        """Return the number of the first frame after a position that is not before the start of the ring."""
+        for block in self._ring:
+            if block.ids[-1] > position:
+                return block.first + bisect_right(block.ids, position)
+        return self.next_number
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first frame in the ring."""
+        return self._ring[0].first if self._ring else self.next_number
+
+    def block_at(self, number: int) -> Block | None:
+        """Return the block that has the frame with this number; None if there is no such frame yet."""
+        if number >= self.next_number:
+            return None
+        newest = self._ring[-1]
+        # Nearly all followers read the newest block.
+        if number >= newest.first:
+            return newest
+        return self._ring[bisect_right(self._ring, number, key=lambda block: block.first) - 1]
+
+    def drop_oldest(self) -> None:
+        block = self._ring.popleft()
+        self.ring_bytes -= len(block.text)
+        self.start = block.ids[-1]
+
+    def _add(self, rows: Sequence[FollowedRow]) -> None:
+        for block in self._frames.blocks(rows, self.next_number):
+            self._ring.append(block)
+            self.ring_bytes += len(block.text)
+            self.next_number = block.end
+        self._on_grown()
+
+    # The evaluation
+
+    async def _work(self) -> None:
+        try:
+            while True:
+                await self._arrived.wait()
+                self._arrived.clear()
+                began = time.monotonic()
+                await self._evaluate(self._newest_us)
+                elapsed = time.monotonic() - began
+                self._is_idle = not self._arrived.is_set()
+                await asyncio.sleep(min(_MAX_PAUSE_SECONDS, max(PAUSE_SECONDS, elapsed)))
+        except Fault as fault:
+            self.finish(fault)
+        except Exception as problem:  # noqa: BLE001 - the followers must be told
+            bug = BugFault("An internal error occurred.")
+            bug.__cause__ = problem
+            self.finish(bug)
+
+    async def _evaluate(self, newest_us: int) -> None:
+        cursor = Cursor(self.evaluated_us + 1)
+        while True:
+            page = await self.pages.page(cursor, newest_us)
+            if page.rows:
+                self._add(page.rows)
+                self._tell()
+            cursor = page.following
+            if page.is_last:
+                self.evaluated_us = newest_us
+                return
+
+    def _tell(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()

@@ -1,0 +1,170 @@
+"""A follower: first the rows since its position from the store, then those of the feed, as Server-Sent Events."""
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from cordwood.errors import Fault
+from cordwood.serve.tail.feed import BLOCK_BYTES, Feed, Frames
+from cordwood.serve.tail.pages import Cursor, Page
+from cordwood.serve.tail.position import Position
+
+HEARTBEAT_SECONDS: Final = 15.0
+# How often it is checked that the key may still follow the query.
+CHECK_SECONDS: Final = 5.0
+# How soon a client connects again when the connection has ended, in milliseconds.
+_RETRY_MS: Final = 1000
+# The range of receive times of the first page from the store; later ones are larger or smaller by the rows that are found.
+_FIRST_WINDOW_US: Final = 1_000_000
+_MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
+_FEW_ROWS: Final = 100
+_POLL_SECONDS: Final = 0.02
+
+
+class Follower:
+    """One reader of a feed. Without a position it begins with the rows that arrive from now on.
+
+    `lost_access` returns the reason if the caller may no longer follow the query; `on_end` is called once.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        position: Position | None,
+        lost_access: Callable[[], Fault | None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._feed = feed
+        self._position = feed.end if position is None else min(position, feed.end)
+        self._number = feed.next_number
+        self._lost_access = lost_access
+        self._on_end = on_end
+        self._sent_at = self._checked_at = time.monotonic()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        return self._feed.notices
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield the stream of events until the feed ends or the caller may no longer follow it."""
+        try:
+            yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, str(self._position).encode())
+            async for piece in self._from_store():
+                yield piece
+            async for piece in self._from_feed():
+                yield piece
+        except Fault as fault:
+            yield _end(fault)
+        finally:
+            self._on_end()
+
+    def _check(self) -> None:
+        """Raise the fault of the feed, or of a caller who may no longer follow it."""
+        if self._feed.fault is not None:
+            raise self._feed.fault
+        now = time.monotonic()
+        if now - self._checked_at >= CHECK_SECONDS:
+            self._checked_at = now
+            fault = self._lost_access()
+            if fault is not None:
+                raise fault
+
+    # From the store
+
+    async def _from_store(self) -> AsyncGenerator[bytes, None]:
+        """Yield the rows from the position to the start of the feed's ring, which may move meanwhile."""
+        feed, begin = self._feed, self._position
+        frames = Frames(Position(begin.receipt_us, 0))
+        cursor, window_us = Cursor(begin.receipt_us), _FIRST_WINDOW_US
+        while self._position < feed.start:
+            self._check()
+            last_us = min(cursor.first_us + window_us, max(feed.evaluated_us, feed.start.receipt_us))
+            page = await feed.pages.page(cursor, last_us)
+            for block in frames.blocks(page.rows, 0):
+                # The rows of the first receive time that were sent before are read again, to count them.
+                sent = bisect_right(block.ids, begin)
+                for piece in _split(block.text_from(block.first + sent) if sent < len(block.ids) else b""):
+                    yield self._sent(piece)
+            self._position = max(self._position, Position(last_us + 1, 0) if page.is_last else frames.position)
+            window_us = _next_window(window_us, page, cursor)
+            cursor = page.following
+            if time.monotonic() > self._due_at():
+                yield self._heartbeat(self._position)
+        while self._position > feed.end:
+            # The feed is still reading the events of the last receive time.
+            self._check()
+            await asyncio.sleep(_POLL_SECONDS)
+
+    # From the feed
+
+    async def _from_feed(self) -> AsyncGenerator[bytes, None]:
+        feed = self._feed
+        self._number = feed.number_after(self._position)
+        while True:
+            for piece in self._next_pieces():
+                yield piece
+            if self._number < feed.next_number:
+                continue
+            self._check()
+            if await self._is_quiet():
+                yield self._heartbeat(feed.end)
+
+    def _next_pieces(self) -> Iterator[bytes]:
+        """Yield the next frames of the ring, after a gap event if some of them are no longer there."""
+        lost = self._feed.first_number - self._number
+        if lost > 0:
+            self._number += lost
+            yield self._sent(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
+        block = self._feed.block_at(self._number)
+        if block is not None:
+            text, self._number = block.text_from(self._number), block.end
+            for piece in _split(text):
+                yield self._sent(piece)
+
+    async def _is_quiet(self) -> bool:
+        """Wait for new frames; return whether there were none for as long as a heartbeat takes."""
+        changed = self._feed.changed
+        try:
+            async with asyncio.timeout(max(0.0, min(self._due_at() - time.monotonic(), CHECK_SECONDS))):
+                await changed.wait()
+        except TimeoutError:
+            return time.monotonic() >= self._due_at()
+        return False
+
+    def _due_at(self) -> float:
+        return self._sent_at + HEARTBEAT_SECONDS
+
+    def _sent(self, piece: bytes) -> bytes:
+        self._sent_at = time.monotonic()
+        return piece
+
+    def _heartbeat(self, position: Position) -> bytes:
+        """Return a comment, and an id so that a client that connects again need not begin at an old position."""
+        return self._sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
+
+
+def _split(text: bytes) -> Iterator[bytes]:
+    """Yield a large frame in parts, so that a client that reads slowly holds little of it."""
+    if len(text) <= 2 * BLOCK_BYTES:
+        if text:
+            yield text
+        return
+    for begin in range(0, len(text), BLOCK_BYTES):
+        yield text[begin : begin + BLOCK_BYTES]
+
+
+def _next_window(window_us: int, page: Page, cursor: Cursor) -> int:
+    """Return the range of the next page: that in which this one found its rows, or a larger one if it found few."""
+    if not page.is_last:
+        return max(_MIN_WINDOW_US, page.following.first_us - cursor.first_us)
+    return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _FEW_ROWS else window_us
+
+
+def _end(fault: Fault) -> bytes:
+    hint = {"hint": fault.hint} if fault.hint else {}
+    told = {"status": fault.code, "message": fault.message, **hint}
+    return b"event: end\ndata: %b\n\n" % msgspec.json.encode(told)

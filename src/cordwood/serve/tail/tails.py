@@ -1,0 +1,171 @@
+"""All followed queries of the service: one feed for each distinct request, and bounds on followers."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from cordwood.errors import Draining, Fault, NotOffered, TooManyFollowers
+from cordwood.serve.answer import Answers
+from cordwood.serve.jobs import notices_of
+from cordwood.serve.query_request import QueryRequest
+from cordwood.serve.tail.feed import Feed
+from cordwood.serve.tail.follower import Follower
+from cordwood.serve.tail.pages import Cursor, Pages
+from cordwood.serve.tail.position import Position
+from cordwood.sql.compile import FOLLOWED_ROWS
+
+OnStored = Callable[[frozenset[str], int], None]
+
+
+class TailLimits(msgspec.Struct, frozen=True):
+    """Bounds of followers: in all, of one key or address, and the bytes of rows that all feeds keep for slow readers."""
+
+    followers: int = 1000
+    key_followers: int = 100
+    ring_bytes: int = 16 * 2**20
+
+
+def _followed(request: QueryRequest) -> QueryRequest:
+    """Return the request for pages in the order of receipt, to which cursors and sizes of other pages do not apply."""
+    return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_ROWS, position=None, is_paged=False)
+
+
+class StoredSignal(Protocol):
+    """The source of the signal that events were stored."""
+
+    def on_stored(self, tell: OnStored | None) -> None:
+        """Have `tell` called, from any thread, with the streams of stored events and their last receive time."""
+
+
+class Tails:
+    """The feeds by request. Used on the event loop only, except for the signal of stored events."""
+
+    def __init__(self, answers: Answers, stored: StoredSignal, limits: TailLimits) -> None:
+        self._answers = answers
+        self._stored = stored
+        self._limits = limits
+        self._feeds: dict[bytes, Feed] = {}
+        self._by_account: Counter[str] = Counter()
+        self._newest_us = 0
+        # The number of feeds that are being begun.
+        self._beginning = 0
+        self._is_closed = False
+
+    @property
+    def followers(self) -> int:
+        return self._by_account.total()
+
+    async def follow(
+        self, request: QueryRequest, position: Position | None, lost_access: Callable[[], Fault | None]
+    ) -> Follower:
+        """Return a new follower of a query; raise the error of a query that cannot be followed."""
+        if self._is_closed:
+            raise Draining("The service is stopping.", retry_after=5)
+        account = request.account
+        self._admit(account)
+        try:
+            feed = await self._feed(_followed(request))
+        except BaseException:
+            self._release(account)
+            raise
+        return Follower(feed, position, lost_access, lambda: self._leave(feed, account))
+
+    def close(self) -> None:
+        """End all feeds, so that clients connect again to the next process."""
+        self._is_closed = True
+        for feed in self._feeds.values():
+            feed.finish(Draining("The service is stopping."))
+
+    # Bounds
+
+    def _admit(self, account: str) -> None:
+        if self.followers >= self._limits.followers:
+            raise TooManyFollowers("As many queries are followed as this service allows.", retry_after=10)
+        if self._by_account[account] >= self._limits.key_followers:
+            raise TooManyFollowers(
+                f"This key or address follows {self._limits.key_followers} queries, which is its limit.",
+                hint="Close one of these connections.",
+                retry_after=10,
+            )
+        self._by_account[account] += 1
+
+    def _release(self, account: str) -> None:
+        self._by_account[account] -= 1
+        if not self._by_account[account]:
+            del self._by_account[account]
+
+    # Feeds
+
+    async def _feed(self, request: QueryRequest) -> Feed:
+        """Return the feed of a request, with one more follower; begin it if there is none."""
+        digest = self._answers.digest_of_followed(request)
+        feed = self._feeds.get(digest)
+        if feed is None or feed.fault is not None:
+            feed = await self._begin(digest, request)
+        feed.followers += 1
+        return feed
+
+    async def _begin(self, digest: bytes, request: QueryRequest) -> Feed:
+        self._beginning += 1
+        try:
+            begun = await self._begun(request)
+            # Another follower of the same query may have begun it meanwhile.
+            feed = self._feeds.get(digest)
+            if feed is None or feed.fault is not None:
+                feed = self._feeds[digest] = begun
+                feed.advance(feed.streams, self._newest_us)
+                feed.begin()
+            return feed
+        finally:
+            self._beginning -= 1
+            self._stop_listening_if_unused()
+
+    async def _begun(self, request: QueryRequest) -> Feed:
+        statement = await self._answers.followed(request)
+        # Before the newest event is asked for, so that every later one is told.
+        self._listen(asyncio.get_running_loop())
+        newest_us = self._answers.newest_receipt_us()
+        if newest_us is None:
+            raise NotOffered(
+                "Queries cannot be followed on this engine.", hint="Follow them where the engine is DuckDB, or poll."
+            )
+        pages = Pages(request, self._answers.page)
+        # The first run finds wrong values of parameters, and what the engine refuses.
+        await pages.page(Cursor(newest_us + 1), newest_us + 1)
+        feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings)
+        feed.notices = notices_of(statement)
+        return feed
+
+    def _leave(self, feed: Feed, account: str) -> None:
+        self._release(account)
+        feed.followers -= 1
+        if feed.followers:
+            return
+        feed.stop()
+        self._feeds = {digest: other for digest, other in self._feeds.items() if other is not feed}
+        self._stop_listening_if_unused()
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        def tell(streams: frozenset[str], newest_us: int) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._advance, streams, newest_us)
+
+        self._stored.on_stored(tell)
+
+    def _stop_listening_if_unused(self) -> None:
+        if not self._feeds and not self._beginning:
+            self._stored.on_stored(None)
+
+    def _advance(self, streams: frozenset[str], newest_us: int) -> None:
+        self._newest_us = max(self._newest_us, newest_us)
+        for feed in self._feeds.values():
+            feed.advance(streams, self._newest_us)
+
+    def _limit_rings(self) -> None:
+        """Drop the oldest rows of the largest ring until all rings are within their bound."""
+        while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.ring_bytes:
+            max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest()

@@ -1,0 +1,292 @@
+"""Followed queries: each row is made from one event, so that the query can run on events as they arrive.
+
+The check refuses what needs other events. Then every read of a stream gets a range of receive times, and the answer gets
+hidden columns with the position of each row's event: its receive time, its own time, and a digest of its id. They are
+added after redaction, so that they change nothing that a caller sees, and the digest keeps ids from ordering the rows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import QueryRefused, Span
+from cordwood.model.datatype import Kind
+from cordwood.model.parameter import Parameter
+from cordwood.sql.budget import copied, spend
+from cordwood.sql.grouping import has_aggregate
+from cordwood.sql.nodes import joined_relations, set_type
+from cordwood.sql.positions import span_of
+from cordwood.sql.query_templates import ordered
+from cordwood.sql.stages import Admitted, Resolved
+
+# The range: receive times from the first to the last, without the events of the first that are not after TIME and KEY.
+FIRST: Final = "cordwood_first_receipt"
+LAST: Final = "cordwood_last_receipt"
+TIME: Final = "cordwood_after_time"
+KEY: Final = "cordwood_after_key"
+PARAMETERS: Final = {
+    name: Parameter(name, kind, required=True)
+    for name, kind in ((FIRST, Kind.TIMESTAMP), (LAST, Kind.TIMESTAMP), (TIME, Kind.TIMESTAMP), (KEY, Kind.STRING))
+}
+# The number of hidden columns, the last ones of the answer.
+HIDDEN_COLUMNS: Final = 3
+_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
+_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.VARCHAR)
+
+# The clauses that need more than one event, by the argument of the SELECT.
+_CLAUSES: Final = {
+    "group": "GROUP BY",
+    "having": "HAVING",
+    "qualify": "QUALIFY",
+    "distinct": "DISTINCT",
+    "windows": "WINDOW",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+}
+_PAGING: Final = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
+
+
+def check_paging(admitted: Admitted) -> None:
+    """Raise QueryRefused if a caller's query orders or limits its rows."""
+    for key, clause in _PAGING.items():
+        node = admitted.tree.args.get(key)
+        if node is not None:
+            raise refuse_followed(clause, span_of(node, admitted.text))
+
+
+def follow_events(resolved: Resolved) -> Resolved:
+    """Return the query over a range of receive times, in the order of receipt, with hidden columns; mutates the tree.
+
+    ORDER BY and LIMIT of the outermost query are dropped: those of a saved query select a page. Raise QueryRefused if
+    a row needs more than one event.
+    """
+    tree = resolved.tree
+    for key in _PAGING:
+        tree.set(key, None)
+    used = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
+    if not used.isdisjoint((*_NAMES, *PARAMETERS)):
+        raise QueryRefused("A followed query cannot use the names of the columns and parameters that follow it.")
+    _Following(resolved.text).add_position(tree)
+    columns = len(_first_select(tree).expressions)
+    ordinals = range(columns - HIDDEN_COLUMNS + 1, columns + 1)
+    keys = [ordered(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
+    tree.set("order", exp.Order(expressions=keys))
+    return msgspec.structs.replace(resolved, follows=True)
+
+
+class _Following:
+    """The check and the rewriting of one tree; each CTE that reads events is rewritten once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._done: dict[int, exp.Expr] = {}
+
+    def add_position(self, query: exp.Expr) -> None:
+        """Add the hidden columns to a query; refuse it if its rows are not made from one event each."""
+        spend()
+        if id(query) in self._done:
+            return
+        self._done[id(query)] = query
+        with_ = query.args.get("with_")
+        if with_ is not None and with_.args.get("recursive") and _reads_events(with_):
+            self._refuse(query, "WITH RECURSIVE")
+        if isinstance(query, exp.Select):
+            self._add_to_select(query)
+        elif isinstance(query, exp.Union) and not query.args.get("distinct"):
+            self._check_clauses(query)
+            self.add_position(query.this)
+            self.add_position(query.expression)
+        elif isinstance(query, exp.Subquery):
+            self._check_clauses(query)
+            self.add_position(query.this)
+        else:
+            self._refuse(query, "UNION DISTINCT" if isinstance(query, exp.Union) else type(query).__name__.upper())
+
+    def _add_to_select(self, select: exp.Select) -> None:
+        self._check_clauses(select)
+        if select.args.get("kind"):
+            self._refuse(select, f"SELECT AS {select.args['kind']}")
+        source = self._source(select)
+        self._check_expressions(select)
+        for name, column in zip(_NAMES, self._position(select, source), strict=True):
+            select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
+
+    def _check_clauses(self, query: exp.Expr) -> None:
+        for key, clause in _CLAUSES.items():
+            node = query.args.get(key)
+            if node:
+                self._refuse(node if isinstance(node, exp.Expr) else query, clause)
+        query.set("order", None)
+
+    def _source(self, select: exp.Select) -> exp.Expr:
+        """Return the only relation that has events. What is joined to it reads none, such as its own arrays."""
+        sources = [relation for relation in _relations(select) if _reads_events(relation)]
+        if not sources:
+            self._refuse(select, "a SELECT that reads no events")
+        if len(sources) > 1:
+            self._refuse(sources[1], "a JOIN of events")
+        if sources[0].args.get("pivots"):
+            self._refuse(sources[0], "PIVOT")
+        self._check_joins(select)
+        return sources[0]
+
+    def _check_joins(self, select: exp.Select) -> None:
+        for join in _all_joins(select):
+            is_outer = join.side in ("RIGHT", "FULL") or (bool(join.side) and _reads_events(join.this))
+            if is_outer or join.kind in ("SEMI", "ANTI") or join.method:
+                self._refuse(join, f"{join.side or join.kind or join.method} JOIN")
+
+    def _check_expressions(self, select: exp.Select) -> None:
+        """Refuse aggregates, analytic functions, and sub-queries that read events."""
+        for node in _own_expressions(select):
+            if has_aggregate(node):
+                self._refuse(node, "an aggregate")
+            for part in node.find_all(exp.Window, exp.Query):
+                if isinstance(part, exp.Window) and part.parent_select is select:
+                    self._refuse(part, "an analytic function")
+                if isinstance(part, exp.Query) and _reads_events(part):
+                    self._refuse(part, "a sub-query over events in an expression")
+
+    def _position(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
+        """Return the position of the event in the columns of the relation that the SELECT reads."""
+        alias = source.alias_or_name
+        if isinstance(source, exp.Table) and source.meta_get("stream") is not None:
+            _add_range(select, alias)
+            return _stream_position(alias)
+        cte = _cte_of(source) if isinstance(source, exp.Table) else None
+        self.add_position(source.this if cte is None else cte.this)
+        if cte is not None and cte.args["alias"].columns:
+            self._refuse(source, "WITH a list of columns")
+        return [_column(alias, name, type_) for name, type_ in zip(_NAMES, _TYPES, strict=True)]
+
+    def _refuse(self, node: exp.Expr, part: str) -> None:
+        raise refuse_followed(part, span_of(node, self._text))
+
+
+def refuse_followed(part: str, span: Span | None) -> QueryRefused:
+    """Return the error of a query that has a part which needs more than one event."""
+    return QueryRefused(
+        f"A query that is followed cannot have {part}: each of its rows is made from one event as it arrives.",
+        hint="Leave it out, or run the query instead of following it.",
+        span=span,
+    )
+
+
+def _relations(select: exp.Select) -> Iterator[exp.Expr]:
+    from_ = select.args.get("from_")
+    for relation in [
+        *([from_.this] if from_ is not None else []),
+        *(join.this for join in select.args.get("joins") or ()),
+    ]:
+        yield from joined_relations(relation)
+
+
+def _own_expressions(select: exp.Select) -> Iterator[exp.Expr]:
+    """Yield the columns and the conditions of the SELECT, and the arrays that it unnests."""
+    yield from select.expressions
+    where = select.args.get("where")
+    if where is not None:
+        yield where.this
+    for join in _all_joins(select):
+        if join.args.get("on") is not None:
+            yield join.args["on"]
+        if isinstance(join.this, exp.Unnest):
+            yield from join.this.expressions
+
+
+def _all_joins(select: exp.Select) -> Iterator[exp.Join]:
+    """Yield the joins of the FROM clause, those in parentheses included."""
+    from_ = select.args.get("from_")
+    pending = [*(select.args.get("joins") or ()), *((from_.this.args.get("joins") or ()) if from_ is not None else ())]
+    while pending:
+        join = pending.pop()
+        yield join
+        relation = join.this
+        while isinstance(relation, exp.Expr):
+            pending += relation.args.get("joins") or ()
+            relation = relation.this if isinstance(relation, exp.Subquery) and not relation.alias else None
+
+
+def _reads_events(node: exp.Expr) -> bool:
+    """Return whether the node reads a stream, directly or through the CTEs that it names."""
+    pending, seen = [node], set[int]()
+    while pending:
+        current = pending.pop()
+        for table in current.find_all(exp.Table):
+            spend()
+            if table.meta_get("stream") is not None:
+                return True
+            cte = _cte_of(table)
+            if cte is not None and id(cte) not in seen:
+                seen.add(id(cte))
+                pending.append(cte.this)
+    return False
+
+
+def _cte_of(table: exp.Expr) -> exp.CTE | None:
+    """Return the CTE that the table refers to."""
+    node: exp.Expr | None = table.parent
+    while node is not None:
+        with_ = node.args.get("with_")
+        for cte in with_.expressions if with_ is not None else ():
+            if isinstance(cte, exp.CTE) and cte.alias == table.name:
+                return cte
+        node = node.parent
+    return None
+
+
+def _first_select(tree: exp.Expr) -> exp.Expr:
+    while not isinstance(tree, exp.Select):
+        tree = tree.this
+    return tree
+
+
+def _column(alias: str, name: str, type_: exp.DType) -> exp.Expr:
+    return set_type(exp.column(name, alias, quoted=True), type_)
+
+
+def _stream_position(alias: str) -> list[exp.Expr]:
+    key = set_type(exp.MD5(this=_column(alias, "id", exp.DType.VARCHAR)), exp.DType.VARCHAR)
+    times = [_column(alias, name, exp.DType.TIMESTAMPTZ) for name in ("ingested_at", "timestamp")]
+    return [*times, key]
+
+
+def _slot(name: str) -> exp.Expr:
+    kind = exp.DType.VARCHAR if name == KEY else exp.DType.TIMESTAMPTZ
+    return set_type(exp.Parameter(this=exp.Var(this=name)), kind)
+
+
+def _add_range(select: exp.Select, alias: str) -> None:
+    """Add the range of receive times to the conditions of a SELECT that reads a stream."""
+    receipt, time, key = _stream_position(alias)
+    later_in_batch = _all(
+        _compared(exp.EQ, copied(time), _slot(TIME)),
+        _compared(exp.GT, key, _slot(KEY)),
+    )
+    is_after = _any(
+        _compared(exp.GT, copied(receipt), _slot(FIRST)),
+        _compared(exp.GT, time, _slot(TIME)),
+        exp.Paren(this=later_in_batch),
+    )
+    condition = _all(
+        _compared(exp.GTE, copied(receipt), _slot(FIRST)),
+        _compared(exp.LTE, receipt, _slot(LAST)),
+        exp.Paren(this=is_after),
+    )
+    where = select.args.get("where")
+    combined = condition if where is None else _all(condition, exp.Paren(this=where.this))
+    select.set("where", exp.Where(this=combined))
+
+
+def _compared(operator: Callable[..., exp.Expr], left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return operator(this=left, expression=right)
+
+
+def _all(*conditions: exp.Expr) -> exp.Expr:
+    return exp.and_(*conditions, copy=False, wrap=False)
+
+
+def _any(*conditions: exp.Expr) -> exp.Expr:
+    return exp.or_(*conditions, copy=False, wrap=False)

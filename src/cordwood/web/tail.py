@@ -1,0 +1,82 @@
+"""Follow a query: send its rows as Server-Sent Events as their events arrive."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+
+from cordwood.access import require_query
+from cordwood.errors import BadParameter, Fault, Forbidden
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.timestamps import now_us
+from cordwood.serve.tail.position import Position, read_position
+from cordwood.settings.quantities import read_duration
+from cordwood.web.answer_rendering import header_text, ignored_headers, rate_headers
+from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.catalog_lookup import existing_endpoint
+from cordwood.web.credentials import account_of, presented
+from cordwood.web.encode.followed import FOLLOWED
+from cordwood.web.lifecycle import Services
+from cordwood.web.options import WebOptions
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.query_request_parser import read_ask
+from cordwood.web.receiving import while_connected
+
+SINCE = "since"
+_HEADERS: tuple[Header, ...] = (
+    (b"content-type", FOLLOWED.media_type.encode()),
+    (b"cache-control", b"no-store"),
+    # Proxies of nginx's kind pass each event on at once.
+    (b"x-accel-buffering", b"no"),
+)
+
+
+async def follow_query(request: Request, services: Services, options: WebOptions, address: str) -> Response:
+    query = pairs(request.query_string, "query string")
+    key = presented(request, query)
+    found = services.catalog.endpoint(address)
+    caller = services.access.visitor(key, found, address)
+    request.facts["key"] = caller.key_id
+    require_query(caller, found)
+    endpoint = found or existing_endpoint(services, address)
+    request.facts["endpoint"] = endpoint.name
+    allowance = services.answers.admit(caller, account_of(request, caller))
+    asked = await read_ask(request, endpoint, caller, query, options, services.answers.cursors, FOLLOWED)
+    position = _position(request, query, endpoint)
+
+    def lost_access() -> Fault | None:
+        """Return why the caller may no longer follow the query: the endpoint or the key has changed."""
+        try:
+            current = services.catalog.endpoint(address)
+            if current is endpoint and services.access.visitor(key, current, address) == caller:
+                return None
+        except Fault as fault:
+            return fault
+        return Forbidden("The endpoint or the key has changed.", hint="Connect again.")
+
+    follower = await while_connected(request, services.tails.follow(asked, position, lost_access))
+    pieces = follower.pieces()
+    # The first piece is taken here: from now on, the follower ends however the connection does.
+    first = await anext(pieces)
+    ignored = ignored_headers(name for name in asked.ignored if name != SINCE)
+    notices = [(b"cordwood-notice", header_text(notice)) for notice in follower.notices]
+    rate = rate_headers(allowance) if allowance is not None else []
+    return Response(200, [*_HEADERS, *ignored, *notices, *rate], _after(first, pieces))
+
+
+async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for piece in pieces:
+        yield piece
+
+
+def _position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> Position | None:
+    """Return where to begin: after the last event that the client has, or a duration ago; None: now."""
+    last_id = request.header(b"last-event-id")
+    if last_id:
+        return read_position(last_id)
+    since = query.get(SINCE)
+    if not since or any(parameter.name == SINCE for parameter in endpoint.parameters):
+        return None
+    try:
+        seconds = read_duration(since)
+    except ValueError as problem:
+        raise BadParameter(f"since={problem}.", hint="Send how long ago to begin, as in since=10m.") from None
+    return Position(max(0, now_us() - round(seconds * 1e6)), 0)
