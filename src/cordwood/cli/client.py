@@ -67,22 +67,23 @@ class Remote(msgspec.Struct, frozen=True):
     timeout_seconds: float = 120.0
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
-        with self._asked(method, path, body, headers or {}) as answer:
-            return _answer(answer, answer.read())
+        with self.asked(method, path, body, headers or {}) as answer:
+            return whole_answer(answer)
 
     def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
-        with self._asked(method, path, body, headers) as answer:
+        with self.asked(method, path, body, headers) as answer:
             if answer.status >= 400:
-                return _answer(answer, answer.read())
+                return whole_answer(answer)
             for piece in _pieces(answer):
                 take(piece)
             return _answer(answer, b"")
 
     @contextmanager
-    def _asked(
+    def asked(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Iterator[http.client.HTTPResponse]:
+        """Yield the response to a request, whose body is still to be read; raise Unreachable if the connection fails."""
         connection = connection_to(self.url, self.timeout_seconds)
         sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
@@ -96,6 +97,11 @@ class Remote(msgspec.Struct, frozen=True):
 
 def _answer(answer: http.client.HTTPResponse, body: bytes) -> Answer:
     return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body)
+
+
+def whole_answer(answer: http.client.HTTPResponse) -> Answer:
+    """Read the body of a response."""
+    return _answer(answer, answer.read())
 
 
 def _pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
     "Query and ingest": {
         "query": Command("query", "run an endpoint and print its rows"),
+        "tail": Command("tail", "print the rows of a query as their events are stored"),
         "import": Command("import_events", "send a file of events to a stream"),
         "sniff": Command("sniff", "say which format a file has, and what its events would be"),
         "migrate": Command("migrate", "copy the events that Logflare stored in PostgreSQL"),

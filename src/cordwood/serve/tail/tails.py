@@ -57,7 +57,8 @@ class Tails:
 
     @property
     def followers(self) -> int:
-        return self._by_account.total()
+        """The number of connections that follow a query now."""
+        return sum(feed.followers for feed in self._feeds.values())
 
     async def follow(
         self, request: QueryRequest, position: Position | None, lost_access: Callable[[], Fault | None]
@@ -83,7 +84,7 @@ class Tails:
     # Bounds
 
     def _admit(self, account: str) -> None:
-        if self.followers >= self._limits.followers:
+        if self._by_account.total() >= self._limits.followers:
             raise TooManyFollowers("As many queries are followed as this service allows.", retry_after=10)
         if self._by_account[account] >= self._limits.key_followers:
             raise TooManyFollowers(

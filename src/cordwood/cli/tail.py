@@ -1,0 +1,251 @@
+"""Print the rows of a query as their events are stored, until Ctrl-C. It connects again by itself, and misses no row.
+
+Without an endpoint it is logs.all. On a terminal, rows are coloured by their level.
+
+examples:
+  cordwood tail -p project=default
+  cordwood tail 'f:postgres_logs error' -p project=default
+  cordwood tail logs.all 'f:edge_logs m.response.status_code:>=500' -p project=default --since 10m
+  cordwood tail -p project=default --sql 'select id, event_message from auth_logs' --format json | jq .id
+  cordwood tail -p project=default --url https://logs.example.com --key "$KEY"
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings, name_value
+from cordwood.cli.client import Remote, add_service, local, named, whole_answer
+from cordwood.cli.terminal import note, say
+from cordwood.errors import Refused, Unreachable
+from cordwood.model.timestamps import format_time
+from cordwood.settings.quantities import read_duration
+
+_DEFAULT_ENDPOINT: Final = "logs.all"
+_RETRIED: Final = (429, 502, 503, 504)
+_MAX_PAUSE_SECONDS: Final = 10.0
+# The ends of a stream after which connecting again is of no use.
+_FINAL: Final = ("request.", "query.", "limit.", "bug.")
+# The service sends something every 15 seconds.
+_TIMEOUT_SECONDS: Final = 60.0
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One event of the stream."""
+
+    event: str
+    data: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "endpoint", nargs="?", metavar="ENDPOINT", help="name or UUID of the endpoint (default: logs.all)"
+    )
+    parser.add_argument("lql", nargs="?", metavar="LQL", help="a query of your own over the endpoint's sub-queries")
+    parser.add_argument(
+        "-p",
+        "--parameter",
+        type=name_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter; repeatable",
+    )
+    parser.add_argument("--sql", help="a query of your own in SQL instead of LQL")
+    parser.add_argument("--since", type=_duration, metavar="10m", help="begin with the rows of so long ago")
+    parser.add_argument("--redact", action="store_true", help="redact personal data")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print rows (default: text)")
+    add_service(parser)
+    add_data_dir(parser)
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    endpoint, lql = _query(arguments)
+    if lql is not None and arguments.sql is not None:
+        raise Refused("A query in LQL and --sql were given together.", hint="Give one of them.")
+    texts = {"lql": lql, "sql": arguments.sql}
+    values = {**dict(arguments.parameter), **{name: text for name, text in texts.items() if text is not None}}
+    since = f"?since={quote(arguments.since)}" if arguments.since else ""
+    path = f"/api/endpoints/tail/{quote(endpoint, safe='')}"
+    followed = _Followed(_service(arguments), path, since, values, is_redacted=arguments.redact)
+    show = _json_line if arguments.format == "json" else _text_line
+    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for message in followed.messages():
+        if message.event == "gap":
+            note(f"{json.loads(message.data)['lost']:,} rows were left out: they were read too slowly here.")
+        elif message.event == "message":
+            say(show(json.loads(message.data), is_coloured))
+    return 0
+
+
+def _query(arguments: argparse.Namespace) -> tuple[str, str | None]:
+    """Return the endpoint and the query in LQL; a single argument that cannot be a name is the query."""
+    endpoint, lql = arguments.endpoint, arguments.lql
+    if endpoint is not None and lql is None and re.search(r"[\s:]", endpoint):
+        return _DEFAULT_ENDPOINT, endpoint
+    return endpoint or _DEFAULT_ENDPOINT, lql
+
+
+def _service(arguments: argparse.Namespace) -> Remote:
+    settings = None if named(arguments) else loaded_settings(arguments).settings
+    found = named(arguments) or (local(settings, arguments.key) if settings else None)
+    if found is None:
+        folder = Path(settings.serve.data_dir) if settings else ""
+        raise Unreachable(f"No service runs on {folder}.", hint="Start one with `cordwood serve`, or name it: --url.")
+    return msgspec.structs.replace(found, timeout_seconds=_TIMEOUT_SECONDS)
+
+
+def _duration(text: str) -> str:
+    try:
+        read_duration(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
+    return text
+
+
+class _Followed:
+    """A followed query over as many connections as it takes."""
+
+    def __init__(self, service: Remote, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool) -> None:
+        self._service = service
+        self._path = path
+        self._since = since
+        self._body = json.dumps(values).encode()
+        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        if is_redacted:
+            self._headers["LF-ENDPOINT-REDACT-PII"] = "true"
+        self._last_id = ""
+        self._pause_seconds = 0.0
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the events; connect again when a connection ends, after growing pauses."""
+        while True:
+            try:
+                yield from self._connection()
+                reason = "The connection has ended"
+            except Unreachable as fault:
+                if not self._last_id:
+                    raise
+                reason = fault.message.rstrip(".")
+            self._pause_seconds = min(_MAX_PAUSE_SECONDS, max(0.5, 2 * self._pause_seconds))
+            note(f"{reason}; connecting again in {self._pause_seconds:g} s.")
+            time.sleep(self._pause_seconds)
+
+    def _connection(self) -> Iterator[Message]:
+        resumes = {"Last-Event-ID": self._last_id} if self._last_id else {}
+        path = self._path if self._last_id else self._path + self._since
+        with self._service.asked("POST", path, self._body, {**self._headers, **resumes}) as answer:
+            if answer.status in _RETRIED and self._last_id:
+                return
+            if answer.status != 200:
+                whole_answer(answer).checked()
+            fields: dict[str, str] = {}
+            while line := answer.readline():
+                name, _, value = line.decode().rstrip("\r\n").partition(": ")
+                if name:
+                    fields[name] = value
+                    continue
+                self._last_id = fields.get("id", self._last_id)
+                if "data" in fields:
+                    self._pause_seconds = 0.0
+                    yield _message(fields)
+                fields = {}
+
+
+def _message(fields: Mapping[str, str]) -> Message:
+    message = Message(fields.get("event", "message"), fields["data"])
+    if message.event == "end":
+        told = json.loads(message.data)
+        if str(told.get("status")).startswith(_FINAL):
+            raise Refused(str(told.get("message")), hint=told.get("hint"))
+    return message
+
+
+# Lines
+
+_LEVEL_NAMES: Final = ("level", "severity", "severity_text", "error_severity", "log_level")
+_STATUS_NAMES: Final = ("status_code", "status")
+_LEVEL_WORD: Final = re.compile(
+    r"\b(panic|fatal|critical|crit|emerg|alert|error|err|warning|warn|notice|info|debug|trace)\b", re.IGNORECASE
+)
+_ERRORS: Final = frozenset({"panic", "fatal", "critical", "crit", "emerg", "emergency", "alert", "error", "err"})
+_WARNINGS: Final = frozenset({"warning", "warn"})
+_QUIET: Final = frozenset({"debug", "trace"})
+_DEPTH: Final = 4
+_RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
+
+
+def _json_line(row: Mapping[str, object], is_terminal: bool) -> str:  # noqa: FBT001 - as `_text_line`
+    # A terminal would obey some of the characters that JSON does not escape.
+    return json.dumps(row, ensure_ascii=is_terminal, separators=(",", ":"))
+
+
+def _text_line(row: Mapping[str, object], is_coloured: bool) -> str:  # noqa: FBT001 - one of two ways to show it
+    time_text = _time(row.get("timestamp"))
+    message = row.get("event_message")
+    others = {
+        name: value for name, value in row.items() if name not in ("id", "timestamp", "event_message", "metadata")
+    }
+    parts = [
+        time_text,
+        "" if message is None else str(message),
+        *(f"{name}={_value(one)}" for name, one in others.items()),
+    ]
+    line = _printable("  ".join(part for part in parts if part) or json.dumps(row))
+    colour = _colour(level_of(row)) if is_coloured else ""
+    return f"{colour}{line}{_RESET}" if colour else line
+
+
+def _time(value: object) -> str:
+    return format_time(value)[:23] + "Z" if isinstance(value, int) else str(value or "")
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    """Return the text without what a terminal would obey."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
+
+
+def level_of(row: Mapping[str, object]) -> str:
+    """Return the level of a row in lower case: of a field, of an HTTP status, or of the first words of the message."""
+    found = _find(row, _LEVEL_NAMES, _DEPTH)
+    if isinstance(found, str):
+        return found.lower()
+    status = _find(row, _STATUS_NAMES, _DEPTH)
+    if isinstance(status, int) and 400 <= status < 600:
+        return "error" if status >= 500 else "warning"
+    word = _LEVEL_WORD.search(str(row.get("event_message") or "")[:80])
+    return word[0].lower() if word else ""
+
+
+def _find(value: object, names: tuple[str, ...], depth: int) -> object:
+    """Return the first field with one of the names, in objects and lists down to a depth."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if not isinstance(value, Mapping) or not depth:
+        return None
+    own = next((value[name] for name in names if isinstance(value.get(name), str | int)), None)
+    if own is not None:
+        return own
+    return next((found for one in value.values() if (found := _find(one, names, depth - 1)) is not None), None)
+
+
+def _colour(level: str) -> str:
+    if level in _ERRORS:
+        return _RED
+    if level in _WARNINGS:
+        return _YELLOW
+    return _DIM if level in _QUIET else ""

@@ -1,0 +1,136 @@
+"""The command `cordwood tail`: rows in the terminal as their events are stored, over restarts, until it is stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cordwood.cli.tail import level_of
+from tests.journey.conftest import PRIVATE, Service, Start
+from tests.journey.test_cli_clients import cordwood
+from tests.journey.test_tail import send
+from tests.waiting import until
+
+
+@contextmanager
+def tail(service: Service, folder: Path, *arguments: str) -> Iterator[tuple[Path, Path]]:
+    """Run the command until the block ends; yield the files of what it prints."""
+    out, errors = folder / "out", folder / "errors"
+    target = ("--url", service.url, "--key", PRIVATE)
+    with out.open("wb") as stdout, errors.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cordwood", "tail", *arguments, *target], stdout=stdout, stderr=stderr
+        )
+    try:
+        yield out, errors
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130, errors.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def followers(service: Service) -> int:
+    return int(float(service.client.get("/metrics").text.partition("\ncordwood_followers ")[2].split()[0]))
+
+
+def test_rows_are_printed_as_they_are_stored(start: Start, tmp_path: Path) -> None:
+    service = start()
+    with tail(service, tmp_path, "f:postgres_logs", "-p", "project=told") as (out, _):
+        until(lambda: followers(service) == 1)
+        send(service, "told", "one", "two \x1b[31mred")
+        send(service, "other", "three")
+        until(lambda: out.read_text().count("\n") == 2)
+    first, second = out.read_text().splitlines()
+    assert first.endswith("Z  one")
+    assert second.endswith("Z  two  [31mred")
+
+
+def test_since_begins_with_stored_rows_and_json_has_the_whole_row(start: Start, tmp_path: Path) -> None:
+    service = start()
+    send(service, "told", "stored")
+    arguments = ("logs.all", "f:postgres_logs", "-p", "project=told", "--since", "10m", "--format", "json")
+    with tail(service, tmp_path, *arguments) as (out, _):
+        until(lambda: "\n" in out.read_text())
+    (row,) = [json.loads(line) for line in out.read_text().splitlines()]
+    assert (row["id"], row["event_message"]) == ("told stored", "stored")
+
+
+def test_it_goes_on_over_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
+    service = start()
+    port = service.url.rpartition(":")[2]
+    with tail(service, tmp_path, "-p", "project=told", "--sql", "select event_message from postgres_logs") as (
+        out,
+        errors,
+    ):
+        until(lambda: followers(service) == 1)
+        send(service, "told", "before")
+        until(lambda: "before" in out.read_text())
+        service.kill()
+        again = start("--port", port, data_dir=service.data_dir)
+        send(again, "told", "after")
+        until(lambda: "after" in out.read_text())
+    assert out.read_text().splitlines() == ["before", "after"]
+    assert "connecting again" in errors.read_text()
+
+
+def test_a_query_that_cannot_be_followed_ends_it_with_the_reason(service: Service) -> None:
+    target = ("--url", service.url, "--key", PRIVATE)
+    told = cordwood("tail", "f:postgres_logs c:count(*)", "-p", "project=p", *target)
+    assert told.returncode == 1
+    assert "line 1, column 17: A query that is followed cannot have c: (a chart)" in told.stderr
+    told = cordwood("tail", "-p", "project=p", "--url", service.url, "--key", "nobody's")
+    assert (told.returncode, told.stdout) == (1, "")
+    told = cordwood("tail", "--since", "yesterday")
+    assert told.returncode == 2
+    assert "add a unit" in told.stderr
+    told = cordwood("tail", "f:a b", "--sql", "select 1", *target)
+    assert "given together" in told.stderr
+
+
+def test_without_a_service_it_says_so(tmp_path: Path) -> None:
+    told = cordwood("tail", "--data-dir", str(tmp_path / "none"), CORDWOOD_URL="", CORDWOOD_KEY="")
+    assert told.returncode == 1
+    assert "No service runs on" in told.stderr
+
+
+def test_it_ends_with_the_reader_of_its_output(start: Start) -> None:
+    service = start()
+    command = f"{sys.executable} -m cordwood tail 'f:postgres_logs' -p project=p --url {service.url} --key {PRIVATE} | head -n 1"
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ
+    )
+    until(lambda: followers(service) == 1)
+    assert process.stdout is not None
+    for number in range(1000):
+        send(service, "p", f"line {number}")
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert process.poll() is not None
+    assert process.stdout.read().decode().strip().endswith("line 0")
+    process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("row", "level"),
+    [
+        ({"metadata": [{"parsed": [{"error_severity": "FATAL"}]}]}, "fatal"),
+        ({"level": "Warn", "event_message": "error"}, "warn"),
+        ({"metadata": [{"response": [{"status_code": 503}]}]}, "error"),
+        ({"metadata": [{"response": [{"status_code": 404}]}]}, "warning"),
+        ({"metadata": [{"response": [{"status_code": 200}]}]}, ""),
+        ({"event_message": "2026-01-01 ERROR: no"}, "error"),
+        ({"event_message": "terror"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_level_of_a_row(row: dict[str, object], level: str) -> None:
+    assert level_of(row) == level
