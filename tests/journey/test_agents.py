@@ -294,6 +294,21 @@ def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> Non
         assert "query." in private.refused("read_event", id="x", stream=text)
 
 
+def test_an_event_and_large_neighbours_fit_into_one_answer(private: Agent, service: Service) -> None:
+    def large(number: int) -> dict[str, object]:
+        words = {f"field_{one}": "word " * 300 for one in range(100)}
+        return {**event("large", number), "id": f"large-{number:02}", "metadata": words}
+
+    assert service.send("postgres.logs", [large(number) for number in range(40)]).status_code == 200
+    told = private.call("read_event", stream="postgres.logs", id="large-20", before=20, after=19)
+    assert told["event"]["id"] == "large-20"
+    assert len(json.dumps(told, ensure_ascii=False)) < 50_000
+    assert "truncated" in told
+    assert "shortened" in told
+    assert told["before"][-1]["id"] == "large-19"
+    assert told["after"][0]["id"] == "large-21"
+
+
 @EITHER_TRANSPORT
 def test_an_event_of_a_table_is_read_with_its_neighbours(service: Service, transport: str) -> None:
     of_table = {"endpoint": "logs.all", "table": "edge_logs", "parameters": {"project": "acme"}}

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from cordwood.agents.api import ApiCall, KeyedApi, OfferedEndpoint, Reply, WholeBody
 from cordwood.agents.refusals import refused_call
-from cordwood.agents.rows import MOST_ROWS, AgentRows
+from cordwood.agents.rows import MOST_ROWS, AgentRows, Bounds
 
 NDJSON: Final = "application/x-ndjson"
 _MOST_NOTICES: Final = 20
@@ -18,18 +18,17 @@ async def ask_endpoint(
     api: KeyedApi,
     endpoint: OfferedEndpoint,
     parameters: Mapping[str, object],
-    most_rows: int,
+    bounds: Bounds,
     query: str | None = None,
 ) -> dict[str, Any]:
     """Return the rows of an endpoint. `query` is the caller's own query among the parameters, for errors."""
     call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON)
-    return await _ask(api, call, most_rows, endpoint.max_limit, query)
+    return await _ask(api, call, bounds, endpoint.max_limit, query)
 
 
-async def ask_streams(api: KeyedApi, sql: str, parameters: Mapping[str, object], most_rows: int) -> dict[str, Any]:
+async def ask_streams(api: KeyedApi, sql: str, bounds: Bounds) -> dict[str, Any]:
     """Return the rows of SQL over whole streams."""
-    call = ApiCall(_AD_HOC, {**parameters, "sql": sql}, NDJSON)
-    return await _ask(api, call, most_rows, MOST_ROWS, sql)
+    return await _ask(api, ApiCall(_AD_HOC, {"sql": sql}, NDJSON), bounds, MOST_ROWS, sql)
 
 
 async def read_document(api: KeyedApi, path: str) -> Any:
@@ -41,8 +40,8 @@ async def read_document(api: KeyedApi, path: str) -> Any:
     return body.json()
 
 
-async def _ask(api: KeyedApi, call: ApiCall, most_rows: int, limit: int, query: str | None) -> dict[str, Any]:
-    rows = AgentRows(most_rows)
+async def _ask(api: KeyedApi, call: ApiCall, bounds: Bounds, limit: int, query: str | None) -> dict[str, Any]:
+    rows = AgentRows(bounds)
     reply = await api.send(call, rows.take)
     if reply.status >= 400:
         raise refused_call(reply, query)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cordwood.agents.api import KeyedApi, OfferedEndpoint
 from cordwood.agents.asking import ask_endpoint
 from cordwood.agents.refusals import RefusedCallError
-from cordwood.agents.rows import DEFAULT_ROWS, MOST_ROWS
+from cordwood.agents.rows import DEFAULT_ROWS, MOST_ROWS, Bounds
 from cordwood.agents.tool import Arguments, Tool, require_known
 
 # Clients take no other characters in a name, and no longer ones.
@@ -74,7 +74,7 @@ async def _run(endpoint: OfferedEndpoint, api: KeyedApi, arguments: Arguments) -
     own = endpoint.parameters["properties"]
     most_rows = arguments.get(_MAX_ROWS) if _MAX_ROWS not in own else None
     given = {name: value for name, value in arguments.items() if name in own}
-    return await ask_endpoint(api, endpoint, given, rows_asked(most_rows, endpoint.max_limit))
+    return await ask_endpoint(api, endpoint, given, Bounds(rows_asked(most_rows, endpoint.max_limit)))
 
 
 def rows_asked(most_rows: object, limit: int) -> int:

@@ -11,10 +11,14 @@ from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
 from cordwood.agents.asking import ask_endpoint, ask_streams
 from cordwood.agents.query_tools import EndpointName, Parameters, named_endpoint, with_query
 from cordwood.agents.refusals import RefusedCallError
+from cordwood.agents.rows import MOST_BYTES, Bounds
 from cordwood.agents.tool import Arguments, Tool, argument_schema, arguments_of
 
 READ_EVENT: Final = "read_event"
 _MOST_NEIGHBOURS: Final = 20
+# The event may take as much as half of an answer, and its neighbours on either side a quarter.
+_EVENT: Final = Bounds(1)
+_NEIGHBOUR_BYTES: Final = MOST_BYTES // 4
 _LONGEST_ID: Final = 300
 _LONGEST_TABLE: Final = 200
 _PRINTABLE: Final = r"^[^\x00-\x1f\x7f]+$"
@@ -25,7 +29,7 @@ EventId = Annotated[
 Neighbours = Annotated[int, msgspec.Meta(ge=0, le=_MOST_NEIGHBOURS)]
 Before = Annotated[Neighbours, msgspec.Meta(description="How many events before it to return.")]
 After = Annotated[Neighbours, msgspec.Meta(description="How many events after it to return.")]
-Ask = Callable[[str, int], Awaitable[dict[str, Any]]]
+Ask = Callable[[str, Bounds], Awaitable[dict[str, Any]]]
 TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_TABLE, pattern=_PRINTABLE)]
 
 
@@ -55,18 +59,18 @@ class TableEventArguments(msgspec.Struct):
 
 
 class _Reading:
-    """Reads rows of a table by a function from SQL and a number of rows; collects what their answers state."""
+    """Reads rows of a table by a function from SQL and bounds to rows; collects what their answers state."""
 
     def __init__(self, ask: Ask, table: str) -> None:
         self.table = table
         self.statements: dict[str, Any] = {}
         self._ask = ask
 
-    async def rows(self, condition: str, order: str, most_rows: int) -> list[Any]:
-        if not most_rows:
+    async def rows(self, condition: str, order: str, bounds: Bounds) -> list[Any]:
+        if not bounds.rows:
             return []
-        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {most_rows}"  # noqa: S608 - quoted
-        told = await self._ask(sql, most_rows)
+        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.rows}"  # noqa: S608 - quoted
+        told = await self._ask(sql, bounds)
         self.statements |= {name: told[name] for name in ("truncated", "shortened") if name in told}
         return list(told["rows"])
 
@@ -87,8 +91,8 @@ def event_tools(view: KeyView) -> list[Tool]:
 async def _read_of_stream(api: KeyedApi, given: Arguments) -> object:
     arguments = arguments_of(StreamEventArguments, given)
 
-    async def ask(sql: str, most_rows: int) -> dict[str, Any]:
-        return await ask_streams(api, sql, {}, most_rows)
+    async def ask(sql: str, bounds: Bounds) -> dict[str, Any]:
+        return await ask_streams(api, sql, bounds)
 
     return await _read(_Reading(ask, quoted_name(arguments.stream)), arguments.id, arguments.before, arguments.after)
 
@@ -97,17 +101,16 @@ async def _read_of_table(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, gi
     arguments = arguments_of(TableEventArguments, given)
     endpoint = named_endpoint(endpoints, arguments.endpoint)
 
-    async def ask(sql: str, most_rows: int) -> dict[str, Any]:
-        return await ask_endpoint(
-            api, endpoint, with_query(endpoint, arguments.parameters, {"sql": sql}), most_rows, sql
-        )
+    async def ask(sql: str, bounds: Bounds) -> dict[str, Any]:
+        parameters = with_query(endpoint, arguments.parameters, {"sql": sql})
+        return await ask_endpoint(api, endpoint, parameters, bounds, sql)
 
     return await _read(_Reading(ask, quoted_name(arguments.table)), arguments.id, arguments.before, arguments.after)
 
 
 async def _read(reading: _Reading, event_id: str, before: int, after: int) -> object:
     name = quoted_text(event_id)
-    found = await reading.rows(f"t.id = {name}", "t.timestamp desc", 1)
+    found = await reading.rows(f"t.id = {name}", "t.timestamp desc", _EVENT)
     if not found:
         raise RefusedCallError(f"There is no event with the id {event_id!r} in {reading.table}.")
     at_us = msgspec.json.decode(found[0]).get("timestamp")
@@ -118,8 +121,9 @@ async def _read(reading: _Reading, event_id: str, before: int, after: int) -> ob
     at = f"timestamp_micros({at_us})"
     earlier = f"(t.timestamp < {at} or (t.timestamp = {at} and t.id < {name}))"
     later = f"(t.timestamp > {at} or (t.timestamp = {at} and t.id > {name}))"
-    rows_before = await reading.rows(f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", before)
-    rows_after = await reading.rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", after)
+    most_before, most_after = Bounds(before, _NEIGHBOUR_BYTES), Bounds(after, _NEIGHBOUR_BYTES)
+    rows_before = await reading.rows(f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", most_before)
+    rows_after = await reading.rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", most_after)
     return {**reading.statements, "event": found[0], "before": rows_before[::-1], "after": rows_after}
 
 

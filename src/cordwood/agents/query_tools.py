@@ -10,7 +10,7 @@ from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
 from cordwood.agents.asking import ask_endpoint, ask_streams
 from cordwood.agents.endpoint_tools import rows_asked
 from cordwood.agents.refusals import RefusedCallError
-from cordwood.agents.rows import DEFAULT_ROWS, MOST_ROWS
+from cordwood.agents.rows import DEFAULT_ROWS, MOST_ROWS, Bounds
 from cordwood.agents.tool import Arguments, Tool, argument_schema, arguments_of
 from cordwood.errors import did_you_mean
 
@@ -105,17 +105,16 @@ async def _query(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, given: Arg
     if len(texts) != 1:
         raise RefusedCallError("Send either sql or lql.")
     parameters = with_query(endpoint, arguments.parameters, texts)
-    most_rows = rows_asked(arguments.max_rows, endpoint.max_limit)
-    return await ask_endpoint(api, endpoint, parameters, most_rows, next(iter(texts.values())))
+    bounds = Bounds(rows_asked(arguments.max_rows, endpoint.max_limit))
+    return await ask_endpoint(api, endpoint, parameters, bounds, next(iter(texts.values())))
 
 
 def named_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
     """Return the endpoint of a name; raise RefusedCallError if it is none of them."""
     found = next((one for one in endpoints if name in (one.name, one.token)), None)
     if found is None:
-        hint = did_you_mean(name, [one.name for one in endpoints]) or "There are: " + ", ".join(
-            one.name for one in endpoints
-        )
+        names = [one.name for one in endpoints]
+        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MOST_NAMED])
         raise RefusedCallError(f"There is no endpoint {name[:60]!r} that takes a query. {hint}")
     return found
 
@@ -140,4 +139,4 @@ def _over_streams() -> Tool:
 
 async def _query_streams(api: KeyedApi, given: Arguments) -> object:
     arguments = arguments_of(StreamQueryArguments, given)
-    return await ask_streams(api, arguments.sql, {}, rows_asked(arguments.max_rows, MOST_ROWS))
+    return await ask_streams(api, arguments.sql, Bounds(rows_asked(arguments.max_rows, MOST_ROWS)))

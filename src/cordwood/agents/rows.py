@@ -15,6 +15,13 @@ MOST_LINE_BYTES: Final = 2 * 2**20
 MOST_READ_BYTES: Final = 8 * 2**20
 
 
+class Bounds(msgspec.Struct, frozen=True):
+    """The most rows of an answer, and their bytes as JSON together."""
+
+    rows: int
+    bytes: int = MOST_BYTES
+
+
 class Shortening(msgspec.Struct, frozen=True):
     """The longest text, array and object that are left as they are."""
 
@@ -23,19 +30,23 @@ class Shortening(msgspec.Struct, frozen=True):
     members: int
 
 
-_USUAL = Shortening(letters=2000, elements=200, members=200)
-_STRICT = Shortening(letters=200, elements=10, members=40)
+# From the first to the last until a row fits.
+_SHORTENINGS: Final = (
+    Shortening(letters=2000, elements=200, members=200),
+    Shortening(letters=200, elements=10, members=40),
+    Shortening(letters=80, elements=3, members=12),
+)
+_SHOWN_LETTERS: Final = 2000
 
 
 class AgentRows:
     """Collects rows in NDJSON as they arrive, until a bound is reached; `cut` says which."""
 
-    def __init__(self, most_rows: int, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, bounds: Bounds) -> None:
         self.rows: list[msgspec.Raw] = []
         self.cut: str | None = None
         self.is_shortened = False
-        self._most_rows = most_rows
-        self._most_bytes = most_bytes
+        self._most = bounds
         self._bytes = 0
         self._read_bytes = 0
         self._line = bytearray()
@@ -65,12 +76,12 @@ class AgentRows:
     def _add(self, line: bytes) -> None:
         if not line:
             return
-        if len(self.rows) >= self._most_rows:
-            self.cut = f"there are more rows than max_rows={self._most_rows}"
+        if len(self.rows) >= self._most.rows:
+            self.cut = f"there are more rows than max_rows={self._most.rows}"
             return
         encoded = self._encoded(line)
-        if self._bytes + len(encoded) > self._most_bytes and self.rows:
-            self.cut = f"the rows are larger than {self._most_bytes} bytes together"
+        if self._bytes + len(encoded) > self._most.bytes and self.rows:
+            self.cut = f"the rows are larger than {self._most.bytes} bytes together"
             return
         self._bytes += len(encoded)
         self.rows.append(msgspec.Raw(encoded))
@@ -79,17 +90,17 @@ class AgentRows:
         """Return the row as JSON with long values shortened, more so if it would be too large."""
         try:
             row = msgspec.json.decode(line)
-            for shortening in (_USUAL, _STRICT):
+            for shortening in _SHORTENINGS:
                 short, is_shortened = shortened(row, shortening)
                 encoded = msgspec.json.encode(short)
-                if len(encoded) <= self._most_bytes // 2:
+                if len(encoded) <= self._most.bytes // 2:
                     self.is_shortened = self.is_shortened or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             # A number or a nesting that only other decoders read.
             pass
         self.is_shortened = True
-        return msgspec.json.encode({"beginning_of_the_row": line[: _USUAL.letters].decode("utf-8", "replace")})
+        return msgspec.json.encode({"beginning_of_the_row": line[:_SHOWN_LETTERS].decode("utf-8", "replace")})
 
 
 def shortened(value: Any, shortening: Shortening) -> tuple[Any, bool]:

@@ -68,7 +68,9 @@ async def call_tool(api: KeyedApi, name: str, arguments: Arguments) -> ToolAnswe
 def _bounded(value: Any) -> str:
     encoded = msgspec.json.encode(value)
     if len(encoded) > MOST_TEXT_BYTES:
-        raise RefusedCallError(f"The answer is larger than {MOST_TEXT_BYTES} bytes. Ask for a part of it.")
+        raise RefusedCallError(
+            f"The answer is larger than {MOST_TEXT_BYTES} bytes. The tools list_tables and list_streams take under= for a part of it."
+        )
     return encoded.decode()
 
 

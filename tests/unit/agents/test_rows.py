@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.agents.rows import MOST_BYTES, MOST_LINE_BYTES, MOST_READ_BYTES, AgentRows, Shortening, shortened
+from cordwood.agents.rows import MOST_BYTES, MOST_LINE_BYTES, MOST_READ_BYTES, AgentRows, Bounds, Shortening, shortened
 
 
 def lines(rows: list[Any]) -> bytes:
@@ -22,7 +22,7 @@ def decoded(rows: AgentRows) -> list[Any]:
 @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text())), st.integers(1, 50))
 def test_rows_are_the_same_in_whatever_pieces_they_arrive(rows: list[dict[str, Any]], size: int) -> None:
     body = lines(rows)
-    collected = AgentRows(1000)
+    collected = AgentRows(Bounds(1000))
     assert all(collected.take(body[begin : begin + size]) for begin in range(0, len(body), size))
     assert decoded(collected) == rows
     assert collected.cut is None
@@ -30,7 +30,7 @@ def test_rows_are_the_same_in_whatever_pieces_they_arrive(rows: list[dict[str, A
 
 
 def test_a_row_beyond_the_number_asked_for_ends_the_answer() -> None:
-    exact, more = AgentRows(3), AgentRows(3)
+    exact, more = AgentRows(Bounds(3)), AgentRows(Bounds(3))
     assert exact.take(lines([{"n": 1}] * 3))
     assert exact.cut is None
     assert not more.take(lines([{"n": 1}] * 4))
@@ -40,7 +40,7 @@ def test_a_row_beyond_the_number_asked_for_ends_the_answer() -> None:
 
 
 def test_rows_beyond_the_bytes_of_an_answer_end_it() -> None:
-    rows = AgentRows(1000)
+    rows = AgentRows(Bounds(1000))
     assert not rows.take(lines([{"text": "x" * 1500}] * 100))
     assert sum(len(bytes(row)) for row in rows.rows) <= MOST_BYTES
     assert rows.cut is not None
@@ -48,7 +48,7 @@ def test_rows_beyond_the_bytes_of_an_answer_end_it() -> None:
 
 
 def test_a_row_without_an_end_is_not_held() -> None:
-    rows = AgentRows(10)
+    rows = AgentRows(Bounds(10))
     pieces = 0
     while rows.take(b"x" * 100_000):
         pieces += 1
@@ -58,7 +58,7 @@ def test_a_row_without_an_end_is_not_held() -> None:
 
 
 def test_no_more_is_read_than_its_bound_however_short_the_rows_become() -> None:
-    rows = AgentRows(1000)
+    rows = AgentRows(Bounds(1000))
     line = lines([{"text": "x" * 1_000_000}])
     taken = 1
     while rows.take(line):
@@ -68,7 +68,7 @@ def test_no_more_is_read_than_its_bound_however_short_the_rows_become() -> None:
 
 
 def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
-    rows = AgentRows(10)
+    rows = AgentRows(Bounds(10))
     assert rows.take(lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
     (row,) = decoded(rows)
     assert len(bytes(rows.rows[0])) <= MOST_BYTES // 2
@@ -78,7 +78,7 @@ def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
 
 @pytest.mark.parametrize("line", [b"[" * 5000 + b"]" * 5000, b"{broken", b'{"a": 1e999}', b'"\xff"'])
 def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> None:
-    rows = AgentRows(10)
+    rows = AgentRows(Bounds(10))
     assert rows.take(line + b"\n")
     assert len(rows.rows) == 1
     assert rows.is_shortened or decoded(rows)
