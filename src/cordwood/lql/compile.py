@@ -71,17 +71,19 @@ def _translate(
     query = parse(text)
     if not is_ordered:
         _check_followed(query, text)
-    sub_query = _sub_query(program, query, text)
+    info = describe_sub_query(program, _sub_query(program, query, text), text, target, records)
+    translation = translate_query(query, info, program.endpoint.zone, is_ordered=is_ordered)
+    return msgspec.structs.replace(translation, notices=(*translation.notices, *find_likely_mistakes(query, text)))
+
+
+def describe_sub_query(
+    program: Program, sub_query: str, text: str, target: Target, records: RecordShapes
+) -> SubQueryInfo:
+    """Return the metadata of a sub-query for the author of `text`; lookups in the shapes are recorded."""
     resolved = resolve_sandbox(program, _select_all(sub_query, text), target, records.shapes)
     annotate(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)
-    translation = translate_query(
-        query,
-        _sub_query_info(resolved.tree, sub_query, text, records),
-        program.endpoint.zone,
-        is_ordered=is_ordered,
-    )
-    return msgspec.structs.replace(translation, notices=(*translation.notices, *find_likely_mistakes(query, text)))
+    return _sub_query_info(resolved.tree, sub_query, text, records)
 
 
 def _check_followed(query: Query, text: str) -> None:
@@ -149,6 +151,7 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
         text,
         lambda name: _find_similar_path(records, lineages, name),
         lambda keys: _is_single_value(records, lineages.get(keys[0].lower()), keys),
+        lambda keys: _child_keys(records, lineages.get(keys[0].lower()), keys),
     )
 
 
@@ -169,6 +172,13 @@ def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys)
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
+
+
+def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> Keys:
+    """Return the keys of the objects that were seen at a path."""
+    if lineage is None or not lineage.is_event:
+        return ()
+    return records.keys(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
 
 
 def _has_array(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:

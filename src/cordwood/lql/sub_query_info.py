@@ -27,7 +27,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
 
     `has_array` returns whether an array was seen at a column's path. `is_single_value` returns whether values were seen
     there and none was an array, in which case a value is a list of itself. `find_similar_path` returns the path of
-    events whose last step is similar to a name.
+    events whose last step is similar to a name. `child_keys` returns the keys of the objects that were seen at a path.
     """
 
     sub_query: str
@@ -36,6 +36,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     text: str
     find_similar_path: Callable[[str], str | None] = lambda _name: None
     is_single_value: Callable[[Keys], bool] = lambda _keys: False
+    child_keys: Callable[[Keys], Keys] = lambda _keys: ()
 
     def has_column(self, name: str) -> bool:
         return self._column_name(name) is not None
