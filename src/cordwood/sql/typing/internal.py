@@ -21,6 +21,9 @@ RESULTS: Final[dict[str, Datatype]] = {
     # A text as an integer within a range, and as a float; NULL if it is not a number.
     "whole_number": INT64,
     "float_number": FLOAT64,
+    # A duration in Go's notation (1h30m) in seconds, and a size (1.5KiB) in bytes; NULL if the text is none.
+    "duration_seconds": FLOAT64,
+    "size_bytes": FLOAT64,
     # A float, or NULL if it is infinite or NaN.
     "finite": FLOAT64,
     # A float, or NULL if it is NaN.

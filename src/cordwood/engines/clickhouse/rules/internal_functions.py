@@ -9,6 +9,7 @@ from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.nodes import internal_function
+from cordwood.sql.quantity_patterns import DURATION, DURATION_UNITS, SIZE, SIZE_NUMBER, SIZE_UNIT, SIZE_UNITS, ZEROS
 
 
 def _integer(node: exp.Expr) -> exp.Expr:
@@ -33,6 +34,22 @@ def _round_even(node: exp.Expr) -> exp.Expr:
 
 def _from_template(template: str) -> Rule:
     return lambda node: fragment(template, *node.expressions)
+
+
+def _duration_seconds(node: exp.Expr) -> exp.Expr:
+    """Add the units of a duration."""
+    parts = [f"toFloat64OrZero(extract(@a, '{pattern}')) * {seconds}" for pattern, seconds in DURATION_UNITS]
+    total = f"if(startsWith(@a, '-'), -1, 1) * ({' + '.join(parts)})"
+    is_duration = f"match(@a, '^(?:{DURATION})$')"
+    return once(f"multiIf({is_duration}, {total}, @a IN {ZEROS}, 0., NULL)", node.expressions[0])
+
+
+def _size_bytes(node: exp.Expr) -> exp.Expr:
+    number = f"toFloat64OrNull(extract(@a, '{SIZE_NUMBER}'))"
+    unit = f"lower(extract(@a, '{SIZE_UNIT}'))"
+    names, sizes = ", ".join(f"'{name}'" for name in SIZE_UNITS), ", ".join(f"{size}." for size in SIZE_UNITS.values())
+    factor = f"nullIf(transform({unit}, [{names}], [{sizes}], 0.), 0.)"
+    return once(f"if(match(@a, '^(?:{SIZE})$'), {number} * {factor}, NULL)", node.expressions[0])
 
 
 def _finite(node: exp.Expr) -> exp.Expr:
@@ -68,6 +85,8 @@ def _json(name: str, *, default: str = "") -> Rule:
 _RULES: Final[dict[str, Rule]] = {
     "whole_number": _integer,
     "float_number": _from_template("toFloat64OrNull({0})"),
+    "duration_seconds": _duration_seconds,
+    "size_bytes": _size_bytes,
     "finite": _finite,
     "not_nan": lambda node: once("if(isNaN(@a), NULL, @a)", node.expressions[0]),
     "float_text": _from_template("toString({0})"),

@@ -11,6 +11,7 @@ from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.nodes import internal_function
+from cordwood.sql.quantity_patterns import DURATION, DURATION_UNITS, SIZE, SIZE_NUMBER, SIZE_UNIT, SIZE_UNITS, ZEROS
 
 
 def _integer(node: exp.Expr) -> exp.Expr:
@@ -38,6 +39,24 @@ def _from_template(template: str) -> Rule:
 def _finite(node: exp.Expr) -> exp.Expr:
     template = "nullif(nullif(nullif({0}, 'nan'::DOUBLE), 'inf'::DOUBLE), '-inf'::DOUBLE)"
     return fragment(template, node.expressions[0])
+
+
+def _duration_seconds(node: exp.Expr) -> exp.Expr:
+    """Add the units of a duration."""
+    parts = [
+        f"coalesce(try_cast(regexp_extract(@a, '{pattern}', 1) AS DOUBLE), 0) * {seconds}"
+        for pattern, seconds in DURATION_UNITS
+    ]
+    total = f"CASE WHEN starts_with(@a, '-') THEN -1 ELSE 1 END * ({' + '.join(parts)})"
+    body = f"CASE WHEN regexp_full_match(@a, '{DURATION}') THEN {total} WHEN @a IN {ZEROS} THEN 0::DOUBLE END"
+    return once(body, node.expressions[0])
+
+
+def _size_bytes(node: exp.Expr) -> exp.Expr:
+    units = " ".join(f"WHEN '{unit}' THEN {size}" for unit, size in SIZE_UNITS.items())
+    number = f"try_cast(regexp_extract(@a, '{SIZE_NUMBER}', 1) AS DOUBLE)"
+    factor = f"CASE lower(regexp_extract(@a, '{SIZE_UNIT}', 1)) {units} END"
+    return once(f"CASE WHEN regexp_full_match(@a, '{SIZE}') THEN {number} * {factor} END", node.expressions[0])
 
 
 def _float_text(node: exp.Expr) -> exp.Expr:
@@ -136,6 +155,8 @@ _NAMES: Final = (
 _RULES: Final[dict[str, Rule]] = {
     "whole_number": _integer,
     "float_number": _float_number,
+    "duration_seconds": _duration_seconds,
+    "size_bytes": _size_bytes,
     "finite": _finite,
     "not_nan": lambda node: fragment("nullif({0}, 'nan'::DOUBLE)", node.expressions[0]),
     "float_text": _float_text,
