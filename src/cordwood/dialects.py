@@ -6,6 +6,7 @@ from cordwood.clickhouse_sql.compile import compile_clickhouse
 from cordwood.clickhouse_sql.endpoint import read_clickhouse_endpoint
 from cordwood.clickhouse_sql.table_schema import describe_logs_table
 from cordwood.errors import QueryUnsupported
+from cordwood.logql.compile import compile_logql
 from cordwood.lql.compile import compile_lql, explain_lql
 from cordwood.lql.sub_query_schema import describe_sub_queries
 from cordwood.model.endpoint import Dialect, Endpoint
@@ -65,6 +66,15 @@ def compile_lql_query(
     """Compile a caller's LQL, unless the endpoint cannot be asked in it."""
     _check_lql(program)
     return compile_lql(program, text, target, shapes, redaction, follows=follows)
+
+
+def compile_logql_query(
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+) -> Statement:
+    """Compile a request in LogQL, unless the endpoint cannot be asked in it."""
+    if program.dialect_text is not None:
+        raise QueryUnsupported("This endpoint is asked in ClickHouse SQL, and not in LogQL.", hint="Ask logs.all.")
+    return compile_logql(program, text, target, shapes, redaction)
 
 
 def explain_lql_query(program: Program, text: str, target: Target, shapes: Shapes) -> str:

@@ -17,10 +17,11 @@ class Language(StrEnum):
 
     SQL = "sql"
     LQL = "lql"
+    LOGQL = "logql"
 
 
 class SandboxText(msgspec.Struct, frozen=True, array_like=True):
-    """A sandbox query as it was sent."""
+    """A sandbox query as it was sent; one in LogQL is the text of a `LogqlRequest`."""
 
     language: Language
     text: str

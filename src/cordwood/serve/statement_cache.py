@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
+from cordwood.dialects import compile_logql_query, compile_lql_query, compile_saved, compile_sql, read_endpoint
+from cordwood.logql.compile import check_logql_patterns
 from cordwood.lql.patterns import IsRegex, check_patterns
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactMode
@@ -21,7 +22,13 @@ from cordwood.sql.target import Target
 
 StatementKey = tuple[str, SandboxText | None, RedactMode | None, Page]
 
-_COMPILERS = {Language.SQL: compile_sql, Language.LQL: compile_lql_query}
+_COMPILERS = {
+    Language.SQL: compile_sql,
+    Language.LQL: compile_lql_query,
+    Language.LOGQL: compile_logql_query,
+}
+# Validation of regular expressions for which the engine would report no position.
+_PATTERN_CHECKS = {Language.LQL: check_patterns, Language.LOGQL: check_logql_patterns}
 
 
 # The byte budget of statements with their texts; the trees of endpoints have the same budget of their own.
@@ -107,12 +114,12 @@ class StatementCache:
         shapes = self._shapes() if shapes is None else shapes
         program = msgspec.structs.replace(self.program(endpoint), page=page)
         if sandbox is None:
-            statement = compile_saved(program, self._target, shapes, redaction, follows=page.follows)
+            statement = compile_saved(program, self._target, shapes, redaction)
         else:
-            if sandbox.language is Language.LQL and self._is_regex is not None:
-                check_patterns(sandbox.text, self._is_regex)
-            compile_query = _COMPILERS[sandbox.language]
-            statement = compile_query(program, sandbox.text, self._target, shapes, redaction, follows=page.follows)
+            check = _PATTERN_CHECKS.get(sandbox.language)
+            if check is not None and self._is_regex is not None:
+                check(sandbox.text, self._is_regex)
+            statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         cached = _CachedStatement(statement, {_versions(statement, shapes)}, bytes_of(statement))
         self._store(statement_key(endpoint, sandbox, redaction, page), cached)
         return statement

@@ -14,14 +14,9 @@ from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, field
 from cordwood.ingest.items import mended, text_of, too_many
 from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
+from cordwood.model.service_labels import SERVICE_LABELS
 
 TENANT: Final = "x-scope-orgid"
-# The labels that name the sending service, in the order in which Loki looks for its name.
-SERVICE_LABELS: Final = (
-    "service_name service app application app_name name app_kubernetes_io_name container container_name"
-    " k8s_container_name component workload job k8s_job_name"
-).split()
-
 # The bound on the fields of one entry in protobuf, with those of nested messages.
 _FIELDS_OF_AN_ENTRY: Final = 16
 # Labels are copied into each event of their stream.

@@ -1,0 +1,130 @@
+"""The compiler of LogQL over an endpoint's sub-queries: parsed, translated to BigQuery's tree, and compiled like SQL.
+
+`compile_logql` corresponds to `lql.compile.compile_lql`; errors have their position in the LogQL.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import QueryUnsupported, QueryValue
+from cordwood.logql.entries import Sources
+from cordwood.logql.label_names import MESSAGE, TIMESTAMP
+from cordwood.logql.metrics import Metrics, packed
+from cordwood.logql.parse import parse, parse_selectors
+from cordwood.logql.request import LogqlRequest, Wanted, check_steps, read_request
+from cordwood.logql.selections import select_counts, select_log_lines, select_streams, select_values
+from cordwood.logql.syntax import (
+    REGEXES,
+    BothMatch,
+    EitherMatch,
+    LabelFilter,
+    LabelMatch,
+    LineFilter,
+    Pipeline,
+    TextMatch,
+    pipelines_of,
+)
+from cordwood.lql.compile import describe_sub_query
+from cordwood.lql.sub_query_info import SubQueryInfo
+from cordwood.model.shape import Shape
+from cordwood.sql.budget import compiling
+from cordwood.sql.compile import Program, compile_sandbox_tree
+from cordwood.sql.positions import span_at
+from cordwood.sql.record_shapes import RecordShapes
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Parsed, Statement
+from cordwood.sql.target import Target
+from cordwood.sql.typing.internal import INTERNAL
+
+Shapes = Mapping[str, Shape]
+IsRegex = Callable[[str], str | None]
+
+
+def compile_logql(
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+) -> Statement:
+    """Compile a request of `LogqlRequest.text`, which can only read the endpoint's sub-queries."""
+    request = read_request(text)
+    records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
+    with compiling():
+        tree = _translate(program, request, target, records)
+        statement = compile_sandbox_tree(
+            program, lambda: Parsed(tree, request.queries[0]), target, shapes, redaction, INTERNAL
+        )
+    shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
+    # Fields are looked up by the names that were seen, so a path that was never seen is no mistake of the caller.
+    return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
+
+
+def check_logql_patterns(text: str, is_regex: IsRegex) -> None:
+    """Raise QueryValue at the first invalid regular expression of a request."""
+    for query in read_request(text).queries:
+        pipelines = pipelines_of(parse(query))
+        for pattern, offset in (found for pipeline in pipelines for found in _patterns(pipeline)):
+            problem = is_regex(pattern)
+            if problem is not None:
+                raise QueryValue(
+                    f"This is no regular expression (RE2): {problem}",
+                    hint="To search for the text itself, write |= or =.",
+                    span=span_at(query, offset),
+                )
+
+
+def _translate(program: Program, request: LogqlRequest, target: Target, records: RecordShapes) -> exp.Select:
+    text = request.queries[0]
+    infos = [describe_sub_query(program, name, text, target, records) for name in program.sub_query_names]
+    readable = [info for info in infos if info.has_column(TIMESTAMP) and info.has_column(MESSAGE)]
+    if not readable:
+        raise QueryUnsupported(
+            f"{program.endpoint.name} has no sub-query with the columns {TIMESTAMP} and {MESSAGE}.",
+            hint="LogQL reads sub-queries of logs.",
+            span=span_at(text, 0),
+        )
+    sources = Sources(readable, frozenset(request.given))
+    if request.wanted is Wanted.SAMPLES:
+        return _translate_samples(sources, request, readable[0])
+    if request.wanted is Wanted.ENTRIES:
+        return select_log_lines(parse_selectors(text), sources, request)
+    pipelines = [parse_selectors(query) for query in request.queries]
+    match request.wanted:
+        case Wanted.VALUES:
+            return select_values(pipelines, sources, request)
+        case Wanted.STREAMS:
+            return select_streams(pipelines, sources, request)
+        case Wanted.COUNTS:
+            return select_counts(pipelines, sources, request)
+
+
+def _translate_samples(sources: Sources, request: LogqlRequest, info: SubQueryInfo) -> exp.Select:
+    query = parse(request.queries[0])
+    if isinstance(query, Pipeline):
+        raise QueryUnsupported(
+            "A log query has no samples.",
+            hint="Count its lines, as in count_over_time({…}[5m]), or ask for a range of time.",
+            span=info.span(query.offset),
+        )
+    check_steps(request.steps)
+    return packed(Metrics(sources, request.steps, info).translate(query))
+
+
+def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
+    for matcher in pipeline.matchers:
+        yield from _patterns_of_match(matcher)
+    for stage in pipeline.stages:
+        if isinstance(stage, LineFilter) and stage.is_regex:
+            yield from ((pattern, stage.offset) for pattern in stage.texts)
+        elif isinstance(stage, LabelFilter):
+            yield from _patterns_of_match(stage.match)
+
+
+def _patterns_of_match(match: LabelMatch) -> Iterator[tuple[str, int]]:
+    match match:
+        case BothMatch(left, right) | EitherMatch(left, right):
+            yield from _patterns_of_match(left)
+            yield from _patterns_of_match(right)
+        case TextMatch(_, operator, text) if operator in REGEXES:
+            yield text, match.offset
+        case _:
+            return

@@ -1,0 +1,126 @@
+"""Selections of entries: for each sub-query that a pipeline matches, a SELECT of its events."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import QueryUnsupported
+from cordwood.logql.conditions import Conditions
+from cordwood.logql.label_names import METADATA
+from cordwood.logql.labels import EventLabels, missing
+from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.syntax import Pipeline
+from cordwood.lql.sub_query_info import SubQueryInfo
+from cordwood.sql.query_templates import alias, column, fill, table
+
+# Sub-queries that one selector may match: each is compiled and scanned by itself.
+MAX_SOURCES: Final = 32
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A range of time in microseconds since 1970: `low_us` is inclusive, `high_us` exclusive."""
+
+    low_us: int
+    high_us: int
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """The entries of one sub-query: its labels, the conditions, and the parsers after the last stage."""
+
+    labels: EventLabels
+    conditions: list[exp.Expr]
+    state: ParserState
+
+    def select(self, columns: Sequence[exp.Expr], window: Window) -> exp.Select:
+        """Return the SELECT of columns that were made with `labels`."""
+        info = self.labels.info
+        tree = exp.Select(expressions=[*columns]).from_(table(info.sub_query), copy=False)
+        time = self.labels.timestamp()
+        within = [
+            fill("@time >= CAST(@low AS TIMESTAMP)", 0, time=time, low=_moment(window.low_us)),
+            fill("@time < CAST(@high AS TIMESTAMP)", 0, time=time, high=_moment(window.high_us)),
+        ]
+        return tree.where(*within, *self.conditions, copy=False)
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """The sub-queries that a query may read, with their metadata."""
+
+    infos: Sequence[SubQueryInfo]
+    given: frozenset[str] = frozenset()
+
+    def branches(self, pipeline: Pipeline) -> list[Branch]:
+        """Return a branch for every sub-query that may have entries of the pipeline."""
+        found: list[Branch] = []
+        for info in self.infos:
+            translation = Conditions(EventLabels(info), self.given)
+            conditions = translation.of_pipeline(pipeline)
+            if conditions is not None:
+                found.append(Branch(translation.labels, conditions, translation.state))
+        if len(found) > MAX_SOURCES:
+            raise QueryUnsupported(
+                f"The selector matches {len(found)} sources; at most {MAX_SOURCES} can be read at once.",
+                hint='Select some of them, as in {source_name=~"app.+"}.',
+                span=found[0].labels.info.span(pipeline.offset),
+            )
+        return found or [self._nothing()]
+
+    def _nothing(self) -> Branch:
+        return Branch(EventLabels(self.infos[0]), [fill("FALSE")], ParserState())
+
+
+def select_entries(
+    branches: Iterable[Branch], columns: Callable[[Branch], Sequence[exp.Expr]], window: Window
+) -> exp.Select:
+    """Return the entries of all branches, as one relation."""
+    return united([branch.select(columns(branch), window) for branch in branches])
+
+
+def united(selects: Sequence[exp.Select]) -> exp.Select:
+    """Return the rows of all SELECTs, which have the same columns."""
+    if len(selects) == 1:
+        return selects[0]
+    return from_relation([exp.Star()], union_of(selects), "entries")
+
+
+def union_of(selects: Sequence[exp.Select]) -> exp.Expr:
+    parts: list[exp.Expr] = [select.subquery(copy=False) for select in selects]
+    return reduce(_union, parts)
+
+
+def _union(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Union(this=left, expression=right, distinct=False)
+
+
+def from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: str) -> exp.Select:
+    """Return a SELECT from a derived table; the name is prefixed, so that it hides no sub-query."""
+    derived = exp.Subquery(this=relation, alias=exp.TableAlias(this=exp.to_identifier(f"logql_{name}")))
+    return exp.Select(expressions=[*columns]).from_(derived, copy=False)
+
+
+def source_columns(branch: Branch) -> list[exp.Expr]:
+    """Return the columns from which entries are answered."""
+    labels = branch.labels
+    has_metadata = labels.info.has_column(METADATA)
+    return [
+        alias(fill("@name", 0, name=labels.source), "source_name"),
+        alias(labels.timestamp(), "timestamp"),
+        alias(labels.message(), "event_message"),
+        column((METADATA,)) if has_metadata else alias(missing(), METADATA),
+    ]
+
+
+def _moment(us: int) -> str:
+    """Return a time as BigQuery reads it, within the calendar."""
+    try:
+        time = _EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        time = _LAST if us > 0 else datetime(1, 1, 1, tzinfo=UTC)
+    return time.isoformat(" ")

@@ -1,0 +1,167 @@
+"""The labels of an entry as an answer has them, read from its metadata and its line.
+
+They have the names and values that `labels.py` gives them in SQL.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cordwood.logql.label_names import (
+    FIELD_ROOTS,
+    LEVEL,
+    LEVEL_PATHS,
+    PUSHED,
+    SERVICE_NAME,
+    SOURCE_NAME,
+    label_name,
+)
+from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.syntax import Extraction, Parser, ParserKind
+from cordwood.model.service_labels import SERVICE_LABELS
+
+# Objects nested deeper than this are no labels, and an entry has no more labels than this from its metadata or its line.
+_MOST_STEPS: Final = 8
+MAX_LABELS: Final = 500
+
+_PAIR: Final = re.compile(r'([^\s="]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))')
+
+Path = tuple[str, ...]
+Texts = dict[str, str]
+
+
+class EntryLabels(msgspec.Struct, frozen=True):
+    """The labels of an entry: those of its stream, its other fields, and those that parsers extract."""
+
+    stream: Texts
+    fields: Texts
+    parsed: Texts
+
+    def all(self) -> Texts:
+        return {**self.parsed, **self.fields, **self.stream}
+
+
+def read_labels(source: str, metadata: object, line: str, state: ParserState) -> EntryLabels:
+    """Return the labels of an entry, without those that the query drops. `metadata` is the decoded JSON."""
+    values = list(_leaves(_record(metadata), ("metadata",), _record))
+    stream = _stream_labels(source, values)
+    fields = _fields(values, stream)
+    parsed: Texts = {}
+    for parser in state.parsers:
+        for name, value in _parse(parser, line):
+            if name not in stream and name not in fields and len(parsed) < MAX_LABELS:
+                parsed.setdefault(name, value)
+    return EntryLabels(
+        *({name: text for name, text in one.items() if not state.is_removed(name)} for one in (stream, fields, parsed))
+    )
+
+
+def parsed_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:
+    """Return every field that a parser extracts from the line."""
+    return list(_parse(Parser(kind), line))
+
+
+def json_paths(line: str) -> list[tuple[str, Path]]:
+    """Return the labels of a JSON line, each with the keys that lead to its value."""
+    document = _document(line)
+    leaves = _leaves(_object(document), (), _object)
+    return [("_".join(map(label_name, path)), path) for path, _ in leaves]
+
+
+def _stream_labels(source: str, values: list[tuple[Path, str]]) -> Texts:
+    pushed: Texts = {}
+    for path, text in values:
+        if path[:2] == PUSHED and text:
+            pushed.setdefault("_".join(map(label_name, path[2:])), text)
+    pushed[SERVICE_NAME] = next((pushed[name] for name in SERVICE_LABELS if name in pushed), source)
+    by_path = dict(values)
+    level = next((by_path[path] for path in LEVEL_PATHS if by_path.get(path)), None)
+    if level is not None:
+        pushed[LEVEL] = level.lower()
+    return {**pushed, SOURCE_NAME: source}
+
+
+def _fields(values: list[tuple[Path, str]], stream: Texts) -> Texts:
+    found: Texts = {}
+    for root in FIELD_ROOTS:
+        for path, text in values:
+            is_here = path[: len(root)] == root and (root != ("metadata",) or not _is_elsewhere(path))
+            name = "_".join(map(label_name, path[len(root) :]))
+            if is_here and text and name not in stream and len(found) < MAX_LABELS:
+                found.setdefault(name, text)
+    return found
+
+
+def _is_elsewhere(path: Path) -> bool:
+    return path[:2] == PUSHED or path in LEVEL_PATHS or any(path[:2] == root for root in FIELD_ROOTS)
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    """Return an object; an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def _record(value: object) -> Mapping[str, Any]:
+    """Return an object of an event, which answers have as an array of one record."""
+    return _object(value[0] if isinstance(value, list) and len(value) == 1 else value)
+
+
+def _leaves(
+    value: Mapping[str, Any], path: Path, read: Callable[[object], Mapping[str, Any]]
+) -> Iterator[tuple[Path, str]]:
+    """Yield the scalars of an object, in which `read` finds objects, as texts. Arrays are skipped."""
+    for key, child in value.items():
+        here = (*path, str(key))
+        record = read(child)
+        if record and len(here) <= _MOST_STEPS:
+            yield from _leaves(record, here, read)
+        elif not isinstance(child, list | dict) and child is not None:
+            yield here, _text(child)
+
+
+def _parse(parser: Parser, line: str) -> Iterator[tuple[str, str]]:
+    if parser.kind is ParserKind.LOGFMT:
+        yield from _parse_logfmt(parser, line)
+        return
+    document = _document(line)
+    if parser.extractions:
+        for extraction in parser.extractions:
+            text = _value_at(document, extraction)
+            if text is not None:
+                yield extraction.label, text
+    else:
+        for path, text in _leaves(_object(document), (), _object):
+            yield "_".join(map(label_name, path)), text
+
+
+def _document(line: str) -> object:
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _value_at(document: object, extraction: Extraction) -> str | None:
+    for step in extraction.steps:
+        try:
+            document = document[step]  # type: ignore[index]
+        except (TypeError, KeyError, IndexError):
+            return None
+    if document is None:
+        return None
+    return msgspec.json.encode(document).decode() if isinstance(document, list | dict) else _text(document)
+
+
+def _parse_logfmt(parser: Parser, line: str) -> Iterator[tuple[str, str]]:
+    wanted = {str(extraction.steps[0]): extraction.label for extraction in parser.extractions}
+    for match in _PAIR.finditer(line):
+        name = wanted.get(match[1]) if parser.extractions else label_name(match[1])
+        text = match[3] if match[2] is None else match[2].replace('\\"', '"')
+        if name is not None and text:
+            yield name, text
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,52 @@
+"""The names of labels, the same in answers and in queries.
+
+An event's labels are the name of its sub-query or stream (`source_name`, `service_name`), its `level`, and the labels
+that Loki's senders push. All its other fields are what Loki calls structured metadata: usable in filters and groups.
+"""
+
+import re
+from typing import Final
+
+from cordwood.bounded_cache import remember_short
+
+SOURCE_NAME: Final = "source_name"
+SERVICE_NAME: Final = "service_name"
+LEVEL: Final = "level"
+# Loki's own name for the level, in which no entry lacks one.
+DETECTED_LEVEL: Final = "detected_level"
+UNKNOWN_LEVEL: Final = "unknown"
+
+METADATA: Final = "metadata"
+MESSAGE: Final = "event_message"
+TIMESTAMP: Final = "timestamp"
+
+# Where the labels of Loki's senders are stored.
+PUSHED: Final = (METADATA, "labels")
+# Where a level may be, in order of precedence, and the label of a service.
+LEVEL_PATHS: Final = ((METADATA, "level"), (METADATA, "severity_text"), (METADATA, "severity"))
+# Where other labels of an event are looked up, in order of precedence.
+FIELD_ROOTS: Final = (
+    (METADATA, "structured_metadata"),
+    (METADATA, "attributes"),
+    (METADATA, "resource"),
+    (METADATA,),
+)
+# Columns that are no labels of their own.
+ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP, MESSAGE, METADATA})
+
+# The beginning of the name of a sub-query that stands for a whole stream. It cannot have the stream's own name.
+STREAM_PREFIX: Final = "stream "
+
+_SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+@remember_short(max_length=128, max_entries=4096)
+def label_name(key: str) -> str:
+    """Return a field's key as the name of a label."""
+    name = _SPECIAL_CHARACTER.sub("_", key)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def source_of(sub_query: str) -> str:
+    """Return the value of `source_name`: the name of a sub-query, or of the stream that it stands for."""
+    return sub_query.removeprefix(STREAM_PREFIX)

@@ -1,0 +1,170 @@
+"""The labels of one sub-query's events, as expressions of SQL."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import QueryUnsupported
+from cordwood.logql.label_names import (
+    DETECTED_LEVEL,
+    ENTRY_COLUMNS,
+    FIELD_ROOTS,
+    LEVEL,
+    LEVEL_PATHS,
+    MESSAGE,
+    PUSHED,
+    SERVICE_NAME,
+    SOURCE_NAME,
+    TIMESTAMP,
+    UNKNOWN_LEVEL,
+    label_name,
+    source_of,
+)
+from cordwood.logql.parsed_labels import ParserState
+from cordwood.lql.query import Path
+from cordwood.lql.sub_query_info import Keys, SubQueryInfo
+from cordwood.model.datatype import Kind
+from cordwood.model.service_labels import SERVICE_LABELS
+from cordwood.sql.budget import spend
+from cordwood.sql.nodes import internal
+from cordwood.sql.query_templates import column, fill, literal
+
+_MOST_STEPS: Final = 8
+# Fields of one event that share a name as a label; more are not compared.
+_MOST_FIELDS: Final = 4
+
+
+class LabelValue(msgspec.Struct, frozen=True):
+    """A label's value as a text, NULL where an event has none; `constant` if all events have the same."""
+
+    text: exp.Expr
+    constant: str | None = None
+
+
+class EventLabels:
+    """The labels of a sub-query's events."""
+
+    def __init__(self, info: SubQueryInfo) -> None:
+        self.info = info
+        self.source = source_of(info.sub_query)
+        self._child_keys: dict[Keys, Keys] = {}
+        pushed = {label_name(key): key for key in reversed(self._keys(PUSHED))}
+        self._service_keys = [pushed[name] for name in SERVICE_LABELS if name in pushed]
+
+    def stream_label_names(self) -> list[str]:
+        """Return the names of the labels that make a stream, in order."""
+        names = {SOURCE_NAME, SERVICE_NAME, *map(label_name, self._keys(PUSHED))}
+        return sorted(names | {LEVEL} if self._level_paths() else names)
+
+    def message(self) -> exp.Expr:
+        return column((MESSAGE,))
+
+    def timestamp(self) -> exp.Expr:
+        time = column((TIMESTAMP,))
+        return (
+            time if self.info.kind(Path((TIMESTAMP,))) is Kind.TIMESTAMP else fill("TIMESTAMP(@value)", 0, value=time)
+        )
+
+    def stream_label(self, name: str) -> LabelValue | None:
+        """Return a label of the event's stream; None if no event has it."""
+        if name == SOURCE_NAME:
+            return self._source()
+        if name == SERVICE_NAME:
+            pushed = [
+                fill("NULLIF(@pushed, '')", 0, pushed=self._text_at((*PUSHED, key))) for key in self._service_keys
+            ]
+            return _first([*pushed, literal(self.source)]) if pushed else self._source()
+        if name == LEVEL:
+            return self._level()
+        if name == DETECTED_LEVEL:
+            level = self._level()
+            if level is None:
+                return LabelValue(literal(UNKNOWN_LEVEL), UNKNOWN_LEVEL)
+            return LabelValue(fill("IFNULL(@level, @unknown)", 0, level=level.text, unknown=UNKNOWN_LEVEL))
+        return _first([self._text_at(path) for path in self._paths(PUSHED, name)])
+
+    def label(self, name: str, state: ParserState, offset: int) -> LabelValue | None:
+        """Return the value that a filter or a group reads after the stages of `state`; None if no event has any."""
+        if state.is_removed(name):
+            return None
+        stream_label = self.stream_label(name)
+        if stream_label is not None and stream_label.constant is not None:
+            return stream_label
+        values = [] if stream_label is None else [stream_label.text]
+        values += [self._text_at(path) for root in FIELD_ROOTS for path in self._paths(root, name)]
+        if name not in ENTRY_COLUMNS and self.info.has_column(name):
+            values.append(_as_text(column((name,))))
+        if state.has_parsers:
+            if name.endswith("_extracted") and not values:
+                raise QueryUnsupported(
+                    "Labels with the suffix _extracted are not supported.",
+                    hint='Extract the field under another name, as in | json other="level".',
+                    span=self.info.span(offset),
+                )
+            values += state.parsed(name, self.message())
+        return _first(values)
+
+    def _source(self) -> LabelValue:
+        return LabelValue(literal(self.source), self.source)
+
+    def _level_paths(self) -> list[Keys]:
+        return [path for path in LEVEL_PATHS if path[-1] in self._keys(path[:-1])]
+
+    def _level(self) -> LabelValue | None:
+        found = _first([self._text_at(path) for path in self._level_paths()])
+        return None if found is None else LabelValue(fill("LOWER(@level)", 0, level=found.text))
+
+    def _paths(self, root: Keys, name: str) -> list[Keys]:
+        """Return the seen paths below the root whose keys, joined with underscores, are the name."""
+        return sorted(self._matching(root, name, _MOST_STEPS))[:_MOST_FIELDS]
+
+    def _matching(self, base: Keys, rest: str, steps: int) -> Iterator[Keys]:
+        for key in self._keys(base):
+            name = label_name(key)
+            if name == rest:
+                yield (*base, key)
+            elif steps and rest.startswith(f"{name}_"):
+                yield from self._matching((*base, key), rest[len(name) + 1 :], steps - 1)
+
+    def _keys(self, base: Keys) -> Keys:
+        if base not in self._child_keys:
+            found = self.info.child_keys(base) if self.info.has_column(base[0]) else ()
+            spend(len(found))
+            self._child_keys[base] = found
+        return self._child_keys[base]
+
+    def _text_at(self, keys: Keys) -> exp.Expr:
+        """Return the text at a path: an array as JSON, NULL for an object."""
+        node = column(keys[:1])
+        for key in keys[1:]:
+            node = exp.Dot(this=node, expression=exp.to_identifier(key, quoted=True))
+        return internal("attribute", node)
+
+
+def _first(values: list[exp.Expr]) -> LabelValue | None:
+    """Return the first value that is not NULL."""
+    if not values:
+        return None
+    found = values[0]
+    for value in values[1:]:
+        found = fill("COALESCE(@first, @second)", 0, first=found, second=value)
+    return LabelValue(found)
+
+
+def _as_text(value: exp.Expr) -> exp.Expr:
+    return fill("CAST(@value AS STRING)", 0, value=value)
+
+
+def missing() -> exp.Expr:
+    return fill("CAST(NULL AS STRING)")
+
+
+def label_column(name: str) -> str:
+    """Return the name of the column in which an answer has a label."""
+    return f"label_{name}"
+
+
+def label_reference(name: str, relation: str | None = None) -> exp.Expr:
+    return column((label_column(name),) if relation is None else (relation, label_column(name)))

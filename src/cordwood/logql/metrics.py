@@ -1,0 +1,384 @@
+"""Translation of metric queries: relations with a column for each label, the number of the step, and the value."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import QueryUnsupported
+from cordwood.logql.constants import COMPARISON_OPERATORS, fold
+from cordwood.logql.converted import as_number
+from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries
+from cordwood.logql.labels import label_column, label_reference
+from cordwood.logql.parse import RANKING
+from cordwood.logql.request import Steps
+from cordwood.logql.syntax import Binary, Grouping, Metric, Number, RangeAggregate, VectorAggregate
+from cordwood.lql.sub_query_info import SubQueryInfo
+from cordwood.sql.nodes import internal
+from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered
+
+# Ranges of neighbouring steps that may overlap: each entry is counted in so many of them.
+MAX_OVERLAP: Final = 1_500
+# The same for functions that need every value of a range at once.
+MAX_VALUE_OVERLAP: Final = 60
+# Labels of one series.
+MAX_LABELS: Final = 60
+
+STEP: Final = "step_number"
+VALUE: Final = "value"
+_MICROSECONDS: Final = 1_000_000
+
+_ARITHMETIC: Final[Mapping[str, str]] = {
+    "+": "@left + @right",
+    "-": "@left - @right",
+    "*": "@left * @right",
+    "/": "IEEE_DIVIDE(@left, @right)",
+    "%": "@left - @right * TRUNC(IEEE_DIVIDE(@left, @right))",
+    "^": "POW(@left, @right)",
+}
+_COMPARED: Final[Mapping[str, str]] = {
+    "==": "@left = @right",
+    **{operator: f"@left {operator} @right" for operator in ("!=", ">", ">=", "<", "<=")},
+}
+_VECTOR_TEMPLATES: Final[Mapping[str, str]] = {
+    "sum": "SUM(value)",
+    "avg": "AVG(value)",
+    "min": "MIN(value)",
+    "max": "MAX(value)",
+    "count": "CAST(COUNT(value) AS FLOAT64)",
+    "stddev": "STDDEV_POP(value)",
+    "stdvar": "VAR_POP(value)",
+}
+
+
+class RangeFunction(msgspec.Struct, frozen=True):
+    """A function of a range: the aggregate of its samples; `combined` aggregates partial aggregates, if it can."""
+
+    aggregate: str
+    combined: str | None = None
+    is_rate: bool = False
+
+
+_COUNT: Final = RangeFunction("CAST(COUNT(*) AS FLOAT64)", "SUM(part_value)")
+_SUM: Final = RangeFunction("SUM(sample_value)", "SUM(part_value)")
+_MIN: Final = RangeFunction("MIN(sample_value)", "MIN(part_value)")
+_MAX: Final = RangeFunction("MAX(sample_value)", "MAX(part_value)")
+_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
+    "count_over_time": _COUNT,
+    "rate": RangeFunction(_COUNT.aggregate, _COUNT.combined, is_rate=True),
+    "bytes_over_time": _SUM,
+    "bytes_rate": RangeFunction(_SUM.aggregate, _SUM.combined, is_rate=True),
+    "sum_over_time": _SUM,
+    "min_over_time": _MIN,
+    "max_over_time": _MAX,
+    "avg_over_time": RangeFunction("AVG(sample_value)"),
+    "stddev_over_time": RangeFunction("STDDEV_POP(sample_value)"),
+    "stdvar_over_time": RangeFunction("VAR_POP(sample_value)"),
+    "first_over_time": RangeFunction("MIN_BY(sample_value, entry_us)"),
+    "last_over_time": RangeFunction("MAX_BY(sample_value, entry_us)"),
+}
+_UNWRAPPED_RATE: Final = RangeFunction(_SUM.aggregate, _SUM.combined, is_rate=True)
+# Its aggregate has an argument of the query.
+_QUANTILE: Final = RangeFunction("")
+# Vector aggregates that are those of the entries themselves: the sum of counts by a label is the count by it.
+_SAME_OF_ENTRIES: Final[Mapping[str, frozenset[str]]] = {
+    "sum": frozenset({"count_over_time", "rate", "bytes_over_time", "bytes_rate", "sum_over_time"}),
+    "min": frozenset({"min_over_time"}),
+    "max": frozenset({"max_over_time"}),
+}
+
+
+class Series(msgspec.Struct, frozen=True):
+    """A relation of samples: columns of labels, `step` and `value`, one row for each series and step."""
+
+    tree: exp.Select
+    labels: tuple[str, ...]
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """The labels of a range's series: exactly `labels`, or those of the streams without `without` and with `labels`."""
+
+    labels: tuple[str, ...] = ()
+    is_exact: bool = False
+    without: frozenset[str] = frozenset()
+
+
+_STREAM_LABELS: Final = Groups()
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """The translation of metric queries over the sources at the steps of a request."""
+
+    sources: Sources
+    steps: Steps
+    # Locates errors in the text of the query.
+    info: SubQueryInfo
+
+    def translate(self, node: Metric, groups: Groups = _STREAM_LABELS) -> Series:
+        """Return the series of a query that is no constant; `groups` are the labels that the caller needs."""
+        match node:
+            case RangeAggregate():
+                return self._range(node, _groups_of(node, groups))
+            case VectorAggregate():
+                return self._aggregate(node)
+            case Binary():
+                return self._binary(node, groups)
+            case Number():
+                raise self._unsupported("A number is aggregated, which has no labels.", node.offset)
+
+    def _aggregate(self, node: VectorAggregate) -> Series:
+        grouping, operand = node.grouping, node.operand
+        if fold(operand) is not None:
+            raise self._unsupported(f"{node.function} of a number is not supported.", node.offset)
+        if self._is_of_entries(node) and isinstance(operand, RangeAggregate):
+            return self._range(operand, Groups(grouping.labels, is_exact=True))
+        needed = _STREAM_LABELS if grouping.is_without else Groups(grouping.labels)
+        inner = self.translate(operand, needed)
+        labels = _grouped(inner.labels, grouping)
+        if node.function in RANKING:
+            return _ranked(node, inner, labels)
+        value = alias(fill(_VECTOR_TEMPLATES[node.function]), VALUE)
+        return _grouped_series(inner, labels, value)
+
+    def _is_of_entries(self, node: VectorAggregate) -> bool:
+        operand = node.operand
+        return (
+            isinstance(operand, RangeAggregate)
+            and operand.grouping is None
+            and not node.grouping.is_without
+            and operand.function in _SAME_OF_ENTRIES.get(node.function, ())
+        )
+
+    def _binary(self, node: Binary, groups: Groups) -> Series:
+        left, right = fold(node.left), fold(node.right)
+        if left is not None and right is None:
+            return self._with_number(node, self.translate(node.right, groups), left, is_left=True)
+        if right is not None and left is None:
+            return self._with_number(node, self.translate(node.left, groups), right, is_left=False)
+        if left is not None:
+            raise self._unsupported("An operation on two numbers is aggregated.", node.offset)
+        return self._of_vectors(node, self.translate(node.left, groups), self.translate(node.right, groups))
+
+    def _with_number(self, node: Binary, series: Series, constant: float, *, is_left: bool) -> Series:
+        own, other = column((VALUE,)), float_literal(constant)
+        left, right = (other, own) if is_left else (own, other)
+        tree = from_relation(_label_columns(series.labels), series.tree, "operand")
+        return Series(_operated(node, tree, column((STEP,)), own, (left, right)), series.labels)
+
+    def _of_vectors(self, node: Binary, left: Series, right: Series) -> Series:
+        if set(left.labels) != set(right.labels):
+            raise self._unsupported(
+                "The two sides have different labels.", node.offset, "Aggregate both by the same labels."
+            )
+        names = ("logql_left", "logql_right")
+        labels = [alias(label_reference(name, names[0]), label_column(name)) for name in left.labels]
+        tree = from_relation(labels, left.tree, "left")
+        same = [fill("@left = @right", 0, left=column((names[0], STEP)), right=column((names[1], STEP)))]
+        same += [
+            fill("@left = @right", 0, left=label_reference(name, names[0]), right=label_reference(name, names[1]))
+            for name in left.labels
+        ]
+        derived = exp.Subquery(this=right.tree, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
+        tree.join(derived, on=exp.and_(*same, copy=False), join_type="INNER", copy=False)
+        values = column((names[0], VALUE)), column((names[1], VALUE))
+        return Series(_operated(node, tree, column((names[0], STEP)), values[0], values), left.labels)
+
+    def _range(self, node: RangeAggregate, groups: Groups) -> Series:
+        branches = self.sources.branches(node.pipeline)
+        labels = self._range_labels(branches, groups, node.offset)
+        steps = msgspec.structs.replace(self.steps, start_us=self.steps.start_us - node.shift_us)
+        last_us = steps.start_us + (steps.count - 1) * steps.step_us
+        window = Window(steps.start_us - node.range_us + 1, last_us + 1)
+        entries = select_entries(branches, lambda branch: self._entry_columns(branch, labels, node), window)
+        function = _function_of(node)
+        overlap = node.range_us // steps.step_us if steps.count > 1 and node.range_us > steps.step_us else 0
+        if overlap > (MAX_OVERLAP if function.combined else MAX_VALUE_OVERLAP):
+            raise self._unsupported(
+                f"The range is {overlap:,} times the step.", node.offset, "Send a larger step, or a shorter range."
+            )
+        sampled = _at_steps(entries, labels, steps, node.range_us)
+        if node.unwrap is not None:
+            sampled.where(fill("sample_value IS NOT NULL"), copy=False)
+        spread = _spread(sampled, labels, function, is_overlapping=overlap > 0)
+        aggregate = function.combined if function.combined and overlap else function.aggregate
+        value = (
+            fill(aggregate)
+            if aggregate
+            else internal("quantile", column(("sample_value",)), float_literal(node.parameter or 0.0))
+        )
+        if function.is_rate:
+            value = fill("@value / @seconds", 0, value=value, seconds=float_literal(node.range_us / _MICROSECONDS))
+        return _grouped_series(Series(spread, labels), labels, alias(value, VALUE))
+
+    def _range_labels(self, branches: Sequence[Branch], groups: Groups, offset: int) -> tuple[str, ...]:
+        if groups.is_exact:
+            return groups.labels
+        names = {name for branch in branches for name in branch.labels.stream_label_names()}
+        names = {name for name in names if not all(branch.state.is_removed(name) for branch in branches)}
+        found = tuple(sorted((names - groups.without) | set(groups.labels)))
+        if len(found) > MAX_LABELS:
+            raise self._unsupported(
+                f"The streams have {len(found)} labels; a series has at most {MAX_LABELS}.",
+                offset,
+                "Name the labels that you need: sum by (…).",
+            )
+        return found
+
+    def _entry_columns(self, branch: Branch, labels: Sequence[str], node: RangeAggregate) -> list[exp.Expr]:
+        columns: list[exp.Expr] = []
+        for name in labels:
+            value = branch.labels.label(name, branch.state, node.offset)
+            text = literal("") if value is None else fill("IFNULL(@value, '')", 0, value=value.text)
+            columns.append(alias(text, label_column(name)))
+        at = fill("UNIX_MICROS(@time)", 0, time=branch.labels.timestamp())
+        return [*columns, alias(at, "entry_us"), alias(self._sample(branch, node), "sample_value")]
+
+    def _sample(self, branch: Branch, node: RangeAggregate) -> exp.Expr:
+        if node.unwrap is not None:
+            value = branch.labels.label(node.unwrap.label, branch.state, node.unwrap.offset)
+            if value is None:
+                return fill("CAST(NULL AS FLOAT64)")
+            return as_number(value.text, node.unwrap.measure, node.unwrap.offset)
+        if node.function.startswith("bytes_"):
+            return fill("CAST(IFNULL(BYTE_LENGTH(@line), 0) AS FLOAT64)", 0, line=branch.labels.message())
+        return fill("1.0")
+
+    def _unsupported(self, message: str, offset: int, hint: str | None = None) -> QueryUnsupported:
+        return QueryUnsupported(message, hint=hint, span=self.info.span(offset))
+
+
+def _function_of(node: RangeAggregate) -> RangeFunction:
+    if node.unwrap is not None and node.function == "rate":
+        return _UNWRAPPED_RATE
+    return _FUNCTIONS.get(node.function, _QUANTILE)
+
+
+def _groups_of(node: RangeAggregate, needed: Groups) -> Groups:
+    """Return the labels of a range's series: its own grouping, else those that its caller needs."""
+    if node.grouping is None:
+        return needed
+    if node.grouping.is_without:
+        return Groups(without=frozenset(node.grouping.labels))
+    return Groups(node.grouping.labels, is_exact=True)
+
+
+def _grouped(labels: tuple[str, ...], grouping: Grouping) -> tuple[str, ...]:
+    if grouping.is_without:
+        return tuple(name for name in labels if name not in grouping.labels)
+    return tuple(name for name in grouping.labels if name in labels)
+
+
+def _label_columns(labels: Sequence[str]) -> list[exp.Expr]:
+    return [label_reference(name) for name in labels]
+
+
+def _grouped_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> Series:
+    """Return the series of an aggregate `value` for each group of labels and step."""
+    columns = [*_label_columns(labels), column((STEP,))]
+    tree = from_relation([*columns, value], inner.tree, "series")
+    return Series(tree.group_by(*_label_columns(labels), column((STEP,)), copy=False), labels)
+
+
+def _ranked(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
+    """Return the largest or smallest series of each group and step, with all of their labels."""
+    order = [ordered(column((VALUE,)), node.function == "topk")]
+    order += [ordered(label, False) for label in _label_columns(inner.labels)]  # noqa: FBT003 # ascending
+    place = exp.Window(
+        this=fill("ROW_NUMBER()"),
+        partition_by=[*_label_columns(groups), column((STEP,))],
+        order=exp.Order(expressions=order),
+        over="OVER",
+    )
+    columns = [*_label_columns(inner.labels), column((STEP,)), column((VALUE,))]
+    numbered = from_relation([*columns, alias(place, "place")], inner.tree, "series")
+    tree = from_relation([column_.copy() for column_ in columns], numbered, "ranked")
+    return Series(tree.where(fill("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels)
+
+
+def _operated(
+    node: Binary, tree: exp.Select, step: exp.Expr, kept: exp.Expr, operands: tuple[exp.Expr, exp.Expr]
+) -> exp.Select:
+    """Add the step and the value of an operation to a SELECT of the labels; a comparison filters, or is 0 or 1."""
+    left, right = operands
+    tree.select(alias(step, STEP), copy=False)
+    if node.operator not in COMPARISON_OPERATORS:
+        value = fill(_ARITHMETIC[node.operator], 0, left=left, right=right)
+        return tree.select(alias(value, VALUE), copy=False)
+    condition = fill(_COMPARED[node.operator], 0, left=left, right=right)
+    if node.is_bool:
+        return tree.select(alias(fill("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE), copy=False)
+    return tree.select(alias(kept.copy(), VALUE), copy=False).where(condition, copy=False)
+
+
+def _at_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, range_us: int) -> exp.Select:
+    """Return each entry with the first and the last step in whose range it is.
+
+    The range of a step at T has the entries after T - range up to T.
+    """
+    first = fill(
+        "GREATEST(0, DIV(entry_us - @start + @step - 1, @step))",
+        0,
+        start=_integer(steps.start_us),
+        step=_integer(steps.step_us),
+    )
+    last = fill(
+        "LEAST(@last, DIV(entry_us - @start + @range - 1, @step))",
+        0,
+        last=steps.count - 1,
+        start=_integer(steps.start_us),
+        range=_integer(range_us),
+        step=_integer(steps.step_us),
+    )
+    columns = [*_label_columns(labels), column(("sample_value",)), column(("entry_us",))]
+    tree = from_relation([*columns, alias(first, "first_step"), alias(last, "last_step")], entries, "entries")
+    within = from_relation([exp.Star()], tree, "sampled")
+    return within.where(fill("first_step <= last_step"), copy=False)
+
+
+def _spread(sampled: exp.Select, labels: Sequence[str], function: RangeFunction, *, is_overlapping: bool) -> exp.Select:
+    """Return entries, or partial aggregates of those in the same ranges, once for every step of theirs."""
+    if not is_overlapping:
+        columns = [
+            *_label_columns(labels),
+            column(("sample_value",)),
+            column(("entry_us",)),
+            alias(column(("first_step",)), STEP),
+        ]
+        return from_relation(columns, sampled, "windows")
+    own = [column(("sample_value",)), column(("entry_us",))]
+    if function.combined:
+        grouped = [*_label_columns(labels), column(("first_step",)), column(("last_step",))]
+        parts = from_relation([*grouped, alias(fill(function.aggregate), "part_value")], sampled, "windows")
+        sampled = parts.group_by(*[one.copy() for one in grouped], copy=False)
+        own = [column(("part_value",))]
+    tree = from_relation([*_label_columns(labels), *own, column((STEP,))], sampled, "parts")
+    steps = exp.Unnest(
+        expressions=[fill("GENERATE_ARRAY(first_step, last_step)")],
+        alias=exp.TableAlias(columns=[exp.to_identifier(STEP)]),
+        offset=False,
+    )
+    return tree.join(steps, join_type="CROSS", copy=False)
+
+
+def packed(series: Series) -> exp.Select:
+    """Return one row for each series: its labels, its steps and the values at these, as texts."""
+    steps = fill("ARRAY_AGG(step_number ORDER BY step_number)")
+    values = fill("ARRAY_AGG(CAST(value AS STRING) ORDER BY step_number)")
+    columns = [*_label_columns(series.labels), alias(steps, "steps"), alias(values, "samples")]
+    tree = from_relation(columns, series.tree, "result").where(fill("value IS NOT NULL"), copy=False)
+    if not series.labels:
+        return tree
+    tree.group_by(*_label_columns(series.labels), copy=False)
+    return tree.order_by(*[ordered(label, False) for label in _label_columns(series.labels)], copy=False)  # noqa: FBT003
+
+
+def float_literal(value: float) -> exp.Expr:
+    text = repr(float(value))
+    if text in {"inf", "-inf", "nan"}:
+        return fill("CAST(@text AS FLOAT64)", 0, text=text)
+    return number(text)
+
+
+def _integer(value: int) -> exp.Expr:
+    return number(str(value))

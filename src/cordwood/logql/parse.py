@@ -1,0 +1,291 @@
+"""The parser of LogQL, written by hand: every character is parsed, or refused with its position."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from cordwood.logql.cursor import Cursor
+from cordwood.logql.lexer import Kind, Token
+from cordwood.logql.parse_pipeline import is_at_stage, parse_selector, parse_stage
+from cordwood.logql.syntax import (
+    Binary,
+    Grouping,
+    LabelFilter,
+    Metric,
+    Number,
+    Pipeline,
+    Query,
+    RangeAggregate,
+    Stage,
+    Unwrap,
+    VectorAggregate,
+)
+
+# Functions of a range of entries, of a range of unwrapped values, or of both.
+COUNTING: Final = frozenset({"rate", "count_over_time", "bytes_rate", "bytes_over_time"})
+UNWRAPPED: Final = frozenset(
+    f"{name}_over_time" for name in ("sum", "avg", "min", "max", "first", "last", "stddev", "stdvar", "quantile")
+)
+_GROUPED: Final = UNWRAPPED - {"sum_over_time"}
+RANKING: Final = frozenset({"topk", "bottomk"})
+VECTOR_FUNCTIONS: Final = frozenset({"sum", "avg", "min", "max", "count", "stddev", "stdvar"}) | RANKING
+_REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
+    "absent_over_time": "Compare a count with 0 in the alert rule.",
+    "rate_counter": "Send the difference, and use rate.",
+    "label_replace": "Group by the label as it is.",
+    "sort": "Sort the rows in the panel.",
+    "sort_desc": "Sort the rows in the panel.",
+    "approx_topk": "Use topk.",
+    "label_join": "Group by the labels as they are.",
+}
+_COMPARISONS: Final = ("==", "!=", ">", ">=", "<", "<=")
+# Binary operators, from the loosest.
+_LEVELS: Final = (("or",), ("and", "unless"), _COMPARISONS, ("+", "-"), ("*", "/", "%"), ("^",))
+_SET_OPERATORS: Final = frozenset({"or", "and", "unless"})
+_MATCHING: Final = ("on", "ignoring", "group_left", "group_right")
+_MICROSECONDS: Final = 1_000_000
+# The longest range and offset: 100 years.
+_MAX_SECONDS: Final = 100 * 365 * 86_400
+
+
+def parse(text: str) -> Query:
+    """Parse the whole text; raise QuerySyntax or QueryUnsupported with the position of what cannot be parsed."""
+    cursor = Cursor(text)
+    if cursor.next.kind is Kind.END:
+        raise cursor.fault("The query is empty.", 'Write it as in {service_name="my.app"} |= "error".')
+    query = _parse_level(cursor, 0)
+    cursor.expect_end()
+    return query
+
+
+def parse_selectors(text: str) -> Pipeline:
+    """Parse a text that must be a log query, as a list of streams or of a label's values takes it."""
+    query = parse(text)
+    if not isinstance(query, Pipeline):
+        raise Cursor(text).fault("A stream selector is expected here.", 'Write it as in {service_name="my.app"}.', 0)
+    return query
+
+
+def _parse_level(cursor: Cursor, level: int) -> Query:
+    """Parse operands joined by the operators of a level or tighter ones."""
+    if level == len(_LEVELS):
+        return _parse_operand(cursor)
+    left = _parse_level(cursor, level + 1)
+    while (cursor.is_word if level < 2 else cursor.is_symbol)(*_LEVELS[level]):
+        operator = cursor.take()
+        cursor.count_part()
+        if operator.text in _SET_OPERATORS:
+            raise cursor.unsupported(
+                f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.offset
+            )
+        is_bool = operator.text in _COMPARISONS and cursor.accept_word("bool")
+        if cursor.is_word(*_MATCHING):
+            raise cursor.unsupported(
+                f"{cursor.next.text} is not supported.", "Aggregate both sides by the same labels."
+            )
+        cursor.descend()
+        # The power is right-associative.
+        right = _parse_level(cursor, level if operator.text == "^" else level + 1)
+        cursor.ascend()
+        left = Binary(
+            operator.text, _metric(cursor, left, operator), _metric(cursor, right, operator), is_bool, operator.offset
+        )
+    return left
+
+
+def _metric(cursor: Cursor, query: Query, place: Token) -> Metric:
+    if isinstance(query, Pipeline):
+        raise cursor.fault(
+            "A log query is no number.", "Count its lines, as in count_over_time({…}[5m]).", place.offset
+        )
+    return query
+
+
+def _parse_operand(cursor: Cursor) -> Query:
+    token = cursor.next
+    if cursor.is_symbol("{"):
+        return _parse_log_query(cursor)
+    if cursor.accept("("):
+        cursor.descend()
+        query = _parse_level(cursor, 0)
+        cursor.expect(")")
+        cursor.ascend()
+        return _parse_stages_after(cursor, query) if isinstance(query, Pipeline) else query
+    if cursor.is_symbol("-", "+"):
+        sign = -1 if cursor.take().text == "-" else 1
+        number = cursor.expect_kind(Kind.NUMBER, "a number")
+        return Number(sign * number.number, offset=token.offset)
+    if token.kind is Kind.NUMBER:
+        return Number(cursor.take().number, offset=token.offset)
+    if token.kind is Kind.NAME:
+        return _parse_call(cursor)
+    raise cursor.unexpected("a stream selector such as {…}, or a function")
+
+
+def _parse_log_query(cursor: Cursor) -> Pipeline:
+    offset = cursor.next.offset
+    return _parse_stages_after(cursor, Pipeline(parse_selector(cursor), (), offset))
+
+
+def _parse_stages_after(cursor: Cursor, pipeline: Pipeline) -> Pipeline:
+    stages: list[Stage] = [*pipeline.stages]
+    while is_at_stage(cursor):
+        stage = parse_stage(cursor)
+        if isinstance(stage, Unwrap):
+            raise cursor.fault(
+                "unwrap stands in a range alone.", "Write sum_over_time({…} | unwrap x [5m]).", stage.offset
+            )
+        stages.append(stage)
+    return Pipeline(pipeline.matchers, tuple(stages), pipeline.offset)
+
+
+def _parse_call(cursor: Cursor) -> Metric:
+    name = cursor.take()
+    cursor.count_part()
+    if name.text in _REFUSED_FUNCTIONS:
+        raise cursor.unsupported(f"{name.text} is not supported.", _REFUSED_FUNCTIONS[name.text], name.offset)
+    if name.text == "vector":
+        return _parse_vector(cursor, name)
+    cursor.descend()
+    if name.text in COUNTING | UNWRAPPED:
+        found: Metric = _parse_range_aggregate(cursor, name)
+    elif name.text in VECTOR_FUNCTIONS:
+        found = _parse_vector_aggregate(cursor, name)
+    else:
+        raise cursor.fault(f"There is no function called {name.text[:60]}.", None, name.offset)
+    cursor.ascend()
+    return found
+
+
+def _parse_vector(cursor: Cursor, name: Token) -> Number:
+    cursor.expect("(")
+    is_negative = cursor.accept("-")
+    number = cursor.expect_kind(Kind.NUMBER, "a number").number
+    cursor.expect(")")
+    return Number(-number if is_negative else number, is_vector=True, offset=name.offset)
+
+
+def _parse_vector_aggregate(cursor: Cursor, name: Token) -> VectorAggregate:
+    grouping = _parse_grouping(cursor)
+    cursor.expect("(")
+    parameter = None
+    if name.text in RANKING:
+        number = cursor.expect_kind(Kind.NUMBER, f"the number of {name.text}")
+        if not number.text.isdecimal() or not 1 <= number.number <= 1000:
+            raise cursor.fault(f"{name.text} takes a number from 1 to 1000.", None, number.offset)
+        parameter = int(number.text)
+        cursor.expect(",")
+    start = cursor.next
+    operand = _metric(cursor, _parse_level(cursor, 0), start)
+    cursor.expect(")")
+    grouping = grouping or _parse_grouping(cursor)
+    return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.offset)
+
+
+def _parse_grouping(cursor: Cursor) -> Grouping | None:
+    if not cursor.is_word("by", "without"):
+        return None
+    word = cursor.take()
+    cursor.expect("(")
+    labels: list[str] = []
+    while not cursor.is_symbol(")"):
+        cursor.count_part()
+        labels.append(cursor.expect_kind(Kind.NAME, "the name of a label").text)
+        if not cursor.is_symbol(")"):
+            cursor.expect(",")
+    cursor.expect(")")
+    return Grouping(tuple(dict.fromkeys(labels)), word.text == "without", word.offset)
+
+
+def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
+    cursor.expect("(")
+    parameter = None
+    if name.text == "quantile_over_time":
+        number = cursor.expect_kind(Kind.NUMBER, "a quantile from 0 to 1")
+        if number.number > 1:
+            raise cursor.fault("A quantile is a number from 0 to 1.", None, number.offset)
+        parameter = number.number
+        cursor.expect(",")
+    entries = _RangeParser(cursor)
+    entries.parse()
+    cursor.expect(")")
+    grouping = _parse_grouping(cursor)
+    if grouping is not None and name.text not in _GROUPED:
+        raise cursor.fault(f"{name.text} takes no grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.offset)
+    if entries.unwrap is None and name.text in UNWRAPPED:
+        raise cursor.fault(
+            f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.offset
+        )
+    if entries.unwrap is not None and name.text in COUNTING - {"rate"}:
+        raise cursor.fault(f"{name.text} counts entries, and takes no unwrap.", None, entries.unwrap.offset)
+    return RangeAggregate(
+        function=name.text,
+        pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.offset),
+        range_us=entries.range_us,
+        shift_us=entries.shift_us,
+        unwrap=entries.unwrap,
+        parameter=parameter,
+        grouping=grouping,
+        offset=name.offset,
+    )
+
+
+class _RangeParser:
+    """The parser of a range of entries, whose duration stands after the selector or after the stages."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self.offset = cursor.next.offset
+        self.matchers = Pipeline(()).matchers
+        self.stages: list[Stage] = []
+        self.unwrap: Unwrap | None = None
+        self.range_us = 0
+        self.shift_us = 0
+
+    def parse(self) -> None:
+        self._parse_entries()
+        if not self.range_us:
+            raise self._cursor.unexpected("a range such as [5m]")
+
+    def _parse_entries(self) -> None:
+        cursor = self._cursor
+        if cursor.accept("("):
+            cursor.descend()
+            self._parse_entries()
+            cursor.expect(")")
+            cursor.ascend()
+        else:
+            self.matchers = parse_selector(cursor)
+        while is_at_stage(cursor) or cursor.is_symbol("["):
+            if cursor.is_symbol("["):
+                self._parse_range()
+            else:
+                self._add(parse_stage(cursor))
+
+    def _add(self, stage: Stage | Unwrap) -> None:
+        if isinstance(stage, Unwrap):
+            if self.unwrap is not None:
+                raise self._cursor.fault("A second unwrap stands here.", None, stage.offset)
+            self.unwrap = stage
+            return
+        if self.unwrap is not None and not isinstance(stage, LabelFilter):
+            raise self._cursor.fault("After unwrap only comparisons of labels may stand.", None, self.unwrap.offset)
+        self.stages.append(stage)
+
+    def _parse_range(self) -> None:
+        cursor = self._cursor
+        if self.range_us:
+            raise cursor.fault("A second range stands here.")
+        cursor.expect("[")
+        self.range_us = self._duration_us("a duration such as 5m")
+        cursor.expect("]")
+        if cursor.accept_word("offset"):
+            is_negative = cursor.accept("-")
+            shift_us = self._duration_us("a duration such as 5m")
+            self.shift_us = -shift_us if is_negative else shift_us
+
+    def _duration_us(self, what: str) -> int:
+        token = self._cursor.expect_kind(Kind.DURATION, what)
+        microseconds = round(token.number * _MICROSECONDS)
+        if not 0 < microseconds <= _MAX_SECONDS * _MICROSECONDS:
+            raise self._cursor.fault(f"The duration {token.text} is not possible here.", None, token.offset)
+        return microseconds

@@ -1,0 +1,103 @@
+"""An engine with the lines of Loki's documentation and with events of every awkward kind, asked in LogQL."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import NAMESPACE_DNS, uuid5
+
+import msgspec
+import pytest
+
+from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.ingest.accept import Intake
+from cordwood.logql.compile import check_logql_patterns, compile_logql
+from cordwood.logql.request import LogqlRequest, Wanted
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.redaction import RedactionConfig, RedactionRules
+from cordwood.model.rows import Cell, Row
+from cordwood.model.stream import Stream
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import Program, read_endpoint
+from cordwood.sql.redaction.redaction import Redaction
+from tests.spec_runner.world import ENGINES, Unstoppable
+from tests.unit.logql.entries import END_US, NOW_US, START_US, STREAMS
+
+SAVED = """
+with edge_logs as (
+  select t.id, t.timestamp, t.event_message, t.metadata, t.project from `edge` as t
+),
+app_logs as (
+  select t.id, t.timestamp, t.event_message, t.metadata from `app` as t
+),
+counts as (
+  select count(*) as n from `edge` as t
+)
+select * from edge_logs
+"""
+
+
+@dataclass(frozen=True)
+class LogqlEngine:
+    """Asks one endpoint of three sub-queries, of which two have entries."""
+
+    engine: Engine
+    program: Program
+
+    def rows(self, request: LogqlRequest, redaction: Redaction | None = None) -> tuple[list[str], list[Row]]:
+        check_logql_patterns(request.text, self.engine.is_regex)
+        statement = compile_logql(self.program, request.text, self.engine.target, self.engine.shapes(), redaction)
+        question = bind(statement, {}, NOW_US, self.engine.is_regex)
+        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
+        found = [tuple(map(_decoded, row)) for batch in rows.batches for row in batch]
+        return [column.name for column in rows.columns], found
+
+    def lines(self, query: str, **more: object) -> list[str]:
+        """The lines of a log query, oldest first."""
+        request = LogqlRequest(Wanted.ENTRIES, (query,), START_US, END_US, is_forward=True)
+        names, rows = self.rows(msgspec.structs.replace(request, **more))
+        return [str(row[names.index("event_message")]) for row in rows]
+
+    def samples(
+        self, query: str, start_us: int = END_US, end_us: int = END_US, step_us: int = 1
+    ) -> dict[tuple[tuple[str, str], ...], dict[int, float]]:
+        """The samples of a metric query: by labels, the value of each step."""
+        request = LogqlRequest(Wanted.SAMPLES, (query,), start_us, end_us, step_us)
+        names, rows = self.rows(request)
+        found: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}
+        for row in rows:
+            *labels, steps, values = row
+            if not steps:
+                continue
+            assert isinstance(steps, Sequence)
+            assert isinstance(values, Sequence)
+            named = zip((name.removeprefix("label_") for name in names), labels, strict=False)
+            key = tuple((name, str(value)) for name, value in sorted(named) if value)
+            found[key] = {int(str(step)): float(str(value)) for step, value in zip(steps, values, strict=True)}
+        return found
+
+    def sample(self, query: str, **more: int) -> float:
+        """The value of an instant query that has one series."""
+        ((_, values),) = self.samples(query, **more).items()
+        return values[0]
+
+
+def _decoded(cell: Cell) -> Cell:
+    return msgspec.json.decode(cell) if isinstance(cell, msgspec.Raw) else cell
+
+
+@pytest.fixture(scope="session", params=ENGINES, ids=lambda kind: kind.name)
+def logql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogqlEngine]:
+    engine = request.param.open(
+        tmp_path_factory.mktemp("logql"), lambda: NOW_US, RedactionConfig(RedactionRules(), "key")
+    )
+    intake = Intake(engine, lambda: NOW_US)
+    streams = {name: Stream(name, uuid5(NAMESPACE_DNS, name)) for name in STREAMS}
+    engine.prepare([*streams.values()])
+    for name, events in STREAMS.items():
+        body = "\n".join(map(json.dumps, events)).encode()
+        asyncio.run(intake.accept(streams[name], "application/x-ndjson", body))
+    intake.close()
+    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), SAVED, "1", sandbox=True)
+    yield LogqlEngine(engine, read_endpoint(endpoint))
+    engine.close()

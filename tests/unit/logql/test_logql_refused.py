@@ -1,0 +1,151 @@
+"""What LogQL has and this service does not is refused with its place; hostile queries are bounded."""
+
+import time
+
+import pytest
+
+from cordwood.errors import BadParameter, Fault, PlanTooLarge, QueryFault, QuerySyntax, QueryUnsupported, QueryValue
+from cordwood.logql.lexer import MAX_CHARACTERS
+from cordwood.logql.parse import parse
+from cordwood.logql.request import MAX_STEPS
+from tests.unit.logql.conftest import LogqlEngine
+from tests.unit.logql.entries import END_US, MINUTE_US, SECOND_US, START_US
+
+# Each query, the error, and the column in which it stands.
+REFUSED = [
+    ("", QuerySyntax, 1),
+    ("{", QuerySyntax, 2),
+    ('{job="a"', QuerySyntax, 9),
+    ("{job='a'}", QuerySyntax, 6),
+    ('{job="a}', QuerySyntax, 6),
+    ('{job>"a"}', QuerySyntax, 5),
+    ('{job="\\q"}', QuerySyntax, 7),
+    ('{job="a"} error', QuerySyntax, 11),
+    ('{job="a"} |= error', QuerySyntax, 14),
+    ('{job="a"} | job >', QuerySyntax, 18),
+    ('{job="a"} | job > "1"', QuerySyntax, 19),
+    ('{job="a"} | job =~ 5', QuerySyntax, 20),
+    ('{job="a"} | job > 5x', QuerySyntax, 19),
+    ('{job="a"} | nonsense', QuerySyntax, 13),
+    ('{job="a"} | json x="a..b"', QuerySyntax, 20),
+    ('{job="a"} | unwrap job', QuerySyntax, 20),
+    ('count_over_time({job="a"})', QuerySyntax, 26),
+    ('count_over_time({job="a"}[5])', QuerySyntax, 27),
+    ('count_over_time({job="a"}[5m]', QuerySyntax, 30),
+    ('count_over_time({job="a"}[5m][5m])', QuerySyntax, 30),
+    ('sum_over_time({job="a"}[5m])', QuerySyntax, 1),
+    ('count_over_time({job="a"} | unwrap x [5m])', QuerySyntax, 36),
+    ('sum_over_time({job="a"} | unwrap nope(x) [5m])', QuerySyntax, 34),
+    ('count_over_time({job="a"}[5m]) by (job)', QuerySyntax, 32),
+    ('quantile_over_time(2, {job="a"} | unwrap x [5m])', QuerySyntax, 20),
+    ('topk(0, count_over_time({job="a"}[5m]))', QuerySyntax, 6),
+    ('topk(1.5, count_over_time({job="a"}[5m]))', QuerySyntax, 6),
+    ('median(count_over_time({job="a"}[5m]))', QuerySyntax, 1),
+    ('sum({job="a"})', QuerySyntax, 5),
+    ('{job="a"} + 1', QuerySyntax, 11),
+    ('{job="a"} | line_format "{{.x}}"', QueryUnsupported, 13),
+    ('{job="a"} | label_format x=y', QueryUnsupported, 13),
+    ('{job="a"} | regexp "(?P<x>.)"', QueryUnsupported, 13),
+    ('{job="a"} | pattern "<x>"', QueryUnsupported, 13),
+    ('{job="a"} | unpack', QueryUnsupported, 13),
+    ('{job="a"} | decolorize', QueryUnsupported, 13),
+    ('{job="a"} |> "<_> x"', QueryUnsupported, 11),
+    ('{job="a"} != ip("10.0.0.0/8")', QueryUnsupported, 14),
+    ('{job="a"} | addr = ip("10.0.0.0/8")', QueryUnsupported, 20),
+    ('{job="a"} | logfmt --strict', QueryUnsupported, 20),
+    ('{job="a"} | drop x="y"', QueryUnsupported, 19),
+    ('absent_over_time({job="a"}[5m])', QueryUnsupported, 1),
+    ('rate_counter({job="a"} | unwrap x [5m])', QueryUnsupported, 1),
+    ('label_replace(rate({job="a"}[5m]), "a", "b", "c", "d")', QueryUnsupported, 1),
+    ('sort(rate({job="a"}[5m]))', QueryUnsupported, 1),
+    ('sum(rate({job="a"}[5m])) or vector(0)', QueryUnsupported, 26),
+    ('rate({job="a"}[5m]) / on (job) rate({job="a"}[5m])', QueryUnsupported, 23),
+]
+
+
+@pytest.mark.parametrize(("query", "kind", "column"), REFUSED)
+def test_a_gap_is_refused_with_its_place(query: str, kind: type[Fault], column: int) -> None:
+    with pytest.raises(QueryFault) as refused:
+        parse(query)
+    assert type(refused.value) is kind
+    assert refused.value.span is not None
+    assert (refused.value.span.line, refused.value.span.column) == (1, column), refused.value.told()
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "place"),
+    [
+        ('{job=~"["}', QueryValue, (1, 7)),
+        ('{job="mysql"}\n|~ "("', QueryValue, (2, 4)),
+        ('{job="mysql"} | json | x !~ "*"', QueryValue, (1, 29)),
+        ('{job="mysql"} | __error__!=""', QueryUnsupported, (1, 17)),
+        ('{job="mysql"} | json | path_extracted="x"', QueryUnsupported, (1, 24)),
+    ],
+)
+def test_what_the_engine_or_the_sources_tell_has_its_place_as_well(
+    logql: LogqlEngine, query: str, kind: type[Fault], place: tuple[int, int]
+) -> None:
+    with pytest.raises(kind) as refused:
+        logql.lines(query)
+    assert refused.value.span is not None
+    assert (refused.value.span.line, refused.value.span.column) == place
+
+
+def test_vectors_of_different_labels_are_not_joined(logql: LogqlEngine) -> None:
+    with pytest.raises(QueryUnsupported, match="different labels"):
+        logql.samples('sum by (job) (rate({job="mysql"}[5m])) / sum(rate({job="mysql"}[5m]))')
+
+
+HOSTILE = [
+    "(" * 10_000,
+    "sum(" * 5_000,
+    "-" * 16_000,
+    "{" + ",".join(f'a{n}="b"' for n in range(1500)) + "}",
+    '{a="b"}' + ' |= "x"' * 2000,
+    '{a="b"} | ' + "(" * 5000,
+    '{a="b"} | x=1' + " or x=1" * 2000,
+    '{a="b"} |= ' + " or ".join(['"x"'] * 3000),
+    " + ".join(["1"] * 7000),
+    "^".join(["2"] * 7000),
+    "sum by (" + ",".join(f"a{n}" for n in range(3000)) + ') (rate({a="b"}[5m]))',
+    '{a="b"} | json ' + ", ".join(f'a{n}="b"' for n in range(1500)),
+    '{a="b"} | json x="' + "a." * 4000 + 'b"',
+    "9" * 10_000,
+    "9" * 28 + "h" + "9" * 5000 + "m",
+    "`" * 16_001,
+    '"' + "\\" * 15_999,
+    "#" * 16_000,
+    "x" * (MAX_CHARACTERS + 1),
+    'rate({a="b"}[' + "1h" * 5000 + "])",
+]
+
+
+@pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_text_is_refused_in_a_moment(query: str) -> None:
+    started = time.thread_time()
+    with pytest.raises(QueryFault):
+        parse(query)
+    assert time.thread_time() - started < 0.5
+
+
+def test_long_or_ambiguous_labels_do_not_multiply_the_work(logql: LogqlEngine) -> None:
+    name = "a_" * 100 + "b"
+    assert logql.lines(f'{{source_name="app_logs"}} | json | {name}="x"') == []
+    deep = "sum by (a) (" * 10 + 'rate({source_name=~".+"}[1m])' + ")" * 10
+    assert list(logql.samples(deep)) == []
+    filters = " or ".join(f'a_b_c_{number}="x"' for number in range(80))
+    with pytest.raises(PlanTooLarge):
+        logql.lines(f'{{source_name=~".+"}} | json | logfmt | json | logfmt | {filters}')
+
+
+def test_the_number_of_steps_and_their_overlap_is_bounded(logql: LogqlEngine) -> None:
+    counted = 'sum(count_over_time({source_name="edge_logs"}[%s]))'
+    with pytest.raises(BadParameter, match="11,000 steps"):
+        logql.samples(counted % "1s", START_US, START_US + MAX_STEPS * SECOND_US, SECOND_US)
+    assert logql.samples(counted % "1s", START_US, START_US + (MAX_STEPS - 1) * SECOND_US, SECOND_US)
+    with pytest.raises(QueryUnsupported, match="times the step"):
+        logql.samples(counted % "1d", START_US, END_US, SECOND_US)
+    averaged = 'avg_over_time({source_name="edge_logs"} | unwrap status [2h]) by ()'
+    with pytest.raises(QueryUnsupported, match="times the step"):
+        logql.samples(averaged, START_US, END_US, MINUTE_US)
+    assert logql.samples(averaged, START_US, END_US, 2 * MINUTE_US)

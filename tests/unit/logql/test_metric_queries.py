@@ -1,0 +1,243 @@
+"""Metric queries of Loki's documentation: the samples are those that plain Python computes from the entries."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from tests.unit.logql.conftest import LogqlEngine
+from tests.unit.logql.entries import APP_EVENTS, EDGE_EVENTS, MINUTE_US, SECOND_US, START_US
+
+Event = dict[str, Any]
+Labels = tuple[tuple[str, str], ...]
+Samples = dict[Labels, dict[int, float]]
+
+# An entry at the start is not in the range of ten minutes that ends at the end.
+MYSQL = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]  # type: ignore[index]
+
+
+def at(event: Event) -> int:
+    return int(event["timestamp"])
+
+
+def evaluated(
+    events: Iterable[Event],
+    range_us: int,
+    steps: tuple[int, int, int],
+    labels: Callable[[Event], dict[str, str]],
+    compute: Callable[[list[Event]], float],
+) -> Samples:
+    """Each step at T computes over the entries after T - range up to T, by labels."""
+    start_us, end_us, step_us = steps
+    found: Samples = defaultdict(dict)
+    for number, time_us in enumerate(range(start_us, end_us + 1, step_us)):
+        groups: dict[Labels, list[Event]] = defaultdict(list)
+        for event in events:
+            if time_us - range_us < at(event) <= time_us:
+                groups[tuple(sorted(labels(event).items()))].append(event)
+        for key, group in groups.items():
+            found[key][number] = compute(group)
+    return dict(found)
+
+
+def close(found: Samples, expected: Samples) -> bool:
+    return found.keys() == expected.keys() and all(
+        found[key] == pytest.approx(expected[key], rel=1e-9) for key in expected
+    )
+
+
+STEPS = (START_US, START_US + 10 * MINUTE_US, MINUTE_US)
+
+
+def nothing(_: Event) -> dict[str, str]:
+    return {}
+
+
+def path(event: Event) -> dict[str, str]:
+    request = event["metadata"].get("request")
+    return {"request_path": request["path"]} if isinstance(request, dict) else {}
+
+
+def size(event: Event) -> int:
+    return len(str(event["event_message"] or "").encode())
+
+
+def status(events: list[Event]) -> list[float]:
+    return [float(event["metadata"]["status"]) for event in events if "status" in event["metadata"]]
+
+
+def variance(values: list[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / len(values)
+
+
+def quantile(level: float, values: list[float]) -> float:
+    """Interpolated between the two nearest values, as Prometheus documents it."""
+    values = sorted(values)
+    rank = level * (len(values) - 1)
+    lower = math.floor(rank)
+    upper = min(lower + 1, len(values) - 1)
+    return values[lower] + (values[upper] - values[lower]) * (rank - lower)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step_us"),
+    [(1, MINUTE_US), (3, MINUTE_US), (60, MINUTE_US), (1, 7 * SECOND_US), (3, 5 * MINUTE_US)],
+)
+def test_ranges_of_steps_overlap_touch_or_leave_gaps(logql: LogqlEngine, minutes: int, step_us: int) -> None:
+    steps = (START_US - MINUTE_US, START_US + 10 * MINUTE_US, step_us)
+    range_us = minutes * MINUTE_US
+    for query, compute in (
+        ("sum by (request_path) (count_over_time(%s))", len),
+        ("sum by (request_path) (rate(%s))", lambda group: len(group) / (minutes * 60)),
+        ("sum by (request_path) (bytes_over_time(%s))", lambda group: sum(map(size, group))),
+        ("sum by (request_path) (bytes_rate(%s))", lambda group: sum(map(size, group)) / (minutes * 60)),
+    ):
+        text = query % f'{{source_name="edge_logs"}}[{minutes}m]'
+        expected = evaluated(EDGE_EVENTS, range_us, steps, path, compute)
+        assert close(logql.samples(text, *steps), expected), text
+
+
+@pytest.mark.parametrize(
+    ("function", "compute"),
+    [
+        ("sum_over_time", math.fsum),
+        ("avg_over_time", lambda values: math.fsum(values) / len(values)),
+        ("min_over_time", min),
+        ("max_over_time", max),
+        ("first_over_time", lambda values: values[0]),
+        ("last_over_time", lambda values: values[-1]),
+        ("stdvar_over_time", variance),
+        ("stddev_over_time", lambda values: math.sqrt(variance(values))),
+        ("quantile_over_time", lambda values: quantile(0.75, values)),
+        ("rate", lambda values: math.fsum(values) / 180),
+    ],
+)
+def test_functions_of_unwrapped_values(
+    logql: LogqlEngine, function: str, compute: Callable[[list[float]], float]
+) -> None:
+    parameter = "0.75, " if function == "quantile_over_time" else ""
+    grouping = " by ()" if function not in ("sum_over_time", "rate") else ""
+    text = f'{function}({parameter}{{source_name="edge_logs"}} | unwrap status [3m]){grouping}'
+    having = [event for event in EDGE_EVENTS if "status" in event["metadata"]]  # type: ignore[operator]
+    expected = evaluated(having, 3 * MINUTE_US, STEPS, nothing, lambda group: compute(status(group)))
+    found = logql.samples(text if grouping else f"sum({text})", *STEPS)
+    assert close(found, expected)
+
+
+def documents(*numbers: int) -> list[dict[str, Any]]:
+    return [json.loads(str(APP_EVENTS[number]["event_message"])) for number in numbers]
+
+
+def test_the_documentations_rate_of_errors_by_host(logql: LogqlEngine) -> None:
+    text = 'sum by (host) (rate({job="mysql"} |= "error" != "timeout" | json | duration > 10s [10m]))'
+    assert logql.samples(text) == {(("host", "db1"),): {0: pytest.approx(2 / 600)}}
+
+
+def test_the_documentations_quantile_by_path(logql: LogqlEngine) -> None:
+    text = 'quantile_over_time(0.99, {job="mysql"} | json | __error__ = "" | unwrap request_time [10m]) by (path)'
+    expected: Samples = {
+        (("path", "/home"),): {0: quantile(0.99, [one["request_time"] for one in documents(5, 6)])},
+        (("path", "/login"),): {0: 2.0},
+    }
+    assert close(logql.samples(text), expected)
+
+
+def test_the_documentations_sum_by_organization(logql: LogqlEngine) -> None:
+    text = 'sum by (org) (sum_over_time({job="mysql"} |= "error" | json | unwrap duration_seconds(duration) [10m]))'
+    assert logql.samples(text) == {(("org", "a"),): {0: 14.0}, (("org", "b"),): {0: 30.0}}
+
+
+def test_the_documentations_top_by_rate(logql: LogqlEngine) -> None:
+    inner = 'sum(rate({source_name="app_logs"}[10m])) by (service_name)'
+    assert logql.samples(f"topk(1, {inner})") == {(("service_name", "mysql"),): {0: pytest.approx(len(MYSQL) / 600)}}
+    assert logql.samples(f"bottomk(2, {inner})").keys() == {
+        (("service_name", "app_logs"),),
+        (("service_name", "nginx"),),
+    }
+
+
+def test_the_documentations_average_with_a_range_behind_parentheses(logql: LogqlEngine) -> None:
+    text = 'avg(rate(({job="mysql"} |= "error" | json | path="/home")[10m])) by (host)'
+    assert logql.samples(text) == {(("host", "db1"),): {0: pytest.approx(2 / 600)}}
+
+
+def test_a_range_may_stand_before_the_stages(logql: LogqlEngine) -> None:
+    assert logql.sample('sum(count_over_time({job="mysql"}[10m] |= "error"))') == 5
+
+
+def test_an_offset_moves_the_range_back(logql: LogqlEngine) -> None:
+    text = 'sum(count_over_time({source_name="edge_logs"}[2m] offset 5m))'
+    moved = [{**event, "timestamp": at(event) + 5 * MINUTE_US} for event in EDGE_EVENTS]
+    assert close(logql.samples(text, *STEPS), evaluated(moved, 2 * MINUTE_US, STEPS, nothing, len))
+
+
+def test_without_an_aggregate_there_is_a_series_for_each_stream(logql: LogqlEngine) -> None:
+    found = logql.samples('count_over_time({job="mysql"}[10m])')
+    shared = {"host": "db1", "job": "mysql", "service_name": "mysql", "source_name": "app_logs"}
+    levels = {"error": 1.0, "warn": 1.0, "": 4.0}
+    assert found == {
+        tuple(sorted((shared | ({"level": level} if level else {})).items())): {0: count}
+        for level, count in levels.items()
+    }
+
+
+def test_aggregates_of_series(logql: LogqlEngine) -> None:
+    inner = 'count_over_time({job="mysql"}[10m])'
+    for function, expected in (
+        ("sum", 6.0),
+        ("avg", 2.0),
+        ("min", 1.0),
+        ("max", 4.0),
+        ("count", 3.0),
+        ("stdvar", 2.0),
+        ("stddev", math.sqrt(2)),
+    ):
+        assert logql.sample(f"{function}({inner})") == pytest.approx(expected)
+    assert logql.samples(f"max without (level, host, job, source_name) ({inner})") == {
+        (("service_name", "mysql"),): {0: 4.0}
+    }
+    assert logql.samples(f"sum by (level) (max by (level, host) ({inner}))") == {
+        (): {0: 4.0},
+        (("level", "error"),): {0: 1.0},
+        (("level", "warn"),): {0: 1.0},
+    }
+
+
+def test_operations_with_numbers_and_between_vectors(logql: LogqlEngine) -> None:
+    errors, all_ = 'sum(count_over_time({job="mysql"} |= "error"[10m]))', 'sum(count_over_time({job="mysql"}[10m]))'
+    for text, expected in (
+        (f"{errors} / {all_}", 5 / 6),
+        (f"100 * ({errors} / {all_})", 500 / 6),
+        (f"{all_} - {errors} * 2 ^ 2 + 1", 6 - 5 * 4 + 1),
+        (f"{all_} % 4", 2),
+        (f"{all_} / 0", math.inf),
+        (f"{all_} > bool 5", 1),
+        (f"{all_} < bool 5", 0),
+        (f"{all_} >= 6", 6),
+        (f"5 < {all_}", 6),
+        (f"{all_} > {errors}", 6),
+        (f"-1 * {all_}", -6),
+    ):
+        assert logql.sample(text) == pytest.approx(expected), text
+    assert logql.samples(f"{all_} > 6") == {}
+    by_level = 'sum by (level) (count_over_time({source_name="app_logs"}[10m]))'
+    assert logql.samples(f"{by_level} == 1") == {(("level", name),): {0: 1.0} for name in ("error", "info", "warn")}
+    ratio = logql.samples(f"{by_level} / {by_level}")
+    assert ratio.keys() == logql.samples(by_level).keys()
+    assert {value for values in ratio.values() for value in values.values()} == {1.0}
+
+
+def test_durations_and_sizes_are_read_as_go_writes_them(logql: LogqlEngine) -> None:
+    durations = 'sum(sum_over_time({job="mysql"} | logfmt | unwrap duration(duration) [10m]))'
+    assert logql.sample(durations) == pytest.approx(90.25)
+    sizes = 'sum(sum_over_time({job="mysql"} | logfmt | unwrap bytes(bytes_consumed) [10m]))'
+    assert logql.sample(sizes) == 25_020_000
+
+
+def test_a_range_without_entries_has_no_series(logql: LogqlEngine) -> None:
+    assert logql.samples('sum(count_over_time({job="mysql"} |= "no such line" [10m]))') == {}
+    assert logql.samples('sum(rate({job="nobody"}[10m]))') == {}
