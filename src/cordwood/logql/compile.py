@@ -9,11 +9,11 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported, QueryValue
-from cordwood.logql.entries import Sources
+from cordwood.logql.entries import Sources, may_match_source
 from cordwood.logql.label_names import MESSAGE, TIMESTAMP
 from cordwood.logql.metrics import Metrics, packed
 from cordwood.logql.parse import parse, parse_selectors
-from cordwood.logql.request import LogqlRequest, Wanted, check_steps, read_request
+from cordwood.logql.request import LogqlRequest, Wanted, check_steps, most_series, read_request
 from cordwood.logql.selections import select_counts, select_log_lines, select_streams, select_values
 from cordwood.logql.syntax import (
     REGEXES,
@@ -74,7 +74,8 @@ def check_logql_patterns(text: str, is_regex: IsRegex) -> None:
 
 def _translate(program: Program, request: LogqlRequest, target: Target, records: RecordShapes) -> exp.Select:
     text = request.queries[0]
-    infos = [describe_sub_query(program, name, text, target, records) for name in program.sub_query_names]
+    names = [name for name in program.sub_query_names if may_match_source(name, request.queries)]
+    infos = [describe_sub_query(program, name, text, target, records) for name in names or program.sub_query_names[:1]]
     readable = [info for info in infos if info.has_column(TIMESTAMP) and info.has_column(MESSAGE)]
     if not readable:
         raise QueryUnsupported(
@@ -106,7 +107,7 @@ def _translate_samples(sources: Sources, request: LogqlRequest, info: SubQueryIn
             span=info.span(query.offset),
         )
     check_steps(request.steps)
-    return packed(Metrics(sources, request.steps, info).translate(query))
+    return packed(Metrics(sources, request.steps, info).translate(query), most_series(request.steps))
 
 
 def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, int]]:

@@ -139,6 +139,14 @@ class Conditions(msgspec.Struct):
         return fill(_NUMBER_TEMPLATES[match.operator], match.offset, value=converted, number=compared)
 
 
+def may_equal(matcher: TextMatch, text: str) -> bool:
+    """Return whether a matcher may accept a text: false only if that is known without the engine."""
+    if matcher.operator not in REGEXES:
+        return (matcher.text == text) != (matcher.operator in NEGATED)
+    known = _simple_match(matcher.text, text)
+    return known is None or known != (matcher.operator in NEGATED)
+
+
 def _equals(value: LabelValue | None, text: str, offset: int) -> Condition:
     """Return whether a label has a value; a label that is missing equals the empty text."""
     if value is None or value.constant is not None:

@@ -37,6 +37,11 @@ ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP, MESSAGE, METADATA})
 # The beginning of the name of a sub-query that stands for a whole stream. It cannot have the stream's own name.
 STREAM_PREFIX: Final = "stream "
 
+# The beginning of the names of columns in which an answer has labels.
+_COLUMN_PREFIX: Final = "label_"
+_CAPITAL: Final = re.compile("[A-Z]")
+_ESCAPED_CAPITAL: Final = re.compile(r"\$(.)")
+
 _SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -50,3 +55,13 @@ def label_name(key: str) -> str:
 def source_of(sub_query: str) -> str:
     """Return the value of `source_name`: the name of a sub-query, or of the stream that it stands for."""
     return sub_query.removeprefix(STREAM_PREFIX)
+
+
+def label_column(name: str) -> str:
+    """Return the name of the column that has a label. Labels differ by case; columns do not."""
+    return _COLUMN_PREFIX + _CAPITAL.sub(lambda match: f"${match[0].lower()}", name)
+
+
+def label_of_column(column: str) -> str:
+    """Return the label that a column of `label_column` has."""
+    return _ESCAPED_CAPITAL.sub(lambda match: match[1].upper(), column.removeprefix(_COLUMN_PREFIX))

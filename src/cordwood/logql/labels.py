@@ -19,6 +19,7 @@ from cordwood.logql.label_names import (
     SOURCE_NAME,
     TIMESTAMP,
     UNKNOWN_LEVEL,
+    label_column,
     label_name,
     source_of,
 )
@@ -159,11 +160,6 @@ def _as_text(value: exp.Expr) -> exp.Expr:
 
 def missing() -> exp.Expr:
     return fill("CAST(NULL AS STRING)")
-
-
-def label_column(name: str) -> str:
-    """Return the name of the column in which an answer has a label."""
-    return f"label_{name}"
 
 
 def label_reference(name: str, relation: str | None = None) -> exp.Expr:

@@ -11,6 +11,8 @@ from cordwood.logql.quantities import read_bytes, read_duration
 from cordwood.sql.positions import span_at
 
 MAX_CHARACTERS: Final = 16 * 1024
+MAX_TOKENS: Final = 1500
+MAX_NAME: Final = 200
 
 
 class Kind(Enum):
@@ -60,6 +62,8 @@ def tokens_of(text: str) -> list[Token]:
         if offset >= len(text):
             tokens.append(Token(Kind.END, "", len(text)))
             return tokens
+        if len(tokens) == MAX_TOKENS:
+            raise QuerySyntax(f"The query has more than {MAX_TOKENS} words and signs.", span=span_at(text, offset))
         token, offset = _token(text, offset)
         tokens.append(token)
 
@@ -69,6 +73,8 @@ def _token(text: str, offset: int) -> tuple[Token, int]:
     if text[offset] in "\"`'":
         return _quoted(text, offset)
     name = _NAME.match(text, offset)
+    if name and len(name[0]) > MAX_NAME:
+        raise QuerySyntax(f"A name is longer than {MAX_NAME} characters.", span=span_at(text, offset))
     if name:
         return Token(Kind.NAME, name[0], offset), name.end()
     number = _NUMBER.match(text, offset)

@@ -10,7 +10,8 @@ from cordwood.errors import QueryUnsupported
 from cordwood.logql.constants import COMPARISON_OPERATORS, fold
 from cordwood.logql.converted import as_number
 from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries
-from cordwood.logql.labels import label_column, label_reference
+from cordwood.logql.label_names import label_column
+from cordwood.logql.labels import label_reference
 from cordwood.logql.parse import RANKING
 from cordwood.logql.request import Steps
 from cordwood.logql.syntax import Binary, Grouping, Metric, Number, RangeAggregate, VectorAggregate
@@ -361,8 +362,11 @@ def _spread(sampled: exp.Select, labels: Sequence[str], function: RangeFunction,
     return tree.join(steps, join_type="CROSS", copy=False)
 
 
-def packed(series: Series) -> exp.Select:
-    """Return one row for each series: its labels, its steps and the values at these, as texts."""
+def packed(series: Series, most: int) -> exp.Select:
+    """Return one row for each series: its labels, its steps and the values at these, as texts.
+
+    There is one row more than `most` if the answer has more series.
+    """
     steps = fill("ARRAY_AGG(step_number ORDER BY step_number)")
     values = fill("ARRAY_AGG(CAST(value AS STRING) ORDER BY step_number)")
     columns = [*_label_columns(series.labels), alias(steps, "steps"), alias(values, "samples")]
@@ -370,7 +374,8 @@ def packed(series: Series) -> exp.Select:
     if not series.labels:
         return tree
     tree.group_by(*_label_columns(series.labels), copy=False)
-    return tree.order_by(*[ordered(label, False) for label in _label_columns(series.labels)], copy=False)  # noqa: FBT003
+    tree.order_by(*[ordered(label, False) for label in _label_columns(series.labels)], copy=False)  # noqa: FBT003
+    return tree.limit(number(str(most + 1)), copy=False)
 
 
 def float_literal(value: float) -> exp.Expr:

@@ -78,7 +78,7 @@ def _json_step(step: str | int) -> str:
 def _splits(name: str) -> Iterator[tuple[str, ...]]:
     """Yield the paths that are flattened to a label's name, the unnested key first.
 
-    Of a name with many underscores only the first ones are taken as steps.
+    Of a name with many underscores, either only some of the first ones are steps, or all are.
     """
     parts = name.split("_")
     places = min(len(parts) - 1, MAX_SPLITS)
@@ -89,6 +89,8 @@ def _splits(name: str) -> Iterator[tuple[str, ...]]:
         steps = "_".join([joined, *parts[places + 1 :]]).split(".")
         if all(steps):
             yield tuple(steps)
+    if len(parts) - 1 > MAX_SPLITS and all(parts):
+        yield tuple(parts)
 
 
 def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:

@@ -9,6 +9,8 @@ from cordwood.errors import BadParameter
 
 # Steps of one series, as in Loki.
 MAX_STEPS: Final = 11_000
+# Samples of one answer, over all series.
+MAX_SAMPLES: Final = 300_000
 
 
 class Wanted(StrEnum):
@@ -61,6 +63,11 @@ _decode = msgspec.json.Decoder(LogqlRequest).decode
 
 def read_request(text: str) -> LogqlRequest:
     return _decode(text)
+
+
+def most_series(steps: Steps) -> int:
+    """Return how many series an answer may have."""
+    return max(1, MAX_SAMPLES // steps.count)
 
 
 def check_steps(steps: Steps) -> None:

@@ -6,7 +6,8 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries, source_columns, union_of
-from cordwood.logql.labels import label_column, label_reference
+from cordwood.logql.label_names import label_column
+from cordwood.logql.labels import label_reference
 from cordwood.logql.request import LogqlRequest
 from cordwood.logql.syntax import Pipeline
 from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered

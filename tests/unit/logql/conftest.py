@@ -12,6 +12,7 @@ import pytest
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
 from cordwood.logql.compile import check_logql_patterns, compile_logql
+from cordwood.logql.label_names import label_of_column
 from cordwood.logql.request import LogqlRequest, Wanted
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactionConfig, RedactionRules
@@ -71,7 +72,7 @@ class LogqlEngine:
                 continue
             assert isinstance(steps, Sequence)
             assert isinstance(values, Sequence)
-            named = zip((name.removeprefix("label_") for name in names), labels, strict=False)
+            named = zip(map(label_of_column, names), labels, strict=False)
             key = tuple((name, str(value)) for name, value in sorted(named) if value)
             found[key] = {int(str(step)): float(str(value)) for step, value in zip(steps, values, strict=True)}
         return found

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cordwood.logql.compile import compile_logql
+from cordwood.logql.request import LogqlRequest, Wanted
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import APP_EVENTS, EDGE_EVENTS, MINUTE_US, SECOND_US, START_US
 
@@ -241,3 +243,14 @@ def test_durations_and_sizes_are_read_as_go_writes_them(logql: LogqlEngine) -> N
 def test_a_range_without_entries_has_no_series(logql: LogqlEngine) -> None:
     assert logql.samples('sum(count_over_time({job="mysql"} |= "no such line" [10m]))') == {}
     assert logql.samples('sum(rate({job="nobody"}[10m]))') == {}
+
+
+def test_labels_that_differ_by_case_are_two_labels(logql: LogqlEngine) -> None:
+    text = 'sum by (Status, status) (count_over_time({source_name="edge_logs"} | status="500" [10m]))'
+    assert logql.samples(text) == {(("status", "500"),): {0: 2.0}}
+
+
+def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> None:
+    request = LogqlRequest(Wanted.ENTRIES, ('{source_name="edge_logs"}',), START_US, START_US + 1)
+    statement = compile_logql(logql.program, request.text, logql.engine.target, logql.engine.shapes())
+    assert statement.streams == ("edge",)
