@@ -7,7 +7,7 @@ import pytest
 from tests.architecture.tree import modules
 
 MAKERS = {
-    "Parsed": ("sql/parse.py", "lql/", "clickhouse_sql/"),
+    "Parsed": ("sql/parse.py", "lql/", "logql/", "clickhouse_sql/"),
     "Admitted": ("sql/admit.py",),
     "Resolved": ("sql/resolve",),
     # The compiler's stand-in for an engine, where only names matter, lowers nothing and says so.

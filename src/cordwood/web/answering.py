@@ -15,6 +15,7 @@ from cordwood.web import otlp, shippers
 from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, cut_of, marked_fault
 from cordwood.web.audit import audit_refusal
 from cordwood.web.credentials import account_of_key, how_to_present
+from cordwood.web.loki_api import handlers as loki_api
 from cordwood.web.problems import masked, refusal
 from cordwood.web.receiving import CallerLeftError, pieces_while_connected
 from cordwood.web.responses import ON_EVERY_ANSWER
@@ -42,7 +43,7 @@ REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 # The status of a failed query by route, where Logflare's error format is enabled.
 _MASKED = {"query": 200, "ad_hoc": 400}
 # The error format of a protocol's clients, by route.
-_FAILED = {"otlp": otlp.failed, **shippers.FAILED}
+_FAILED = {"otlp": otlp.failed, "loki_read": loki_api.failed, **shippers.FAILED}
 # The logged status of a request whose client disconnected; nothing is sent.
 CALLER_LEFT_STATUS = 499
 

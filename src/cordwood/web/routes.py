@@ -27,6 +27,7 @@ from cordwood.web.backup import back_up
 from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
+from cordwood.web.loki_api import routes as loki_api
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded
 from cordwood.web.query import RequestCache, answer_query, answer_repeated
@@ -229,6 +230,7 @@ EVENTS: Mapping[bytes, Route] = {
 EXACT: Mapping[bytes, Route] = {
     **EVENTS,
     **shippers.EXACT,
+    **loki_api.EXACT,
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
     b"/v1/traces": Route("otlp", WRITE, _ingest(Form.OTLP_TRACES)),
     b"/v1/metrics": Route("otlp", WRITE, _ingest(Form.OTLP_METRICS)),
@@ -280,6 +282,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     *_versions(manage.ENDPOINTS),
     *_versions(manage.SOURCES),
     *shippers.NAMED,
+    *loki_api.NAMED,
 )
 
 

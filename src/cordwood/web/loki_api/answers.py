@@ -1,0 +1,186 @@
+"""Encoders of rows as Loki's answers: streams of entries, samples, label values, label sets and counts."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from cordwood.errors import TooManyBytes, TooManyRows
+from cordwood.logql.entry_labels import EntryLabels, read_labels
+from cordwood.logql.label_names import label_of_column
+from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.request import Steps, most_series
+from cordwood.model.rows import Cell, Rows
+
+# Bytes of the lines and metadata of an answer, which are held until all entries are there.
+MOST_BYTES: Final = 16 * 2**20
+_SECOND_US: Final = 1_000_000
+_MICROSECOND_NS: Final = "000"
+
+Labels = dict[str, str]
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry(msgspec.Struct, frozen=True):
+    time_us: int
+    line: str
+    labels: EntryLabels
+
+
+def read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
+    """Yield the entries of a log query; raise TooManyBytes beyond the limit of what is held."""
+    size = 0
+    for batch in rows.batches:
+        for source, time_us, message, metadata in batch:
+            line = text_of_cell(message)
+            size += len(line) + len(metadata_bytes := _raw(metadata))
+            if size > MOST_BYTES:
+                raise TooManyBytes(
+                    f"The entries are larger than {MOST_BYTES // 2**20} MiB.", hint="Send a smaller limit."
+                )
+            decoded = msgspec.json.decode(metadata_bytes) if metadata_bytes else None
+            yield Entry(int(str(time_us)), line, read_labels(str(source), decoded, line, state))
+
+
+def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> Iterator[bytes]:
+    """Encode entries by stream. If `is_categorized`, only labels of streams tell streams apart."""
+    streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
+    for entry in read_entries(rows, state):
+        labels = entry.labels.stream if is_categorized else entry.labels.all()
+        value: list[Any] = [f"{entry.time_us}{_MICROSECOND_NS}", entry.line]
+        if is_categorized:
+            value.append(_categories(entry.labels))
+        streams.setdefault(tuple(sorted(labels.items())), []).append(value)
+    result = [{"stream": dict(labels), "values": values} for labels, values in streams.items()]
+    flags = {"encodingFlags": ["categorize-labels"]} if is_categorized else {}
+    yield succeeded({"resultType": "streams", **flags, "result": result, "stats": {}})
+
+
+def encode_samples(rows: Rows, steps: Steps, *, is_instant: bool, limit: int | None = None) -> Iterator[bytes]:
+    """Encode samples as a matrix, or as a vector. With a limit, only the largest series, in that order."""
+    series = list(_read_series(rows, steps))
+    if limit is not None:
+        series.sort(key=lambda one: -sum(value for _, value in one[1]))
+        series = series[:limit]
+    if is_instant:
+        result = [{"metric": labels, "value": _sample(*samples[0])} for labels, samples in series]
+        yield succeeded({"resultType": "vector", "result": result, "stats": {}})
+        return
+    matrix = [{"metric": labels, "values": [_sample(*one) for one in samples]} for labels, samples in series]
+    yield succeeded({"resultType": "matrix", "result": matrix, "stats": {}})
+
+
+def encode_constant(value: float, steps: Steps, *, is_instant: bool, is_vector: bool) -> bytes:
+    """Encode a number, which is the same at every step."""
+    samples = [_sample(steps.start_us + number * steps.step_us, value) for number in range(steps.count)]
+    if not is_instant:
+        return succeeded({"resultType": "matrix", "result": [{"metric": {}, "values": samples}], "stats": {}})
+    if is_vector:
+        return succeeded({"resultType": "vector", "result": [{"metric": {}, "value": samples[0]}], "stats": {}})
+    return succeeded({"resultType": "scalar", "result": samples[0], "stats": {}})
+
+
+def encode_values(rows: Rows) -> Iterator[bytes]:
+    yield succeeded([text_of_cell(row[0]) for batch in rows.batches for row in batch])
+
+
+def encode_label_sets(rows: Rows) -> Iterator[bytes]:
+    yield succeeded(list(read_label_sets(rows)))
+
+
+def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
+    """Encode the labels of streams, each with the number of its values."""
+    values: dict[str, set[str]] = {}
+    for labels in read_label_sets(rows):
+        for name, text in labels.items():
+            values.setdefault(name, set()).add(text)
+    yield _encode(
+        {"detectedLabels": [{"label": name, "cardinality": len(found)} for name, found in sorted(values.items())]}
+    )
+
+
+def encode_counts(rows: Rows) -> Iterator[bytes]:
+    """Encode the numbers of streams, chunks, entries and bytes; each stream counts as one chunk."""
+    streams, entries, size = next((row for batch in rows.batches for row in batch), (0, 0, 0))
+    counts = {"streams": streams, "chunks": streams, "entries": entries, "bytes": size}
+    yield _encode({name: int(str(count)) for name, count in counts.items()})
+
+
+def read_label_sets(rows: Rows) -> Iterator[Labels]:
+    names = [label_of_column(column.name) for column in rows.columns]
+    for batch in rows.batches:
+        for row in batch:
+            yield _labels(names, row)
+
+
+def succeeded(data: object) -> bytes:
+    return _encode({"status": "success", "data": data})
+
+
+def text_of_cell(cell: Cell) -> str:
+    if isinstance(cell, msgspec.Raw):
+        decoded = msgspec.json.decode(cell)
+        return decoded if isinstance(decoded, str) else bytes(cell).decode()
+    return "" if cell is None else str(cell)
+
+
+def format_value(value: float) -> str:
+    """Return a sample's value as Loki writes it: without an exponent, and +Inf, -Inf and NaN by name."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return f"{Decimal(repr(value)):f}".removesuffix(".0")
+
+
+def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
+    """Yield the labels and the samples of each series; raise TooManyRows if some series were left out."""
+    names = [label_of_column(column.name) for column in rows.columns[:-2]]
+    count = 0
+    for batch in rows.batches:
+        for row in batch:
+            count += 1
+            *labels, numbers, values = row
+            # An aggregate without labels has one row even if there are no entries.
+            samples = list(_samples(numbers, values, steps))
+            if samples:
+                yield _labels(names, labels), samples
+    most = most_series(steps)
+    if rows.truncated or count > most:
+        raise TooManyRows(
+            f"The answer has more than {min(count, most)} series.",
+            hint="Aggregate by fewer labels, as in sum by (level) (…).",
+        )
+
+
+def _samples(numbers: Cell, values: Cell, steps: Steps) -> Iterator[tuple[int, float]]:
+    for number, value in zip(_decoded(numbers), _decoded(values), strict=True):
+        yield steps.start_us + int(number) * steps.step_us, float(value)
+
+
+def _labels(names: Sequence[str], cells: Iterable[Cell]) -> Labels:
+    texts = zip(names, map(text_of_cell, cells), strict=False)
+    return {name: text for name, text in texts if text}
+
+
+def _sample(time_us: int, value: float) -> list[object]:
+    seconds = time_us // _SECOND_US if time_us % _SECOND_US == 0 else time_us / _SECOND_US
+    return [seconds, format_value(value)]
+
+
+def _categories(labels: EntryLabels) -> Mapping[str, Labels]:
+    named = {"structuredMetadata": labels.fields, "parsed": labels.parsed}
+    return {name: found for name, found in named.items() if found}
+
+
+def _decoded(cell: Cell) -> list[Any]:
+    found: list[Any] = msgspec.json.decode(_raw(cell) or b"[]")
+    return found
+
+
+def _raw(cell: Cell) -> bytes:
+    if isinstance(cell, msgspec.Raw):
+        return bytes(cell)
+    return b"" if cell is None else str(cell).encode()

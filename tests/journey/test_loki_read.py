@@ -1,0 +1,369 @@
+"""Loki's read API of a real process, asked as Grafana and logcli ask, by the wire format of Loki's documentation."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, start_service
+
+SECOND_NS = 10**9
+NOW_SECONDS = int(time.time())
+# Of the first entry, and of an end after the last one.
+START_NS = (NOW_SECONDS - 600) * SECOND_NS
+END_NS = NOW_SECONDS * SECOND_NS
+PAID = '{"status": 500, "took": "2s", "path": "/pay", "user": {"id": 7}}'
+QUICK = '{"status": 200, "took": "150ms", "path": "/pay"}'
+PLAIN = "plain text of jane@example.com"
+
+
+class Loki:
+    """A client with one key."""
+
+    def __init__(self, client: httpx.Client, base: str = "") -> None:
+        self.client = client
+        self.base = f"{base}/loki/api/v1/"
+
+    def get(self, path: str, **parameters: Any) -> httpx.Response:
+        return self.client.get(self.base + path, params=parameters)
+
+    def data(self, path: str, **parameters: Any) -> Any:
+        answer = self.get(path, **parameters)
+        assert answer.status_code == 200, answer.text
+        told = answer.json()
+        assert told["status"] == "success"
+        return told["data"]
+
+    def lines(self, query: str, **parameters: Any) -> list[str]:
+        data = self.data("query_range", query=query, **parameters)
+        assert data["resultType"] == "streams"
+        entries = sorted(entry for stream in data["result"] for entry in stream["values"])
+        return [line for _, line, *_ in entries]
+
+    def refusal(self, path: str, status: int = 400, **parameters: Any) -> str:
+        answer = self.get(path, **parameters)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        return answer.text
+
+
+def streams_of(project: str) -> list[dict[str, Any]]:
+    labels = {"app": "checkout", "project": project}
+    return [
+        {
+            "stream": labels | {"level": "error"},
+            "values": [[str(START_NS), PAID, {"trace_id": f"trace of {project}"}]],
+        },
+        {
+            "stream": labels | {"level": "info"},
+            "values": [[str(START_NS + SECOND_NS), QUICK], [str(START_NS + 61 * SECOND_NS), PLAIN]],
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Entries pushed in Loki's form for two projects, and an event with fields for one."""
+    env = {"CORDWOOD_INGEST_DEFAULT_STREAM": "postgres.logs"}
+    started = start_service(tmp_path_factory.mktemp("loki") / "data", env=env)
+    for project in ("shop", "other"):
+        pushed = started.client.post("/loki/api/v1/push", json={"streams": streams_of(project)})
+        assert pushed.status_code == 204, pushed.text
+    event = {
+        "timestamp": START_NS // 1000 + 1,
+        "event_message": "GET /rest",
+        "project": "shop",
+        "metadata": {"response": {"status_code": 404}, "request": {"path": "/rest"}},
+    }
+    assert started.send("cloudflare.logs.prod", [event]).status_code == 200
+    yield started
+    started.stop()
+
+
+def key(service: Service, **terms: Any) -> str:
+    told = service.client.post("/api/access-tokens", json={"scopes": "query", **terms})
+    assert told.status_code == 201, told.text
+    return str(told.json()["token"])
+
+
+@pytest.fixture(scope="module")
+def pinned(service: Service) -> Iterator[Loki]:
+    """As Grafana sends a key: the password of basic authentication, with a tenant that means nothing here."""
+    auth = ("any user", key(service, pins={"project": "shop"}))
+    with httpx.Client(base_url=service.url, auth=auth, headers={"X-Scope-OrgID": "other"}, timeout=60) as client:
+        yield Loki(client)
+
+
+@pytest.fixture
+def private(service: Service) -> Loki:
+    return Loki(service.client)
+
+
+def test_log_lines_come_by_stream_newest_first_with_times_in_nanoseconds(pinned: Loki) -> None:
+    data = pinned.data("query_range", query='{app="checkout"}', start=START_NS, end=END_NS)
+    labels = {"app": "checkout", "project": "shop", "service_name": "checkout", "source_name": "postgres_logs"}
+    assert data == {
+        "resultType": "streams",
+        "result": [
+            {
+                "stream": labels | {"level": "info"},
+                "values": [[str(START_NS + 61 * SECOND_NS), PLAIN], [str(START_NS + SECOND_NS), QUICK]],
+            },
+            {
+                "stream": labels | {"level": "error", "trace_id": "trace of shop"},
+                "values": [[str(START_NS), PAID]],
+            },
+        ],
+        "stats": {},
+    }
+    forward = pinned.data("query_range", query='{app="checkout"}', direction="FORWARD", limit=2)
+    assert [stream["values"] for stream in forward["result"]] == [
+        [[str(START_NS), PAID]],
+        [[str(START_NS + SECOND_NS), QUICK]],
+    ]
+
+
+def test_grafanas_categories_keep_fields_out_of_the_streams(pinned: Loki) -> None:
+    flags = {"X-Loki-Response-Encoding-Flags": "categorize-labels"}
+    parameters: dict[str, str] = {"query": '{level="error"} | json'}
+    answer = pinned.client.get("/loki/api/v1/query_range", params=parameters, headers=flags)
+    data = answer.json()["data"]
+    assert data["encodingFlags"] == ["categorize-labels"]
+    (stream,) = data["result"]
+    assert "trace_id" not in stream["stream"]
+    ((_, _, categories),) = stream["values"]
+    assert categories == {
+        "structuredMetadata": {"trace_id": "trace of shop"},
+        "parsed": {"path": "/pay", "status": "500", "took": "2s", "user_id": "7"},
+    }
+    assert "X-Loki-Response-Encoding-Flags" in answer.headers["vary"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "count"),
+    [
+        (str(START_NS), str(START_NS + SECOND_NS + 1), 2),
+        (str(START_NS), str(START_NS + SECOND_NS), 1),
+        (str(START_NS // SECOND_NS), str(START_NS // SECOND_NS + 2), 2),
+        (f"{START_NS // SECOND_NS}.5", f"{START_NS // SECOND_NS + 1}.000001", 1),
+        (
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_NS // SECOND_NS)),
+            time.strftime("%Y-%m-%dT%H:%M:%S.5+00:00", time.gmtime(START_NS // SECOND_NS)),
+            1,
+        ),
+    ],
+)
+def test_times_are_nanoseconds_seconds_or_rfc_3339(pinned: Loki, start: str, end: str, count: int) -> None:
+    assert len(pinned.lines('{app="checkout"}', start=start, end=end)) == count
+
+
+def test_without_times_the_last_hour_is_read_and_since_shortens_it(pinned: Loki) -> None:
+    assert len(pinned.lines('{app="checkout"}')) == 3
+    assert pinned.lines('{app="checkout"}', since="1m") == []
+
+
+def test_a_matrix_has_seconds_and_values_as_texts(pinned: Loki) -> None:
+    start = START_NS // SECOND_NS
+    query = 'sum by (level) (count_over_time({app="checkout"}[1m]))'
+    data = pinned.data("query_range", query=query, start=start, end=start + 120, step="60s")
+    assert data == {
+        "resultType": "matrix",
+        "result": [
+            {"metric": {"level": "error"}, "values": [[start, "1"]]},
+            {"metric": {"level": "info"}, "values": [[start + 60, "1"], [start + 120, "1"]]},
+        ],
+        "stats": {},
+    }
+
+
+def test_a_vector_is_of_one_time(pinned: Loki) -> None:
+    query = 'sum(rate({app="checkout"} | json | took > 1s [10m]))'
+    data = pinned.data("query", query=query, time=START_NS + SECOND_NS)
+    expected = {"metric": {}, "value": [START_NS // SECOND_NS + 1, "0.0016666666666666668"]}
+    assert data == {"resultType": "vector", "result": [expected], "stats": {}}
+
+
+def test_grafanas_check_of_the_data_source_is_answered(pinned: Loki) -> None:
+    data = pinned.data("query", query="vector(1)+vector(1)", time=START_NS)
+    assert data == {
+        "resultType": "vector",
+        "result": [{"metric": {}, "value": [START_NS // SECOND_NS, "2"]}],
+        "stats": {},
+    }
+    assert pinned.data("query", query="2 * 3", time=4)["result"] == [4, "6"]
+
+
+def test_labels_values_and_streams_are_listed(pinned: Loki) -> None:
+    assert pinned.data("labels") == ["app", "level", "project", "service_name", "source_name"]
+    assert pinned.data("label/service_name/values") == ["checkout", "edge_logs"]
+    assert pinned.data("label/level/values", query='{app="checkout"}') == ["error", "info"]
+    assert pinned.data("label/level/values", start=END_NS - SECOND_NS) == []
+    assert pinned.data("label/nothing/values") == []
+    listed = pinned.client.post("/loki/api/v1/series", data={"match[]": ['{level="info"}', '{app=""}']}).json()["data"]
+    labels = {"app": "checkout", "project": "shop", "service_name": "checkout", "source_name": "postgres_logs"}
+    assert sorted(listed, key=str) == [
+        labels | {"level": "info"},
+        {"service_name": "edge_logs", "source_name": "edge_logs"},
+    ]
+
+
+def test_volumes_are_bytes_of_lines_the_largest_first(pinned: Loki) -> None:
+    size = sum(map(len, (PAID, QUICK, PLAIN)))
+    data = pinned.data("index/volume", query='{service_name=~".+"}', start=START_NS - 1000, end=END_NS)
+    assert data["resultType"] == "vector"
+    assert [(one["metric"], one["value"][1]) for one in data["result"]] == [
+        ({"service_name": "checkout"}, str(size)),
+        ({"service_name": "edge_logs"}, "9"),
+    ]
+    limited = pinned.data("index/volume", query='{service_name=~".+"}', targetLabels="level,app", limit=1)
+    assert [one["metric"] for one in limited["result"]] == [{"app": "checkout", "level": "info"}]
+    ranged = pinned.data("index/volume_range", query='{app="checkout"}', step="1h", start=END_NS, end=END_NS)
+    assert ranged["resultType"] == "matrix"
+    assert ranged["result"] == [{"metric": {"app": "checkout"}, "values": [[NOW_SECONDS, str(size)]]}]
+    counts = pinned.get("index/stats", query='{app="checkout"}').json()
+    assert counts == {"streams": 2, "chunks": 2, "entries": 3, "bytes": size}
+
+
+def test_what_logs_drilldown_asks_is_answered(pinned: Loki) -> None:
+    detected = {one["label"]: one["cardinality"] for one in pinned.get("detected_labels").json()["detectedLabels"]}
+    assert detected == {"app": 1, "level": 2, "project": 1, "service_name": 2, "source_name": 2}
+    fields = pinned.get("detected_fields", query='{app="checkout"}').json()["fields"]
+    assert {one["label"]: (one["type"], one["parsers"]) for one in fields} == {
+        "path": ("string", ["json"]),
+        "status": ("int", ["json"]),
+        "took": ("duration", ["json"]),
+        "trace_id": ("string", None),
+        "user_id": ("int", ["json"]),
+    }
+    assert next(one["jsonPath"] for one in fields if one["label"] == "user_id") == ["user", "id"]
+    query = '{service_name="checkout"} | json | logfmt | drop __error__, __error_details__ | path!=""'
+    assert pinned.lines(query) == [PAID, QUICK]
+    counted = f"sum by (detected_level) (count_over_time({query} [1h]))"
+    assert {one["metric"]["detected_level"] for one in pinned.data("query", query=counted)["result"]} == {
+        "error",
+        "info",
+    }
+
+
+def test_errors_are_texts_with_the_place(pinned: Loki) -> None:
+    assert pinned.refusal("query_range", query='{app="checkout"') == "1:16: The query ends where , is expected."
+    assert pinned.refusal("query_range", query='{app=~"["}').startswith("1:7: This is no regular expression (RE2)")
+    assert pinned.refusal("query_range", query='{app="x"} | line_format "y"').startswith("1:13: The stage line_format")
+    assert "query is missing" in pinned.refusal("query_range")
+    assert "instant" in pinned.refusal("query", query='{app="x"}')
+    assert "match[] is missing" in pinned.refusal("series")
+    for name, value in (
+        ("limit", "0"),
+        ("limit", "5001"),
+        ("limit", "x"),
+        ("direction", "up"),
+        ("start", "yesterday"),
+        ("start", "2026-13-01T00:00:00Z"),
+        ("end", "-1"),
+        ("interval", "5m"),
+        ("since", "5 parsecs"),
+    ):
+        assert name in pinned.refusal("query_range", 400, **{"query": '{app="x"}', name: value})
+    assert "end is before start" in pinned.refusal("query_range", query='{app="x"}', start=END_NS, end=START_NS)
+    counted = 'count_over_time({app="x"}[1m])'
+    for step in ("0", "-1", "x", "1e99"):
+        assert "step" in pinned.refusal("query_range", query=counted, step=step)
+    assert "11,000 steps" in pinned.refusal("query_range", query=counted, step="0.01")
+    assert "volume" in pinned.refusal("index/volume", query='{app="x"} |= "y"').lower()
+    for path in ("tail", "patterns", "format_query"):
+        assert "is not offered" in pinned.refusal(path, 501, query='{app="x"}')
+
+
+def test_a_pinned_key_sees_the_events_of_its_own_project_alone(pinned: Loki) -> None:
+    everything = '{service_name=~".+"}'
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("query_range", {"query": everything}),
+        ("query_range", {"query": '{project=~"other|shop"}'}),
+        ("query_range", {"query": '{project!="shop"}'}),
+        ("query", {"query": "sum by (project, trace_id) (count_over_time({project=~`.+`}[1h]))"}),
+        ("series", {"match[]": everything}),
+        ("detected_labels", {}),
+        ("detected_fields", {"query": everything}),
+        ("label/project/values", {}),
+        ("label/trace_id/values", {}),
+        ("index/volume", {"query": everything, "targetLabels": "project,trace_id"}),
+        ("index/stats", {"query": everything}),
+    ]
+    for path, parameters in asked:
+        answer = pinned.get(path, **parameters)
+        assert answer.status_code == 200, answer.text
+        assert "other" not in answer.text, path
+    assert pinned.get("index/stats", query=everything).json()["entries"] == 4
+    for parameters in ({"query": '{project="other"}'}, {"query": everything, "project": "other"}):
+        assert "pinned to project = 'shop'" in pinned.refusal("query_range", 403, **parameters)
+    assert len(pinned.lines('{project="shop"}')) == 4
+    assert pinned.refusal("query_range", 400, query='{project="shop"}', project="other")
+
+
+def test_a_private_key_reads_every_stream_and_another_names_the_project(service: Service, private: Loki) -> None:
+    assert len(private.lines('{app="checkout"}')) == 6
+    assert len(private.lines('{source_name="postgres.logs", project="other"}')) == 3
+    assert private.lines('{source_name="cloudflare.logs.prod"} | response_status_code >= 400') == ["GET /rest"]
+    assert "no parameter project" in private.refusal("query_range", query='{app="checkout"}', project="shop")
+    with httpx.Client(base_url=service.url, headers={"X-API-KEY": key(service)}, timeout=60) as client:
+        unpinned = Loki(client)
+        assert "needs the parameter project" in unpinned.refusal("query_range", query='{app="checkout"}')
+        assert len(unpinned.lines('{app="checkout", project="other"}')) == 3
+        assert len(unpinned.lines('{app="checkout"}', project="other")) == 3
+
+
+def test_the_address_may_name_an_endpoint(service: Service) -> None:
+    below = Loki(service.client, "/api/endpoints/logs.all")
+    assert len(below.lines('{app="checkout", project="shop"}')) == 3
+    assert below.data("label/service_name/values", project="shop") == ["checkout", "edge_logs"]
+    no_sandbox = Loki(service.client, "/api/endpoints/nothing")
+    assert "no endpoint" in no_sandbox.refusal("labels")
+    assert "no nonsense" in below.refusal("nonsense")
+
+
+def test_keys_come_as_loki_s_clients_send_them(service: Service) -> None:
+    token = key(service, pins={"project": "shop"})
+    basic = base64.b64encode(f"tenant:{token}".encode()).decode()
+    accepted = ({"Authorization": f"Bearer {token}"}, {"Authorization": f"Basic {basic}"}, {"X-API-KEY": token})
+    for headers in accepted:
+        assert httpx.get(f"{service.url}/loki/api/v1/labels", headers=headers).status_code == 200
+    for headers, status in (({}, 401), ({"X-API-KEY": "wrong"}, 401), ({"X-API-KEY": PUBLIC}, 403)):
+        answer = httpx.get(f"{service.url}/loki/api/v1/labels", headers=headers)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "text/plain; charset=utf-8")
+        assert ("www-authenticate" in answer.headers) == (status == 401)
+
+
+def test_redaction_covers_lines_fields_and_values(service: Service) -> None:
+    token = key(service, pins={"project": "shop"}, redact=True)
+    with httpx.Client(base_url=service.url, headers={"X-API-KEY": token}, timeout=60) as client:
+        redacted = Loki(client)
+        lines = redacted.lines('{app="checkout"} |= "plain"')
+        assert len(lines) == 1
+        assert "jane@example.com" not in lines[0]
+        assert redacted.lines('{app="checkout"} |= "jane@example.com"') == []
+        values = redacted.data("label/service_name/values")
+        assert values == ["checkout", "edge_logs"]
+
+
+def test_a_form_in_the_body_is_read_like_the_query_string(pinned: Loki) -> None:
+    sent = {"query": '{app="checkout"}', "limit": "1"}
+    answer = pinned.client.post("/loki/api/v1/query_range", data=sent)
+    assert [stream["values"][0][1] for stream in answer.json()["data"]["result"]] == [PLAIN]
+    refused = pinned.client.post(
+        "/loki/api/v1/query_range", content=json.dumps(sent), headers={"content-type": "application/json"}
+    )
+    assert (refused.status_code, refused.text[:35]) == (400, "The parameters are not a form. Send")
+
+
+def test_more_series_than_are_held_are_an_error_and_no_part_of_them(service: Service) -> None:
+    events = [{"event_message": "x", "metadata": {"request": f"r{number}"}} for number in range(1001)]
+    assert service.send("gotrue.logs.prod", events).status_code == 200
+    private = Loki(service.client)
+    counted = 'sum by (request) (count_over_time({source_name="gotrue.logs.prod"}[1h]))'
+    assert "more than 1000 series" in private.refusal("query", 400, query=counted)
+    assert len(private.data("query", query=f"topk(3, {counted})")["result"]) == 3
+    assert PRIVATE not in str(private.data("labels"))
