@@ -321,8 +321,8 @@ def test_the_address_may_name_an_endpoint(service: Service) -> None:
     assert len(below.lines('{app="checkout", project="shop"}')) == 3
     assert below.data("label/service_name/values", project="shop") == ["checkout", "edge_logs"]
     no_sandbox = Loki(service.client, "/api/endpoints/nothing")
-    assert "no endpoint" in no_sandbox.refusal("labels")
-    assert "no nonsense" in below.refusal("nonsense")
+    assert "no endpoint" in no_sandbox.refusal("labels", 404)
+    assert "no nonsense" in below.refusal("nonsense", 404)
 
 
 def test_keys_come_as_loki_s_clients_send_them(service: Service) -> None:

@@ -3,7 +3,7 @@
 `compile_logql` corresponds to `lql.compile.compile_lql`; errors have their position in the LogQL.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 from sqlglot import exp
@@ -23,6 +23,7 @@ from cordwood.logql.syntax import (
     LabelMatch,
     LineFilter,
     Pipeline,
+    Query,
     TextMatch,
     pipelines_of,
 )
@@ -73,23 +74,14 @@ def check_logql_patterns(text: str, is_regex: IsRegex) -> None:
 
 
 def _translate(program: Program, request: LogqlRequest, target: Target, records: RecordShapes) -> exp.Select:
-    text = request.queries[0]
-    names = [name for name in program.sub_query_names if may_match_source(name, request.queries)]
-    infos = [describe_sub_query(program, name, text, target, records) for name in names or program.sub_query_names[:1]]
-    readable = [info for info in infos if info.has_column(TIMESTAMP) and info.has_column(MESSAGE)]
-    if not readable:
-        raise QueryUnsupported(
-            f"{program.endpoint.name} has no sub-query with the columns {TIMESTAMP} and {MESSAGE}.",
-            hint="LogQL reads sub-queries of logs.",
-            span=span_at(text, 0),
-        )
-    sources = Sources(readable, frozenset(request.given))
+    queries = [parse(text) for text in request.queries]
+    sources = Sources(_readable(program, request, queries, target, records), frozenset(request.given))
     if request.wanted is Wanted.SAMPLES:
-        return _translate_samples(sources, request, readable[0])
-    if request.wanted is Wanted.ENTRIES:
-        return select_log_lines(parse_selectors(text), sources, request)
-    pipelines = [parse_selectors(query) for query in request.queries]
+        return _translate_samples(queries[0], sources, request)
+    pipelines = [parse_selectors(text) for text in request.queries]
     match request.wanted:
+        case Wanted.ENTRIES:
+            return select_log_lines(pipelines[0], sources, request)
         case Wanted.VALUES:
             return select_values(pipelines, sources, request)
         case Wanted.STREAMS:
@@ -98,8 +90,26 @@ def _translate(program: Program, request: LogqlRequest, target: Target, records:
             return select_counts(pipelines, sources, request)
 
 
-def _translate_samples(sources: Sources, request: LogqlRequest, info: SubQueryInfo) -> exp.Select:
-    query = parse(request.queries[0])
+def _readable(
+    program: Program, request: LogqlRequest, queries: Sequence[Query], target: Target, records: RecordShapes
+) -> list[SubQueryInfo]:
+    """Return the metadata of the sub-queries that the queries may read."""
+    text = request.queries[0]
+    pipelines = [pipeline for query in queries for pipeline in pipelines_of(query)]
+    names = [name for name in program.sub_query_names if may_match_source(name, pipelines)]
+    infos = [describe_sub_query(program, name, text, target, records) for name in names or program.sub_query_names]
+    readable = [info for info in infos if info.has_column(TIMESTAMP) and info.has_column(MESSAGE)]
+    if not readable:
+        raise QueryUnsupported(
+            f"{program.endpoint.name} has no sub-query with the columns {TIMESTAMP} and {MESSAGE}.",
+            hint="LogQL reads sub-queries of logs.",
+            span=span_at(text, 0),
+        )
+    return readable
+
+
+def _translate_samples(query: Query, sources: Sources, request: LogqlRequest) -> exp.Select:
+    info = sources.infos[0]
     if isinstance(query, Pipeline):
         raise QueryUnsupported(
             "A log query has no samples.",

@@ -12,9 +12,8 @@ from cordwood.errors import QueryUnsupported
 from cordwood.logql.conditions import Conditions, may_equal
 from cordwood.logql.label_names import METADATA, SOURCE_NAME, source_of
 from cordwood.logql.labels import EventLabels, missing
-from cordwood.logql.parse import parse
 from cordwood.logql.parsed_labels import ParserState
-from cordwood.logql.syntax import Pipeline, pipelines_of
+from cordwood.logql.syntax import Pipeline
 from cordwood.lql.sub_query_info import SubQueryInfo
 from cordwood.sql.query_templates import alias, column, fill, table
 
@@ -77,9 +76,8 @@ class Sources(msgspec.Struct, frozen=True):
         return Branch(EventLabels(self.infos[0]), [fill("FALSE")], ParserState())
 
 
-def may_match_source(sub_query: str, queries: Iterable[str]) -> bool:
-    """Return whether a query may read a sub-query, by its name alone: describing a sub-query costs time."""
-    pipelines = [pipeline for query in queries for pipeline in pipelines_of(parse(query))]
+def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
+    """Return whether a log query may read a sub-query, by its name alone: describing a sub-query costs time."""
     return any(
         all(may_equal(matcher, source_of(sub_query)) for matcher in pipeline.matchers if matcher.label == SOURCE_NAME)
         for pipeline in pipelines

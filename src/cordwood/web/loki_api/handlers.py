@@ -40,7 +40,7 @@ PREFIX: Final = "/loki/api/v1/"
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON: Final = JSON.decode()
 # Clients of Loki read 400 as a mistake in the query.
-_AS_MISTAKE: Final = frozenset({404, 406, 413, 415, 422})
+_AS_MISTAKE: Final = frozenset({406, 413, 415, 422})
 
 _HOUR_SECONDS: Final = 3600
 # The range of labels, values and streams without `start`.
@@ -317,4 +317,4 @@ _HANDLERS: Final[Mapping[str, Callable[[Asked], Awaitable[Response]]]] = {
     "detected_labels": _detected_labels,
     "detected_fields": _detected_fields,
 }
-PATHS: Final = (*_HANDLERS, *_REFUSED)
+PATHS: Final = (*_HANDLERS,)

@@ -39,15 +39,9 @@ class Reader(msgspec.Struct, frozen=True):
 
         A parameter may be sent as such, or as a label that a selector compares with =.
         """
-        declared = {parameter.name for parameter in self.endpoint.parameters}
         if self.endpoint.id == _STREAMS_ID and "project" in texts:
             raise BadParameter("Streams have no parameter project.", hint='Write {project="…"} in the selector.')
-        given = {name: texts[name] for name in declared if name in texts}
-        for matcher in (matcher for query in queries for matcher in query.matchers):
-            is_given = matcher.operator is Comparison.EQUAL and matcher.label in declared
-            if is_given and given.setdefault(matcher.label, matcher.text) != matcher.text:
-                raise BadParameter(f"{matcher.label} was sent with two values.", hint="Send one of them.")
-        parameters = pinned(self.caller, given, self.endpoint)
+        parameters = pinned(self.caller, self._given(texts, queries), self.endpoint)
         for parameter in self.endpoint.parameters:
             if parameter.required and parameter.default is None and parameter.name not in parameters:
                 raise BadParameter(
@@ -55,6 +49,15 @@ class Reader(msgspec.Struct, frozen=True):
                     hint=f'Use a key that is pinned to one, or write {{{parameter.name}="…"}} in the selector.',
                 )
         return parameters
+
+    def _given(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
+        declared = {parameter.name for parameter in self.endpoint.parameters}
+        given = {name: texts[name] for name in declared if name in texts}
+        for matcher in (matcher for query in queries for matcher in query.matchers):
+            is_given = matcher.operator is Comparison.EQUAL and matcher.label in declared
+            if is_given and given.setdefault(matcher.label, matcher.text) != matcher.text:
+                raise BadParameter(f"{matcher.label} was sent with two values.", hint="Send one of them.")
+        return given
 
 
 def read_caller(request: Request, services: Services, query: Mapping[str, str], address: str) -> Reader:
