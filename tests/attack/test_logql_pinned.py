@@ -1,0 +1,98 @@
+"""Loki's read API with a key that is pinned to one project: nothing of another project is read, whatever is asked."""
+
+import json
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from cordwood.app.in_process import InProcessApp, open_service
+from tests.attack.test_pinned import FOREIGN, STREAMS, event, send, settings
+from tests.chdb_databases import fresh_database
+from tests.unit.logql.test_random_logql import Grammar
+
+SELECTORS = (
+    "{}",
+    '{source_name=~".+"}',
+    '{project="other"}',
+    '{project=~"other|default"}',
+    '{project!="default"}',
+    f'{{mark="{FOREIGN}"}}',
+    f'{{}} | mark="{FOREIGN}"',
+    f'{{}} |= "{FOREIGN}"',
+    '{source_name="edge_logs"} | project=~".*"',
+    # Names that are other tables, or leave a text.
+    '{source_name="cloudflare.logs.prod"}',
+    '{source_name="edge_logs\\" or 1=1 --"}',
+    "{source_name=~`.*'; select .*`}",
+    '{} | json | logfmt | event_message!=""',
+)
+METRICS = (
+    "count_over_time(%s [1h])",
+    "sum by (mark, project, request_path, event_message) (count_over_time(%s [1h]))",
+    "topk(5, sum by (mark) (bytes_over_time(%s [1h])))",
+    "max by (mark) (max_over_time(%s | unwrap mark [1h]))",
+)
+PATHS = ("series", "index/stats", "index/volume", "index/volume_range", "detected_labels", "detected_fields")
+LABELS = ("project", "mark", "request_path", "source_name", "service_name", "id", "event_message", "metadata")
+
+
+@pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
+def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
+    with open_service(settings(tmp_path_factory.mktemp("logql") / "data", engine=engine)) as inside:
+        for stream in STREAMS:
+            events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
+            assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
+        yield inside
+
+
+@pytest.fixture(scope="module")
+def key(inside: InProcessApp) -> str:
+    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    return str(json.loads(told)["token"])
+
+
+def ask(inside: InProcessApp, key: str, path: str, **parameters: str) -> tuple[int, str]:
+    query = urlencode({name.replace("match", "match[]"): text for name, text in parameters.items()})
+    status, _, told = inside.send("GET", f"/loki/api/v1/{path}?{query}", b"", {"x-api-key": key})
+    return status, told.decode()
+
+
+def check(status: int, told: str) -> None:
+    assert status in (200, 400, 403), told
+    if status == 200:
+        assert FOREIGN not in told
+        assert '"other"' not in told
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_no_selector_reaches_another_project(inside: InProcessApp, key: str, selector: str) -> None:
+    check(*ask(inside, key, "query_range", query=selector, limit="1000"))
+    check(*ask(inside, key, "query", query=f"sum by (mark, project) (count_over_time({selector} [1h]))"))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_metric_query_reaches_another_project(inside: InProcessApp, key: str, metric: str) -> None:
+    check(*ask(inside, key, "query", query=metric % "{}"))
+    check(*ask(inside, key, "query_range", query=metric % '{project=~".+"}', step="600"))
+
+
+@pytest.mark.parametrize("path", [*PATHS, *(f"label/{label}/values" for label in LABELS)])
+def test_no_list_reaches_another_project(inside: InProcessApp, key: str, path: str) -> None:
+    check(*ask(inside, key, path, query="{}", match="{}", targetLabels="mark,project"))
+
+
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_no_random_query_reaches_another_project(inside: InProcessApp, key: str, seed: int) -> None:
+    grammar = Grammar(seed)
+    for _ in range(4):
+        check(*ask(inside, key, "query_range", query=grammar.log_query()))
+        check(*ask(inside, key, "query", query=grammar.metric()))
+
+
+def test_the_projects_own_events_are_read(inside: InProcessApp, key: str) -> None:
+    status, told = ask(inside, key, "query_range", query="{}", limit="1000")
+    assert status == 200
+    assert told.count('"ours"') >= len(STREAMS)
+    assert json.loads(ask(inside, key, "index/stats", query="{}")[1])["entries"] == len(STREAMS)
