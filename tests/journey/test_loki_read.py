@@ -320,8 +320,11 @@ def test_the_address_may_name_an_endpoint(service: Service) -> None:
     below = Loki(service.client, "/api/endpoints/logs.all")
     assert len(below.lines('{app="checkout", project="shop"}')) == 3
     assert below.data("label/service_name/values", project="shop") == ["checkout", "edge_logs"]
-    no_sandbox = Loki(service.client, "/api/endpoints/nothing")
-    assert "no endpoint" in no_sandbox.refusal("labels", 404)
+    assert "no endpoint" in Loki(service.client, "/api/endpoints/nothing").refusal("labels", 404)
+    made = service.client.post("/api/endpoints", json={"name": "plain", "query": "select 1 as one"})
+    assert made.status_code == 201, made.text
+    assert "no sandbox" in Loki(service.client, "/api/endpoints/plain").refusal("labels")
+    assert "ClickHouse SQL" in Loki(service.client, "/api/endpoints/logs.all.otel").refusal("labels")
     assert "no nonsense" in below.refusal("nonsense", 404)
 
 

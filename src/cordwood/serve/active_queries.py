@@ -92,5 +92,5 @@ class ActiveQueries:
 
 
 def _started(request: QueryRequest) -> ActiveQuery:
-    language, text = (request.sandbox.language.value, request.sandbox.text) if request.sandbox else ("", "")
+    language, text = (request.sandbox.language.value, request.sandbox.written) if request.sandbox else ("", "")
     return ActiveQuery(request.endpoint.name, request.caller.key_id, language, text[:_TEXT_CHARACTERS], time.time())

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from cordwood.logql.request import read_request
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.rows import LastRow, Rows
@@ -25,6 +26,11 @@ class SandboxText(msgspec.Struct, frozen=True, array_like=True):
 
     language: Language
     text: str
+
+    @property
+    def written(self) -> str:
+        """What the caller wrote."""
+        return "\n".join(read_request(self.text).queries) if self.language is Language.LOGQL else self.text
 
 
 class Format(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ _APP: Final = (
     _pushed('{"duration": "2s", "path": "/home", "request_time": 1.5, "org": "a", "msg": "timeout error"}', _MYSQL),
     _pushed('{"duration": "30s", "path": "/login", "request_time": 2, "org": "b", "msg": "error"}', _MYSQL),
     _pushed("plain line\nof two", {}, structured_metadata={"trace_id": "t1", "user.id": "7"}),
+    _pushed('{"mail": "jane@example.com"}', {"mail_to": "jane@example.com"}),
 )
 
 
@@ -63,6 +64,6 @@ EDGE_EVENTS: Final = [
     _event(60, "GET /b 404", {"status": "404", "request": {"path": "/b"}, "level": "WARN"}, "p"),
     _event(61, "GET /b 500", {"status": 500, "request": {"path": "/b"}, "level": "error"}, "q"),
     _event(125, "GET /c 500", {"status": 500, "request": [{"path": "/c"}, {"path": "/d"}]}, "q"),
-    _event(300, None, {}, "q"),
+    _event(300, None, {"user": "jane@example.com", "ip": "10.0.0.1"}, "q"),
 ]
 STREAMS: Final = {"edge": EDGE_EVENTS, "app": APP_EVENTS}

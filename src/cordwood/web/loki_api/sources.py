@@ -11,7 +11,7 @@ from cordwood.access import may_manage, pinned, require_query
 from cordwood.errors import BadParameter
 from cordwood.logql.label_names import STREAM_PREFIX
 from cordwood.logql.syntax import Comparison, Pipeline
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
 from cordwood.web.asgi import Request
@@ -77,6 +77,8 @@ def read_caller(request: Request, services: Services, query: Mapping[str, str], 
             f"{endpoint.name} has no sandbox, and LogQL is a query of your own.",
             hint="Ask the owner to enable the sandbox.",
         )
+    if endpoint.dialect is not Dialect.BIGQUERY:
+        raise BadParameter(f"{endpoint.name} is asked in ClickHouse SQL, and not in LogQL.", hint="Ask logs.all.")
     account = account_of(request, caller)
     services.answers.admit(caller, account)
     return Reader(caller, endpoint, account)

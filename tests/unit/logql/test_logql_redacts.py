@@ -1,0 +1,54 @@
+"""LogQL reads what a redacted call may read: no selector, filter, group or sample gets the rest back."""
+
+import pytest
+
+from cordwood.logql.request import LogqlRequest, Wanted
+from cordwood.model.redaction import RedactMode
+from cordwood.sql.redaction.redaction import Redaction
+from tests.unit.logql.conftest import LogqlEngine
+from tests.unit.logql.entries import END_US, MINUTE_US, START_US
+
+REDACTION = Redaction(RedactMode.REPLACE)
+PRIVATE = "jane@example.com"
+
+
+def answer(logql: LogqlEngine, wanted: Wanted, query: str, redaction: Redaction | None, label: str = "") -> str:
+    return str(logql.rows(LogqlRequest(wanted, (query,), START_US, END_US, MINUTE_US, label=label), redaction)[1])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "query", "label"),
+    [
+        (Wanted.ENTRIES, '{source_name=~".+"}', ""),
+        (Wanted.SAMPLES, 'sum by (user, mail_to) (count_over_time({source_name=~".+"}[10m]))', ""),
+        (Wanted.SAMPLES, 'sum by (mail) (count_over_time({source_name="app_logs"} | json [10m]))', ""),
+        (Wanted.SAMPLES, 'count_over_time({mail_to=~".+"}[10m])', ""),
+        (Wanted.VALUES, "{}", "user"),
+        (Wanted.VALUES, "{}", "mail_to"),
+        (Wanted.STREAMS, "{}", ""),
+    ],
+)
+def test_what_is_private_is_in_no_answer(logql: LogqlEngine, wanted: Wanted, query: str, label: str) -> None:
+    assert PRIVATE in answer(logql, wanted, query, None, label)
+    redacted = answer(logql, wanted, query, REDACTION, label)
+    assert "REDACTED" in redacted
+    assert PRIVATE not in redacted
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f'{{}} | user="{PRIVATE}"',
+        '{} | user=~"jane.*"',
+        f'{{mail_to="{PRIVATE}"}}',
+        '{mail_to=~".*example.*"}',
+        f'{{}} |= "{PRIVATE}"',
+        '{} |~ "jane@"',
+        f'{{}} | json | mail="{PRIVATE}"',
+        '{} | ip=~"10[.].*"',
+    ],
+)
+def test_no_filter_finds_what_is_hidden(logql: LogqlEngine, query: str) -> None:
+    request = LogqlRequest(Wanted.ENTRIES, (query,), START_US, END_US)
+    assert logql.rows(request)[1]
+    assert logql.rows(request, REDACTION)[1] == []
