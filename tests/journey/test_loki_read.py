@@ -143,6 +143,12 @@ def test_grafanas_categories_keep_fields_out_of_the_streams(pinned: Loki) -> Non
     assert "X-Loki-Response-Encoding-Flags" in answer.headers["vary"]
 
 
+def test_a_template_makes_the_line_from_labels(pinned: Loki) -> None:
+    template = '| json | line_format "{{.path}}: {{ .took }} {{.nothing}}({{.app}}, {{.trace_id}})" | status = 500'
+    assert pinned.lines('{app="checkout"} ' + template) == ["/pay: 2s (checkout, trace of shop)"]
+    assert pinned.lines('{app="checkout"} |= "plain" | line_format "<{{__line__}}>"') == [f"<{PLAIN}>"]
+
+
 @pytest.mark.parametrize(
     ("start", "end", "count"),
     [
@@ -252,7 +258,7 @@ def test_what_logs_drilldown_asks_is_answered(pinned: Loki) -> None:
 def test_errors_are_texts_with_the_place(pinned: Loki) -> None:
     assert pinned.refusal("query_range", query='{app="checkout"') == "1:16: The query ends where , is expected."
     assert pinned.refusal("query_range", query='{app=~"["}').startswith("1:7: This is no regular expression (RE2)")
-    assert pinned.refusal("query_range", query='{app="x"} | line_format "y"').startswith("1:13: The stage line_format")
+    assert pinned.refusal("query_range", query='{app="x"} | label_format y=z').startswith("1:13: The stage label_")
     assert "query is missing" in pinned.refusal("query_range")
     assert "instant" in pinned.refusal("query", query='{app="x"}')
     assert "match[] is missing" in pinned.refusal("series")

@@ -20,9 +20,11 @@ from cordwood.logql.syntax import (
     LabelMatch,
     LabelRemoval,
     LineFilter,
+    LineFormat,
     NumberMatch,
     Parser,
     Pipeline,
+    Stage,
     TextMatch,
 )
 from cordwood.sql.query_templates import all_of, any_of, fill, number
@@ -70,7 +72,13 @@ class Conditions(msgspec.Struct):
             return True
         return self._compare_text(matcher, self.labels.label(matcher.label, ParserState(), matcher.offset))
 
-    def _stage(self, stage: LineFilter | Parser | LabelFilter | LabelRemoval) -> Condition:
+    def _stage(self, stage: Stage) -> Condition:
+        if self.state.formats and isinstance(stage, LineFilter | Parser):
+            raise QueryUnsupported(
+                "A line that line_format has made can be neither searched nor parsed.",
+                hint="Put this stage before line_format.",
+                span=self.labels.info.span(stage.offset),
+            )
         match stage:
             case LineFilter():
                 return self._line(stage)
@@ -78,6 +86,8 @@ class Conditions(msgspec.Struct):
                 return self._match(match)
             case Parser():
                 self.state = msgspec.structs.replace(self.state, parsers=(*self.state.parsers, stage))
+            case LineFormat():
+                self.state = msgspec.structs.replace(self.state, formats=(*self.state.formats, stage))
             case LabelRemoval():
                 self.state = msgspec.structs.replace(self.state, removals=(*self.state.removals, stage))
         return True

@@ -29,6 +29,8 @@ _ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
     "/": _divide,
     "%": lambda left, right: math.fmod(left, right) if right and math.isfinite(left) else math.nan,
     "^": _power,
+    # The left one, which is always there.
+    "or": lambda left, _: left,
 }
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": lambda left, right: left == right,

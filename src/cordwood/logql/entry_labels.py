@@ -19,7 +19,7 @@ from cordwood.logql.label_names import (
     label_name,
 )
 from cordwood.logql.parsed_labels import ParserState
-from cordwood.logql.syntax import Extraction, Parser, ParserKind
+from cordwood.logql.syntax import Extraction, Parser, ParserKind, TemplateLabel
 from cordwood.model.service_labels import SERVICE_LABELS
 
 # Objects nested deeper than this are no labels, and an entry has no more labels than this from its metadata or its line.
@@ -56,6 +56,19 @@ def read_labels(source: str, metadata: object, line: str, state: ParserState) ->
     return EntryLabels(
         *({name: text for name, text in one.items() if not state.is_removed(name)} for one in (stream, fields, parsed))
     )
+
+
+def format_line(line: str, labels: Texts, state: ParserState) -> str:
+    """Return the line that the templates of a query make."""
+    for line_format in state.formats:
+        line = "".join(_part(part, line, labels) for part in line_format.parts)
+    return line
+
+
+def _part(part: str | TemplateLabel, line: str, labels: Texts) -> str:
+    if isinstance(part, str):
+        return part
+    return line if part.name is None else labels.get(part.name, "")
 
 
 def parsed_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:

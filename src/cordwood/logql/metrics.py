@@ -9,13 +9,14 @@ from sqlglot import exp
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.constants import COMPARISON_OPERATORS, fold
 from cordwood.logql.converted import as_number
-from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries
+from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries, united
 from cordwood.logql.label_names import label_column
 from cordwood.logql.labels import label_reference
 from cordwood.logql.parse import RANKING
 from cordwood.logql.request import Steps
 from cordwood.logql.syntax import Binary, Grouping, Metric, Number, RangeAggregate, VectorAggregate
 from cordwood.lql.sub_query_info import SubQueryInfo
+from cordwood.sql.budget import copied
 from cordwood.sql.nodes import internal
 from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered
 
@@ -153,6 +154,10 @@ class Metrics(msgspec.Struct, frozen=True):
 
     def _binary(self, node: Binary, groups: Groups) -> Series:
         left, right = fold(node.left), fold(node.right)
+        if node.operator == "or" and left is None and right is not None:
+            return self._with_default(self.translate(node.left, groups), right)
+        if node.operator == "or":
+            raise self._unsupported("or between two vectors is not supported.", node.offset, "Write or vector(0).")
         if left is not None and right is None:
             return self._with_number(node, self.translate(node.right, groups), left, is_left=True)
         if right is not None and left is None:
@@ -166,6 +171,30 @@ class Metrics(msgspec.Struct, frozen=True):
         left, right = (other, own) if is_left else (own, other)
         tree = from_relation(_label_columns(series.labels), series.tree, "operand")
         return Series(_operated(node, tree, column((STEP,)), own, (left, right)), series.labels)
+
+    def _with_default(self, series: Series, constant: float) -> Series:
+        """Return the series, and the number at each step that has no series without labels."""
+        names = ("logql_steps", "logql_present")
+        unlabelled = from_relation([column((STEP,))], copied(series.tree), "unlabelled")
+        for label in _label_columns(series.labels):
+            unlabelled.where(fill("@label = ''", 0, label=label), copy=False)
+        steps = exp.Unnest(
+            expressions=[fill("GENERATE_ARRAY(0, @last)", 0, last=self.steps.count - 1)],
+            alias=exp.TableAlias(columns=[exp.to_identifier(STEP)]),
+            offset=False,
+        )
+        every = exp.Select(expressions=[column((STEP,))]).from_(steps, copy=False)
+        labels = [alias(literal(""), label_column(name)) for name in series.labels]
+        step = alias(column((names[0], STEP)), STEP)
+        missing = from_relation([*labels, step, alias(float_literal(constant), VALUE)], every, "steps")
+        present = exp.Subquery(this=unlabelled, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
+        left, right = column((names[0], STEP)), column((names[1], STEP))
+        same = fill("@left = @right", 0, left=left, right=right)
+        missing.join(present, on=same, join_type="LEFT", copy=False)
+        missing.where(fill("@step IS NULL", 0, step=right), copy=False)
+        columns = [*_label_columns(series.labels), column((STEP,)), column((VALUE,))]
+        own = from_relation(columns, series.tree, "operand")
+        return Series(united([own, missing]), series.labels)
 
     def _of_vectors(self, node: Binary, left: Series, right: Series) -> Series:
         if set(left.labels) != set(right.labels):
@@ -242,6 +271,8 @@ class Metrics(msgspec.Struct, frozen=True):
                 return fill("CAST(NULL AS FLOAT64)")
             return as_number(value.text, node.unwrap.measure, node.unwrap.offset)
         if node.function.startswith("bytes_"):
+            if branch.state.formats:
+                raise self._unsupported("The bytes of a line that line_format has made cannot be counted.", node.offset)
             return fill("CAST(IFNULL(BYTE_LENGTH(@line), 0) AS FLOAT64)", 0, line=branch.labels.message())
         return fill("1.0")
 

@@ -73,10 +73,7 @@ def _parse_level(cursor: Cursor, level: int) -> Query:
     while (cursor.is_word if level < 2 else cursor.is_symbol)(*_LEVELS[level]):
         operator = cursor.take()
         cursor.count_part()
-        if operator.text in _SET_OPERATORS:
-            raise cursor.unsupported(
-                f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.offset
-            )
+        _check_set_operator(cursor, operator)
         is_bool = operator.text in _COMPARISONS and cursor.accept_word("bool")
         if cursor.is_word(*_MATCHING):
             raise cursor.unsupported(
@@ -90,6 +87,14 @@ def _parse_level(cursor: Cursor, level: int) -> Query:
             operator.text, _metric(cursor, left, operator), _metric(cursor, right, operator), is_bool, operator.offset
         )
     return left
+
+
+def _check_set_operator(cursor: Cursor, operator: Token) -> None:
+    """Raise QueryUnsupported for all set operators but `or vector(0)`, which gives a number where there is none."""
+    if operator.text in _SET_OPERATORS and not (operator.text == "or" and cursor.is_word("vector")):
+        raise cursor.unsupported(
+            f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.offset
+        )
 
 
 def _metric(cursor: Cursor, query: Query, place: Token) -> Metric:

@@ -16,11 +16,13 @@ from cordwood.logql.syntax import (
     LabelMatch,
     LabelRemoval,
     LineFilter,
+    LineFormat,
     Measure,
     NumberMatch,
     Parser,
     ParserKind,
     Stage,
+    TemplateLabel,
     TextMatch,
     Unwrap,
 )
@@ -56,13 +58,15 @@ _REFUSED_STAGES: Final[Mapping[str, str]] = {
     "regexp": "Filter with |~, or send events with fields.",
     "pattern": "Filter with |~, or send events with fields.",
     "unpack": "Labels of Loki's senders are stored with the event: filter by them directly.",
-    "line_format": "Leave it out: the line is answered as it was sent.",
     "label_format": "Leave it out, and filter by the label's own name.",
     "decolorize": "Leave it out: the line is answered as it was sent.",
 }
 # A key of an object, or an index of an array: `a`, `.a`, `["a"]`, `[0]`.
 _STEP: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
 _MOST_STEPS: Final = 20
+# What stands between the braces of a template, and the label in it.
+_ACTION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_TEMPLATE_LABEL: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
 
 
 def parse_selector(cursor: Cursor) -> tuple[TextMatch, ...]:
@@ -105,13 +109,15 @@ def parse_stage(cursor: Cursor) -> Stage | Unwrap:
     match word.text:
         case "json" | "logfmt":
             return _parse_parser(cursor, ParserKind(word.text), word.offset)
+        case "line_format":
+            return _parse_line_format(cursor)
         case "drop" | "keep":
             return _parse_removal(cursor, word)
         case "unwrap":
             return _parse_unwrap(cursor, word)
     raise cursor.fault(
         f"There is no stage called {word.text[:60]}.",
-        "Stages are json, logfmt, drop, keep, unwrap and comparisons of labels.",
+        "Stages are json, logfmt, line_format, drop, keep, unwrap and comparisons of labels.",
         word.offset,
     )
 
@@ -169,6 +175,25 @@ def _steps(cursor: Cursor, expression: Token) -> tuple[str | int, ...]:
             expression.offset,
         )
     return tuple(steps)
+
+
+def _parse_line_format(cursor: Cursor) -> LineFormat:
+    template = cursor.expect_kind(Kind.TEXT, "a template in quotes")
+    parts: list[str | TemplateLabel] = []
+    for number, text in enumerate(_ACTION.split(template.text)):
+        if number % 2 == 0:
+            parts += [text] if text else []
+            continue
+        cursor.count_part()
+        label = _TEMPLATE_LABEL.fullmatch(text)
+        if label is None:
+            raise cursor.unsupported(
+                f"{{{{{text[:60]}}}}} is not supported in a template.",
+                "Labels are, as in {{.path}}, and the line: {{__line__}}.",
+                template.offset,
+            )
+        parts.append(TemplateLabel(label[1]))
+    return LineFormat(tuple(parts), template.offset)
 
 
 def _parse_removal(cursor: Cursor, word: Token) -> LabelRemoval:

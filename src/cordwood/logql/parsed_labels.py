@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.logql.syntax import Extraction, LabelRemoval, Parser, ParserKind, Pipeline
+from cordwood.logql.syntax import Extraction, LabelRemoval, LineFormat, Parser, ParserKind, Pipeline
 from cordwood.sql.query_templates import fill
 
 # Underscores of a label's name that may stand for a step into an object: each doubles the paths that are tried.
@@ -20,10 +20,11 @@ _PAIRS_BEFORE: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))?\s+)*
 
 
 class ParserState(msgspec.Struct):
-    """The parsers before a stage, and the labels that were dropped or kept."""
+    """The parsers before a stage, the labels that were dropped or kept, and the templates of the line."""
 
     parsers: tuple[Parser, ...] = ()
     removals: tuple[LabelRemoval, ...] = ()
+    formats: tuple[LineFormat, ...] = ()
 
     @property
     def has_parsers(self) -> bool:
@@ -41,7 +42,8 @@ def final_state(pipeline: Pipeline) -> ParserState:
     """Return the state after the last stage."""
     parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, Parser))
     removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelRemoval))
-    return ParserState(parsers, removals)
+    formats = tuple(stage for stage in pipeline.stages if isinstance(stage, LineFormat))
+    return ParserState(parsers, removals, formats)
 
 
 def _extracted(parser: Parser, name: str, line: exp.Expr) -> Iterator[exp.Expr]:

@@ -108,7 +108,20 @@ class LabelRemoval(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-Stage = LineFilter | Parser | LabelFilter | LabelRemoval
+class TemplateLabel(msgspec.Struct, frozen=True):
+    """The place of a label's value in a template; without a name, of the line itself."""
+
+    name: str | None
+
+
+class LineFormat(msgspec.Struct, frozen=True):
+    """A template that replaces the line: texts and labels."""
+
+    parts: tuple[str | TemplateLabel, ...]
+    offset: int = 0
+
+
+Stage = LineFilter | Parser | LabelFilter | LabelRemoval | LineFormat
 
 
 class Pipeline(msgspec.Struct, frozen=True):

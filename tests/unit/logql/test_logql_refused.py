@@ -43,7 +43,8 @@ REFUSED = [
     ('median(count_over_time({job="a"}[5m]))', QuerySyntax, 1),
     ('sum({job="a"})', QuerySyntax, 5),
     ('{job="a"} + 1', QuerySyntax, 11),
-    ('{job="a"} | line_format "{{.x}}"', QueryUnsupported, 13),
+    ('{job="a"} | line_format "{{.x | upper}}"', QueryUnsupported, 25),
+    ('{job="a"} | line_format x', QuerySyntax, 25),
     ('{job="a"} | label_format x=y', QueryUnsupported, 13),
     ('{job="a"} | regexp "(?P<x>.)"', QueryUnsupported, 13),
     ('{job="a"} | pattern "<x>"', QueryUnsupported, 13),
@@ -58,7 +59,8 @@ REFUSED = [
     ('rate_counter({job="a"} | unwrap x [5m])', QueryUnsupported, 1),
     ('label_replace(rate({job="a"}[5m]), "a", "b", "c", "d")', QueryUnsupported, 1),
     ('sort(rate({job="a"}[5m]))', QueryUnsupported, 1),
-    ('sum(rate({job="a"}[5m])) or vector(0)', QueryUnsupported, 26),
+    ('sum(rate({job="a"}[5m])) or sum(rate({job="b"}[5m]))', QueryUnsupported, 26),
+    ('sum(rate({job="a"}[5m])) and vector(1)', QueryUnsupported, 26),
     ('rate({job="a"}[5m]) / on (job) rate({job="a"}[5m])', QueryUnsupported, 23),
 ]
 
@@ -79,6 +81,8 @@ def test_a_gap_is_refused_with_its_place(query: str, kind: type[Fault], column: 
         ('{job="mysql"}\n|~ "("', QueryValue, (2, 4)),
         ('{job="mysql"} | json | x !~ "*"', QueryValue, (1, 29)),
         ('{job="mysql"} | __error__!=""', QueryUnsupported, (1, 17)),
+        ('{job="mysql"} | line_format "x" |= "x"', QueryUnsupported, (1, 33)),
+        ('{job="mysql"} | line_format "x" | json', QueryUnsupported, (1, 35)),
         ('{job="mysql"} | json | path_extracted="x"', QueryUnsupported, (1, 24)),
     ],
 )
@@ -89,6 +93,13 @@ def test_what_the_engine_or_the_sources_tell_has_its_place_as_well(
         logql.lines(query)
     assert refused.value.span is not None
     assert (refused.value.span.line, refused.value.span.column) == place
+
+
+def test_what_needs_the_line_that_a_template_made_is_refused(logql: LogqlEngine) -> None:
+    with pytest.raises(QueryUnsupported, match="line_format"):
+        logql.samples('bytes_over_time({job="mysql"} | line_format "x" [5m])')
+    with pytest.raises(QueryUnsupported, match="or between two vectors"):
+        logql.samples('sum(rate({job="mysql"}[5m])) or vector(0) + sum(rate({job="mysql"}[5m]))')
 
 
 def test_vectors_of_different_labels_are_not_joined(logql: LogqlEngine) -> None:
@@ -109,6 +120,7 @@ HOSTILE = [
     "^".join(["2"] * 7000),
     "sum by (" + ",".join(f"a{n}" for n in range(3000)) + ') (rate({a="b"}[5m]))',
     '{a="b"} | json ' + ", ".join(f'a{n}="b"' for n in range(1500)),
+    '{a="b"} | line_format "' + "{{.x}}" * 2000 + '"',
     '{a="b"} | json x="' + "a." * 4000 + 'b"',
     "9" * 10_000,
     "9" * 28 + "h" + "9" * 5000 + "m",

@@ -254,3 +254,13 @@ def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> 
     request = LogqlRequest(Wanted.ENTRIES, ('{source_name="edge_logs"}',), START_US, START_US + 1)
     statement = compile_logql(logql.program, request.text, logql.engine.target, logql.engine.shapes())
     assert statement.streams == ("edge",)
+
+
+def test_or_vector_gives_a_number_at_the_steps_without_one(logql: LogqlEngine) -> None:
+    counted = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
+    expected = evaluated(EDGE_EVENTS, MINUTE_US, STEPS, nothing, len)
+    steps = {number: expected[()].get(number, 7.0) for number in range(11)}
+    assert close(logql.samples(f"{counted} or vector(7)", *STEPS), {(): steps})
+    assert logql.sample('sum(count_over_time({job="nobody"}[5m])) or vector(0)') == 0
+    by_path = 'sum by (request_path) (count_over_time({source_name="edge_logs"} | request_path!="" [10m]))'
+    assert logql.samples(f"{by_path} or vector(0)") == logql.samples(by_path) | {(): {0: 0.0}}

@@ -92,6 +92,8 @@ class Grammar:
                 return f"{self.one(('topk', 'bottomk'))}(2, {self.metric(depth + 1)}){self.grouping()}"
             case 4:
                 operator = self.one(("+", "-", "*", "/", "%", "^", ">", "== bool", "<="))
+                if self.random.random() < 0.2:
+                    return f"({self.metric(depth + 1)}) or vector(0)"
                 return f"({self.metric(depth + 1)}) {operator} {self.one(('2', '-0.5', '0', self.metric(depth + 1)))}"
             case _:
                 return self.range_query()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from cordwood.errors import TooManyBytes, TooManyRows
-from cordwood.logql.entry_labels import EntryLabels, read_labels
+from cordwood.logql.entry_labels import EntryLabels, format_line, read_labels
 from cordwood.logql.label_names import label_of_column
 from cordwood.logql.parsed_labels import ParserState
 from cordwood.logql.request import Steps, most_series
@@ -35,13 +35,16 @@ def read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
             line = text_of_cell(message)
-            size += len(line) + len(metadata_bytes := _raw(metadata))
+            encoded = _raw(metadata)
+            labels = read_labels(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
+            if state.formats:
+                line = format_line(line, labels.all(), state)
+            size += len(line) + len(encoded)
             if size > MOST_BYTES:
                 raise TooManyBytes(
                     f"The entries are larger than {MOST_BYTES // 2**20} MiB.", hint="Send a smaller limit."
                 )
-            decoded = msgspec.json.decode(metadata_bytes) if metadata_bytes else None
-            yield Entry(int(str(time_us)), line, read_labels(str(source), decoded, line, state))
+            yield Entry(int(str(time_us)), line, labels)
 
 
 def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> Iterator[bytes]:

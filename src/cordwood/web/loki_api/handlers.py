@@ -187,7 +187,7 @@ async def _log_lines(asked: Asked, query: Pipeline, time_range: TimeRange) -> Re
     is_categorized = _CATEGORIZED in {flag.strip() for flag in flags}
     state = final_state(query)
     encode = partial(answers.encode_streams, state=state, is_categorized=is_categorized)
-    return await _run(asked, wanted, encode, (state.parsers, state.removals, is_categorized))
+    return await _run(asked, wanted, encode, (state, is_categorized))
 
 
 async def _samples(asked: Asked, query: Metric, wanted: LogqlRequest, *, is_instant: bool) -> Response:
