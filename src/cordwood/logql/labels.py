@@ -14,6 +14,7 @@ from cordwood.logql.label_names import (
     LEVEL,
     LEVEL_PATHS,
     MESSAGE,
+    METADATA,
     PUSHED,
     SERVICE_NAME,
     SOURCE_NAME,
@@ -95,6 +96,8 @@ class EventLabels:
             return stream_label
         values = [] if stream_label is None else [stream_label.text]
         values += [self._text_at(path) for root in FIELD_ROOTS for path in self._paths(root, name)]
+        if not values and self._may_be_unlisted((METADATA, name)):
+            values.append(self._text_at((METADATA, name)))
         if name not in ENTRY_COLUMNS and self.info.has_column(name):
             values.append(_as_text(column((name,))))
         if state.has_parsers:
@@ -128,6 +131,10 @@ class EventLabels:
                 yield (*base, key)
             elif steps and rest.startswith(f"{name}_"):
                 yield from self._matching((*base, key), rest[len(name) + 1 :], steps - 1)
+
+    def _may_be_unlisted(self, path: Keys) -> bool:
+        """Return whether events may have a field that is not listed, because there are too many."""
+        return self.info.has_column(METADATA) and self.info.has_array(path)
 
     def _keys(self, base: Keys) -> Keys:
         if base not in self._child_keys:

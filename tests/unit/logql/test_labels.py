@@ -1,0 +1,61 @@
+"""Labels as expressions: which fields a name reads, and the same names in answers."""
+
+from cordwood.logql.entry_labels import read_labels
+from cordwood.logql.label_names import label_column, label_of_column
+from cordwood.logql.labels import EventLabels
+from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.syntax import Parser, ParserKind
+from cordwood.lql.sub_query_info import Keys, SubQueryInfo
+from cordwood.model.datatype import Kind
+
+KINDS = {"timestamp": Kind.TIMESTAMP, "event_message": Kind.STRING, "metadata": Kind.VARIANT, "project": Kind.STRING}
+SEEN: dict[Keys, Keys] = {
+    ("metadata",): ("a", "a-b", "a_b", "labels", "level"),
+    ("metadata", "a"): ("b",),
+    ("metadata", "labels"): ("app", "job"),
+}
+STATE = ParserState()
+
+
+def labels(seen: dict[Keys, Keys], *, is_complete: bool = True) -> EventLabels:
+    info = SubQueryInfo("edge_logs", KINDS, lambda _: not is_complete, "", child_keys=lambda keys: seen.get(keys, ()))
+    return EventLabels(info)
+
+
+def sql(found: EventLabels, name: str) -> str:
+    value = found.label(name, STATE, 0)
+    return "" if value is None else value.text.sql("bigquery")
+
+
+def test_a_name_reads_every_field_that_is_written_so() -> None:
+    read = sql(labels(SEEN), "a_b")
+    assert read.count("attribute") == 3
+    assert all(path in read for path in ("metadata.`a`.`b`", "metadata.`a-b`", "metadata.`a_b`"))
+    assert sql(labels(SEEN), "nothing") == ""
+    assert "project" in sql(labels(SEEN), "project")
+
+
+def test_a_field_may_exist_that_is_not_listed() -> None:
+    assert "metadata.`nothing`" in sql(labels(SEEN, is_complete=False), "nothing")
+
+
+def test_labels_of_streams_are_the_same_in_queries_and_answers() -> None:
+    metadata = [{"a": [{"b": 1}], "labels": [{"app": "x", "job": "y"}], "level": "WARN", "list": [1, 2], "none": None}]
+    entry = read_labels("edge_logs", metadata, "k=v", ParserState((Parser(ParserKind.LOGFMT),)))
+    assert labels(SEEN).stream_label_names() == sorted(entry.stream)
+    assert entry.stream == {
+        "app": "x",
+        "job": "y",
+        "level": "warn",
+        "service_name": "x",
+        "source_name": "edge_logs",
+    }
+    assert entry.fields == {"a_b": "1"}
+    assert entry.parsed == {"k": "v"}
+
+
+def test_columns_tell_labels_of_different_case_apart() -> None:
+    names = ("app", "App", "aPP", "_a", "A_")
+    columns = [label_column(name) for name in names]
+    assert len({column.lower() for column in columns}) == len(names)
+    assert [label_of_column(column) for column in columns] == list(names)
