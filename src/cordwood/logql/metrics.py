@@ -324,7 +324,7 @@ def _ranked(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Seri
     )
     columns = [*_label_columns(inner.labels), column((STEP,)), column((VALUE,))]
     numbered = from_relation([*columns, alias(place, "place")], inner.tree, "series")
-    tree = from_relation([column_.copy() for column_ in columns], numbered, "ranked")
+    tree = from_relation([copied(one) for one in columns], numbered, "ranked")
     return Series(tree.where(fill("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels)
 
 
@@ -340,7 +340,7 @@ def _operated(
     condition = fill(_COMPARED[node.operator], 0, left=left, right=right)
     if node.is_bool:
         return tree.select(alias(fill("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE), copy=False)
-    return tree.select(alias(kept.copy(), VALUE), copy=False).where(condition, copy=False)
+    return tree.select(alias(copied(kept), VALUE), copy=False).where(condition, copy=False)
 
 
 def _at_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, range_us: int) -> exp.Select:
@@ -382,7 +382,7 @@ def _spread(sampled: exp.Select, labels: Sequence[str], function: RangeFunction,
     if function.combined:
         grouped = [*_label_columns(labels), column(("first_step",)), column(("last_step",))]
         parts = from_relation([*grouped, alias(fill(function.aggregate), "part_value")], sampled, "windows")
-        sampled = parts.group_by(*[one.copy() for one in grouped], copy=False)
+        sampled = parts.group_by(*[copied(one) for one in grouped], copy=False)
         own = [column(("part_value",))]
     tree = from_relation([*_label_columns(labels), *own, column((STEP,))], sampled, "parts")
     steps = exp.Unnest(

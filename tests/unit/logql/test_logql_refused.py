@@ -4,7 +4,16 @@ import time
 
 import pytest
 
-from cordwood.errors import BadParameter, Fault, PlanTooLarge, QueryFault, QuerySyntax, QueryUnsupported, QueryValue
+from cordwood.errors import (
+    BadParameter,
+    Fault,
+    LimitFault,
+    PlanTooLarge,
+    QueryFault,
+    QuerySyntax,
+    QueryUnsupported,
+    QueryValue,
+)
 from cordwood.logql.lexer import MAX_CHARACTERS
 from cordwood.logql.parse import parse
 from cordwood.logql.request import MAX_STEPS
@@ -148,6 +157,17 @@ def test_long_or_ambiguous_labels_do_not_multiply_the_work(logql: LogqlEngine) -
     filters = " or ".join(f'a_b_c_{number}="x"' for number in range(80))
     with pytest.raises(PlanTooLarge):
         logql.lines(f'{{source_name=~".+"}} | json | logfmt | json | logfmt | {filters}')
+
+
+def test_repeated_operations_are_bounded_by_the_size_of_the_plan(logql: LogqlEngine) -> None:
+    counted = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
+    started = time.thread_time()
+    for text in (counted + " or vector(0)" * 40, " + ".join([counted] * 18), counted + " * 2" * 80):
+        try:
+            logql.samples(text)
+        except (QueryFault, LimitFault) as fault:
+            assert fault.code.startswith("limit.")
+    assert time.thread_time() - started < 10
 
 
 def test_the_number_of_steps_and_their_overlap_is_bounded(logql: LogqlEngine) -> None:
