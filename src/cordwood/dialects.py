@@ -28,44 +28,30 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     return bigquery.read_endpoint(endpoint, streams)
 
 
-def compile_saved(
-    program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None, *, follows: bool = False
-) -> Statement:
-    """Compile the endpoint's own query; with `follows`, to run on arriving events."""
+def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
+    """Compile the endpoint's own query."""
     if program.dialect_text is not None:
-        _check_follows(follows=follows)
+        _check_follows(program)
         return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
-    return bigquery.compile_saved(program, target, shapes, redaction, follows=follows)
+    return bigquery.compile_saved(program, target, shapes, redaction)
 
 
 def compile_sql(
-    program: Program,
-    text: str,
-    target: Target,
-    shapes: Shapes,
-    redaction: Redaction | None = None,
-    *,
-    follows: bool = False,
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a caller's SQL in the dialect of the endpoint."""
     if program.dialect_text is not None:
-        _check_follows(follows=follows)
+        _check_follows(program)
         return compile_clickhouse(program, text, target, shapes, redaction)
-    return bigquery.compile_sandbox(program, text, target, shapes, redaction, follows=follows)
+    return bigquery.compile_sandbox(program, text, target, shapes, redaction)
 
 
 def compile_lql_query(
-    program: Program,
-    text: str,
-    target: Target,
-    shapes: Shapes,
-    redaction: Redaction | None = None,
-    *,
-    follows: bool = False,
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a caller's LQL, unless the endpoint cannot be asked in it."""
     _check_lql(program)
-    return compile_lql(program, text, target, shapes, redaction, follows=follows)
+    return compile_lql(program, text, target, shapes, redaction)
 
 
 def compile_logql_query(
@@ -90,8 +76,8 @@ def list_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[
     return describe_sub_queries(program, target, shapes)
 
 
-def _check_follows(*, follows: bool) -> None:
-    if follows:
+def _check_follows(program: Program) -> None:
+    if program.page.follows:
         raise QueryUnsupported(
             "An endpoint that is asked in ClickHouse SQL cannot be followed.", hint="Follow logs.all in SQL or LQL."
         )

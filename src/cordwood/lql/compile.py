@@ -38,20 +38,13 @@ _SQL_START: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 
 
 def compile_lql(
-    program: Program,
-    text: str,
-    target: Target,
-    shapes: Shapes,
-    redaction: Redaction | None = None,
-    *,
-    follows: bool = False,
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile an LQL query, which can only read the endpoint's sub-queries; with `follows`, to run on arriving events."""
+    """Compile an LQL query, which can only read the endpoint's sub-queries."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compiling():
-        translation = _translate(program, text, target, records, is_ordered=not follows)
-        parsed = Parsed(translation.tree, text)
-        statement = compile_sandbox_tree(program, lambda: parsed, target, shapes, redaction, follows=follows)
+        translation = _translate(program, text, target, records, is_ordered=not program.page.follows)
+        statement = compile_sandbox_tree(program, lambda: Parsed(translation.tree, text), target, shapes, redaction)
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     return msgspec.structs.replace(statement, notices=translation.notices, shape_lookups=shape_lookups)
 

@@ -52,19 +52,12 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     return program
 
 
-def compile_saved(
-    program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None, *, follows: bool = False
-) -> Statement:
-    """Compile the endpoint's own query; errors have their position in the endpoint's SQL.
-
-    With `follows`, it is compiled to run on arriving events.
-    """
+def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
+    """Compile the endpoint's own query; errors have their position in the endpoint's SQL."""
     visible = _visible_shapes(shapes, redaction)
 
     def run_stages(program: Program) -> Statement:
-        resolved = resolve_saved(program, target, visible)
-        emit_rows = _emit_followed if follows else _emit_page
-        return emit_rows(resolved, program, target, redaction, visible)
+        return _emit_page(resolve_saved(program, target, visible), program, target, redaction, visible)
 
     try:
         return _within_budget(lambda: run_stages(program))
@@ -76,17 +69,11 @@ def compile_saved(
 
 
 def compile_sandbox(
-    program: Program,
-    text: str,
-    target: Target,
-    shapes: Shapes,
-    redaction: Redaction | None = None,
-    *,
-    follows: bool = False,
+    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query, which can only read the endpoint's sub-queries."""
     with explaining(text):
-        statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction, follows=follows)
+        statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction)
     columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
     notices = find_likely_mistakes(text, columns)
     return msgspec.structs.replace(statement, notices=notices) if notices else statement
@@ -99,8 +86,6 @@ def compile_sandbox_tree(
     shapes: Shapes,
     redaction: Redaction | None = None,
     internal_functions: Collection[str] = (),
-    *,
-    follows: bool = False,
 ) -> Statement:
     """Compile a sandbox query in the language of the parser `parse_query`; it is admitted and resolved like any other.
 
@@ -110,11 +95,9 @@ def compile_sandbox_tree(
 
     def run_stages() -> Statement:
         admitted = admit(parse_query(), internal_functions)
-        if follows:
+        if program.page.follows:
             check_paging(admitted)
-        resolved = resolve_sandbox(program, admitted, target, visible)
-        emit_rows = _emit_followed if follows else _emit_page
-        return emit_rows(resolved, program, target, redaction, visible)
+        return _emit_page(resolve_sandbox(program, admitted, target, visible), program, target, redaction, visible)
 
     return _within_budget(run_stages)
 
@@ -136,6 +119,8 @@ def compile_standalone(text: str, target: Target) -> Statement:
 def _emit_page(
     resolved: Resolved, program: Program, target: Target, redaction: Redaction | None, shapes: Shapes
 ) -> Statement:
+    if program.page.follows:
+        return _emit_followed(_redact(resolved, redaction, shapes), program, target)
     builder = PageBuilder(resolved.tree, program.page, program.endpoint.max_rows, program.parameters)
     builder.restrict()
     redacted = _redact(resolved, redaction, shapes)
@@ -144,10 +129,8 @@ def _emit_page(
     return msgspec.structs.replace(statement, paging=builder.paging)
 
 
-def _emit_followed(
-    resolved: Resolved, program: Program, target: Target, redaction: Redaction | None, shapes: Shapes
-) -> Statement:
-    followed = follow_events(_redact(resolved, redaction, shapes))
+def _emit_followed(resolved: Resolved, program: Program, target: Target) -> Statement:
+    followed = follow_events(resolved)
     limit_rows(followed.tree, FOLLOWED_ROWS)
     return emit(followed, target, {**program.parameters, **PARAMETERS})
 
