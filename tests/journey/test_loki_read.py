@@ -193,6 +193,20 @@ def test_a_vector_is_of_one_time(pinned: Loki) -> None:
     assert data == {"resultType": "vector", "result": [expected], "stats": {}}
 
 
+@pytest.mark.parametrize(
+    ("function", "levels"),
+    [
+        ("sort(%s)", [None, "info", "error"]),
+        ("sort_desc(%s)", ["error", "info", None]),
+        ("topk(2, %s)", ["error", "info"]),
+        ("bottomk(2, %s)", [None, "info"]),
+    ],
+)
+def test_a_sorted_vector_is_in_the_order_of_its_values(pinned: Loki, function: str, levels: list[str | None]) -> None:
+    query = function % 'sum by (level) (bytes_over_time({service_name=~".+"} != "plain" [1h]))'
+    assert [one["metric"].get("level") for one in pinned.data("query", query=query)["result"]] == levels
+
+
 def test_grafanas_check_of_the_data_source_is_answered(pinned: Loki) -> None:
     data = pinned.data("query", query="vector(1)+vector(1)", time=START_NS)
     assert data == {

@@ -94,12 +94,7 @@ class EventLabels:
         stream_label = self.stream_label(name)
         if stream_label is not None and stream_label.constant is not None:
             return stream_label
-        values = [] if stream_label is None else [stream_label.text]
-        values += [self._text_at(path) for root in FIELD_ROOTS for path in self._paths(root, name)]
-        if not values and self._may_be_unlisted((METADATA, name)):
-            values.append(self._text_at((METADATA, name)))
-        if name not in ENTRY_COLUMNS and self.info.has_column(name):
-            values.append(_as_text(column((name,))))
+        values = [*([] if stream_label is None else [stream_label.text]), *self._fields(name)]
         if state.has_parsers:
             if name.endswith("_extracted") and not values:
                 raise QueryUnsupported(
@@ -131,6 +126,15 @@ class EventLabels:
                 yield (*base, key)
             elif steps and rest.startswith(f"{name}_"):
                 yield from self._matching((*base, key), rest[len(name) + 1 :], steps - 1)
+
+    def _fields(self, name: str) -> list[exp.Expr]:
+        """Return the fields of an event, and the columns beside it, that have a label's name."""
+        values = [self._text_at(path) for root in FIELD_ROOTS for path in self._paths(root, name)]
+        if not values and self._may_be_unlisted((METADATA, name)):
+            values = [self._text_at((METADATA, name))]
+        if name not in ENTRY_COLUMNS and self.info.has_column(name):
+            values.append(_as_text(column((name,))))
+        return values
 
     def _may_be_unlisted(self, path: Keys) -> bool:
         """Return whether events may have a field that is not listed, because there are too many."""

@@ -12,9 +12,9 @@ from cordwood.logql.converted import as_number
 from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries, united
 from cordwood.logql.label_names import label_column
 from cordwood.logql.labels import label_reference
-from cordwood.logql.parse import RANKING
+from cordwood.logql.parse import RANKING, SORTING
 from cordwood.logql.request import Steps
-from cordwood.logql.syntax import Binary, Grouping, Metric, Number, RangeAggregate, VectorAggregate
+from cordwood.logql.syntax import Binary, Comparison, Grouping, Metric, Number, RangeAggregate, VectorAggregate
 from cordwood.lql.sub_query_info import SubQueryInfo
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import internal
@@ -120,6 +120,8 @@ class Metrics(msgspec.Struct, frozen=True):
     def translate(self, node: Metric, groups: Groups = _STREAM_LABELS) -> Series:
         """Return the series of a query that is no constant; `groups` are the labels that the caller needs."""
         match node:
+            case RangeAggregate(function="absent_over_time"):
+                return self._absent(node)
             case RangeAggregate():
                 return self._range(node, _groups_of(node, groups))
             case VectorAggregate():
@@ -133,6 +135,9 @@ class Metrics(msgspec.Struct, frozen=True):
         grouping, operand = node.grouping, node.operand
         if fold(operand) is not None:
             raise self._unsupported(f"{node.function} of a number is not supported.", node.offset)
+        if node.function in SORTING:
+            # Only the order of an instant vector depends on it, and that is the order of its answer.
+            return self.translate(operand)
         if self._is_of_entries(node) and isinstance(operand, RangeAggregate):
             return self._range(operand, Groups(grouping.labels, is_exact=True))
         needed = _STREAM_LABELS if grouping.is_without else Groups(grouping.labels)
@@ -174,27 +179,39 @@ class Metrics(msgspec.Struct, frozen=True):
 
     def _with_default(self, series: Series, constant: float) -> Series:
         """Return the series, and the number at each step that has no series without labels."""
-        names = ("logql_steps", "logql_present")
         unlabelled = from_relation([column((STEP,))], copied(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
             unlabelled.where(fill("@label = ''", 0, label=label), copy=False)
+        missing = self._missing(unlabelled, dict.fromkeys(series.labels, ""), constant)
+        columns = [*_label_columns(series.labels), column((STEP,)), column((VALUE,))]
+        own = from_relation(columns, series.tree, "operand")
+        return Series(united([own, missing]), series.labels)
+
+    def _absent(self, node: RangeAggregate) -> Series:
+        """Return 1 at each step whose range has no entries, with the labels that the selector compares with =."""
+        counted = self._range(msgspec.structs.replace(node, function="count_over_time"), Groups(is_exact=True))
+        present = from_relation([column((STEP,))], counted.tree, "counted")
+        matchers = [one for one in node.pipeline.matchers if one.operator is Comparison.EQUAL and one.text]
+        labels = {one.label: one.text for one in matchers}
+        return Series(self._missing(present, labels, 1.0), tuple(labels))
+
+    def _missing(self, present: exp.Select, labels: Mapping[str, str], constant: float) -> exp.Select:
+        """Return a sample of labels and a number for each step that `present` does not have."""
+        names = ("logql_steps", "logql_present")
         steps = exp.Unnest(
             expressions=[fill("GENERATE_ARRAY(0, @last)", 0, last=self.steps.count - 1)],
             alias=exp.TableAlias(columns=[exp.to_identifier(STEP)]),
             offset=False,
         )
         every = exp.Select(expressions=[column((STEP,))]).from_(steps, copy=False)
-        labels = [alias(literal(""), label_column(name)) for name in series.labels]
-        step = alias(column((names[0], STEP)), STEP)
-        missing = from_relation([*labels, step, alias(float_literal(constant), VALUE)], every, "steps")
-        present = exp.Subquery(this=unlabelled, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
+        columns = [alias(literal(text), label_column(name)) for name, text in labels.items()]
         left, right = column((names[0], STEP)), column((names[1], STEP))
+        columns += [alias(left, STEP), alias(float_literal(constant), VALUE)]
+        tree = from_relation(columns, every, "steps")
+        joined = exp.Subquery(this=present, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
         same = fill("@left = @right", 0, left=left, right=right)
-        missing.join(present, on=same, join_type="LEFT", copy=False)
-        missing.where(fill("@step IS NULL", 0, step=right), copy=False)
-        columns = [*_label_columns(series.labels), column((STEP,)), column((VALUE,))]
-        own = from_relation(columns, series.tree, "operand")
-        return Series(united([own, missing]), series.labels)
+        tree.join(joined, on=same, join_type="LEFT", copy=False)
+        return tree.where(fill("@step IS NULL", 0, step=right), copy=False)
 
     def _of_vectors(self, node: Binary, left: Series, right: Series) -> Series:
         if set(left.labels) != set(right.labels):

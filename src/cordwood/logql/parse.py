@@ -21,19 +21,17 @@ from cordwood.logql.syntax import (
 )
 
 # Functions of a range of entries, of a range of unwrapped values, or of both.
-COUNTING: Final = frozenset({"rate", "count_over_time", "bytes_rate", "bytes_over_time"})
+COUNTING: Final = frozenset({"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"})
 UNWRAPPED: Final = frozenset(
     f"{name}_over_time" for name in ("sum", "avg", "min", "max", "first", "last", "stddev", "stdvar", "quantile")
 )
 _GROUPED: Final = UNWRAPPED - {"sum_over_time"}
 RANKING: Final = frozenset({"topk", "bottomk"})
-VECTOR_FUNCTIONS: Final = frozenset({"sum", "avg", "min", "max", "count", "stddev", "stdvar"}) | RANKING
+SORTING: Final = frozenset({"sort", "sort_desc"})
+VECTOR_FUNCTIONS: Final = frozenset({"sum", "avg", "min", "max", "count", "stddev", "stdvar"}) | RANKING | SORTING
 _REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
-    "absent_over_time": "Compare a count with 0 in the alert rule.",
     "rate_counter": "Send the difference, and use rate.",
     "label_replace": "Group by the label as it is.",
-    "sort": "Sort the rows in the panel.",
-    "sort_desc": "Sort the rows in the panel.",
     "approx_topk": "Use topk.",
     "label_join": "Group by the labels as they are.",
 }
@@ -183,6 +181,8 @@ def _parse_vector_aggregate(cursor: Cursor, name: Token) -> VectorAggregate:
     operand = _metric(cursor, _parse_level(cursor, 0), start)
     cursor.expect(")")
     grouping = grouping or _parse_grouping(cursor)
+    if grouping is not None and name.text in SORTING:
+        raise cursor.fault(f"{name.text} takes no grouping.", None, grouping.offset)
     return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.offset)
 
 
@@ -220,7 +220,7 @@ def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
         raise cursor.fault(
             f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.offset
         )
-    if entries.unwrap is not None and name.text in COUNTING - {"rate"}:
+    if entries.unwrap is not None and name.text in COUNTING - {"rate", "absent_over_time"}:
         raise cursor.fault(f"{name.text} counts entries, and takes no unwrap.", None, entries.unwrap.offset)
     return RangeAggregate(
         function=name.text,

@@ -264,3 +264,13 @@ def test_or_vector_gives_a_number_at_the_steps_without_one(logql: LogqlEngine) -
     assert logql.sample('sum(count_over_time({job="nobody"}[5m])) or vector(0)') == 0
     by_path = 'sum by (request_path) (count_over_time({source_name="edge_logs"} | request_path!="" [10m]))'
     assert logql.samples(f"{by_path} or vector(0)") == logql.samples(by_path) | {(): {0: 0.0}}
+
+
+def test_absent_over_time_is_1_at_the_steps_without_entries(logql: LogqlEngine) -> None:
+    text = 'absent_over_time({source_name="edge_logs", level!="info"}[1m])'
+    having = [event for event in EDGE_EVENTS if event["metadata"].get("level") != "info"]  # type: ignore[attr-defined]
+    present = evaluated(having, MINUTE_US, STEPS, nothing, len)[()]
+    absent = {number: 1.0 for number in range(11) if number not in present}
+    assert logql.samples(text, *STEPS) == {(("source_name", "edge_logs"),): absent}
+    assert logql.samples('absent_over_time({job="mysql"}[10m])') == {}
+    assert logql.samples('absent_over_time({job="nobody"} |= "x" [10m])') == {(("job", "nobody"),): {0: 1.0}}

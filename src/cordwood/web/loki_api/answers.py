@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -61,12 +62,21 @@ def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> I
     yield succeeded({"resultType": "streams", **flags, "result": result, "stats": {}})
 
 
-def encode_samples(rows: Rows, steps: Steps, *, is_instant: bool, limit: int | None = None) -> Iterator[bytes]:
-    """Encode samples as a matrix, or as a vector. With a limit, only the largest series, in that order."""
+class Order(StrEnum):
+    """The order of series by the sum of their values."""
+
+    ASCENDING = "ascending"
+    DESCENDING = "descending"
+
+
+def encode_samples(
+    rows: Rows, steps: Steps, *, is_instant: bool, order: Order | None = None, limit: int | None = None
+) -> Iterator[bytes]:
+    """Encode samples as a matrix, or as a vector: the first series in the order, up to the limit."""
     series = list(_read_series(rows, steps))
-    if limit is not None:
-        series.sort(key=lambda one: -sum(value for _, value in one[1]))
-        series = series[:limit]
+    if order is not None:
+        series.sort(key=lambda one: _rank(one[1]), reverse=order is Order.DESCENDING)
+    series = series[:limit]
     if is_instant:
         result = [{"metric": labels, "value": _sample(*samples[0])} for labels, samples in series]
         yield succeeded({"resultType": "vector", "result": result, "stats": {}})
@@ -156,6 +166,12 @@ def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[
             f"The answer has more than {min(count, most)} series.",
             hint="Aggregate by fewer labels, as in sum by (level) (…).",
         )
+
+
+def _rank(samples: Sequence[tuple[int, float]]) -> float:
+    """Return the sum of the values, by which series are ordered; those that are no numbers come first."""
+    total = sum(value for _, value in samples)
+    return -math.inf if math.isnan(total) else total
 
 
 def _samples(numbers: Cell, values: Cell, steps: Steps) -> Iterator[tuple[int, float]]:

@@ -14,7 +14,7 @@ from cordwood.logql.parse import parse, parse_selectors
 from cordwood.logql.parsed_labels import final_state
 from cordwood.logql.request import LogqlRequest, Wanted, check_steps
 from cordwood.logql.stream_labels import stream_label_names
-from cordwood.logql.syntax import Comparison, Metric, Pipeline, pipelines_of
+from cordwood.logql.syntax import Comparison, Metric, Pipeline, VectorAggregate, pipelines_of
 from cordwood.model.json_checks import FORM_MEDIA
 from cordwood.model.rows import Rows
 from cordwood.model.timestamps import now_us
@@ -24,6 +24,7 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import account_of_key
 from cordwood.web.lifecycle import Services
 from cordwood.web.loki_api import answers
+from cordwood.web.loki_api.answers import Order
 from cordwood.web.loki_api.detected_fields import encode_detected_fields
 from cordwood.web.loki_api.sources import Reader, read_caller
 from cordwood.web.loki_api.times import SECOND_US, TimeRange, read_interval, read_range, read_step, read_time
@@ -53,6 +54,13 @@ _MAX_MATCHES: Final = 10
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _VALUES_PATH: Final = re.compile(r"label/([^/]+)/values")
 _CATEGORIZED: Final = "categorize-labels"
+# The order of an instant vector, by the outermost function.
+_ORDERS: Final[Mapping[str, Order]] = {
+    "sort": Order.ASCENDING,
+    "sort_desc": Order.DESCENDING,
+    "topk": Order.DESCENDING,
+    "bottomk": Order.ASCENDING,
+}
 _REFUSED: Final[Mapping[str, str]] = {
     "tail": "Ask for query_range again, from the time of the last entry on.",
     "patterns": "Count lines by a label instead.",
@@ -193,8 +201,9 @@ async def _log_lines(asked: Asked, query: Pipeline, time_range: TimeRange) -> Re
 async def _samples(asked: Asked, query: Metric, wanted: LogqlRequest, *, is_instant: bool) -> Response:
     constant = fold(query)
     if constant is None:
-        encode = partial(answers.encode_samples, steps=wanted.steps, is_instant=is_instant)
-        return await _run(asked, wanted, encode, (wanted.steps, is_instant))
+        order = _ORDERS.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
+        encode = partial(answers.encode_samples, steps=wanted.steps, is_instant=is_instant, order=order)
+        return await _run(asked, wanted, encode, (wanted.steps, is_instant, order))
     body = answers.encode_constant(constant, wanted.steps, is_instant=is_instant, is_vector=is_vector(query))
     return Response(200, [(b"content-type", JSON), NO_STORE], body)
 
@@ -260,7 +269,9 @@ async def _volume_range(asked: Asked) -> Response:
 
 async def _volumes(asked: Asked, wanted: LogqlRequest, *, is_instant: bool) -> Response:
     limit = asked.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
-    encode = partial(answers.encode_samples, steps=wanted.steps, is_instant=is_instant, limit=limit)
+    encode = partial(
+        answers.encode_samples, steps=wanted.steps, is_instant=is_instant, order=Order.DESCENDING, limit=limit
+    )
     return await _run(asked, wanted, encode, (wanted.steps, is_instant, limit))
 
 
