@@ -24,7 +24,7 @@ from cordwood.model.service_labels import SERVICE_LABELS
 
 # Objects nested deeper than this are no labels, and an entry has no more labels than this from its metadata or its line.
 _MOST_STEPS: Final = 8
-MAX_LABELS: Final = 500
+MAX_FIELDS: Final = 500
 
 _PAIR: Final = re.compile(r'([^\s="]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))')
 
@@ -51,7 +51,7 @@ def read_labels(source: str, metadata: object, line: str, state: ParserState) ->
     parsed: Texts = {}
     for parser in state.parsers:
         for name, value in _parse(parser, line):
-            if name not in stream and name not in fields and len(parsed) < MAX_LABELS:
+            if name not in stream and name not in fields and len(parsed) < MAX_FIELDS:
                 parsed.setdefault(name, value)
     return EntryLabels(
         *({name: text for name, text in one.items() if not state.is_removed(name)} for one in (stream, fields, parsed))
@@ -102,7 +102,7 @@ def _fields(values: list[tuple[Path, str]], stream: Texts) -> Texts:
         for path, text in values:
             is_here = path[: len(root)] == root and (root != ("metadata",) or not _is_elsewhere(path))
             name = "_".join(map(label_name, path[len(root) :]))
-            if is_here and text and name not in stream and len(found) < MAX_LABELS:
+            if is_here and text and name not in stream and len(found) < MAX_FIELDS:
                 found.setdefault(name, text)
     return found
 

@@ -5,6 +5,7 @@ that Loki's senders push. All its other fields are what Loki calls structured me
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from cordwood.bounded_cache import remember_short
@@ -37,6 +38,9 @@ ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP, MESSAGE, METADATA})
 # The beginning of the name of a sub-query that stands for a whole stream. It cannot have the stream's own name.
 STREAM_PREFIX: Final = "stream "
 
+# Labels of one stream or series.
+MAX_LABELS: Final = 60
+
 # The beginning of the names of columns in which an answer has labels.
 _COLUMN_PREFIX: Final = "label_"
 _CAPITAL: Final = re.compile("[A-Z]")
@@ -65,3 +69,10 @@ def label_column(name: str) -> str:
 def label_of_column(column: str) -> str:
     """Return the label that a column of `label_column` has."""
     return _ESCAPED_CAPITAL.sub(lambda match: match[1].upper(), column.removeprefix(_COLUMN_PREFIX))
+
+
+def first_labels(names: Iterable[str]) -> list[str]:
+    """Return as many names as a stream may have, in order: the labels that every stream has, then the others."""
+    own = (SOURCE_NAME, SERVICE_NAME, LEVEL)
+    ordered = sorted(set(names), key=lambda name: (name not in own, name))
+    return sorted(ordered[:MAX_LABELS])

@@ -10,7 +10,7 @@ from cordwood.errors import QueryUnsupported
 from cordwood.logql.constants import COMPARISON_OPERATORS, fold
 from cordwood.logql.converted import as_number
 from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries, united
-from cordwood.logql.label_names import label_column
+from cordwood.logql.label_names import MAX_LABELS, label_column
 from cordwood.logql.labels import label_reference
 from cordwood.logql.parse import RANKING, SORTING
 from cordwood.logql.request import Steps
@@ -24,8 +24,6 @@ from cordwood.sql.query_templates import alias, column, fill, literal, number, o
 MAX_OVERLAP: Final = 1_500
 # The same for functions that need every value of a range at once.
 MAX_VALUE_OVERLAP: Final = 60
-# Labels of one series.
-MAX_LABELS: Final = 60
 
 STEP: Final = "step_number"
 VALUE: Final = "value"

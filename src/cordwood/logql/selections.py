@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries, source_columns, union_of
-from cordwood.logql.label_names import label_column
+from cordwood.logql.label_names import first_labels, label_column
 from cordwood.logql.labels import label_reference
 from cordwood.logql.request import LogqlRequest
 from cordwood.logql.syntax import Pipeline
@@ -71,7 +71,7 @@ def select_counts(pipelines: Sequence[Pipeline], sources: Sources, request: Logq
 
 def _stream_labels(pipelines: Sequence[Pipeline], sources: Sources) -> list[str]:
     branches = [branch for pipeline in pipelines for branch in sources.branches(pipeline)]
-    return sorted({name for branch in branches for name in branch.labels.stream_label_names()})
+    return first_labels(name for branch in branches for name in branch.labels.stream_label_names())
 
 
 def _label_values(branch: Branch, labels: Sequence[str]) -> list[exp.Expr]:

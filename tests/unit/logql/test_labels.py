@@ -1,7 +1,7 @@
 """Labels as expressions: which fields a name reads, and the same names in answers."""
 
 from cordwood.logql.entry_labels import read_labels
-from cordwood.logql.label_names import label_column, label_of_column
+from cordwood.logql.label_names import MAX_LABELS, first_labels, label_column, label_of_column
 from cordwood.logql.labels import EventLabels
 from cordwood.logql.parsed_labels import ParserState
 from cordwood.logql.syntax import Parser, ParserKind
@@ -59,3 +59,11 @@ def test_columns_tell_labels_of_different_case_apart() -> None:
     columns = [label_column(name) for name in names]
     assert len({column.lower() for column in columns}) == len(names)
     assert [label_of_column(column) for column in columns] == list(names)
+
+
+def test_a_stream_has_a_bounded_number_of_labels_its_own_first() -> None:
+    names = [*(f"a{number}" for number in range(1000)), "level", "service_name", "source_name"]
+    found = first_labels(names)
+    assert len(found) == MAX_LABELS
+    assert {"level", "service_name", "source_name"} <= set(found)
+    assert found == sorted(found)

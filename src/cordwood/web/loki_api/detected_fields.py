@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.logql.entry_labels import MAX_LABELS, json_paths, parsed_fields
+from cordwood.logql.entry_labels import MAX_FIELDS, json_paths, parsed_fields
 from cordwood.logql.parsed_labels import ParserState
 from cordwood.logql.quantities import read_bytes, read_duration
 from cordwood.logql.syntax import ParserKind
@@ -30,7 +30,7 @@ def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
     fields: dict[str, _Field] = {}
     for entry in read_entries(rows, ParserState()):
         for name, text, parser in _fields_of(entry):
-            if name not in fields and len(fields) >= min(limit, MAX_LABELS):
+            if name not in fields and len(fields) >= min(limit, MAX_FIELDS):
                 continue
             field = fields.setdefault(name, _Field(_kind(text)))
             field.values.add(text)
