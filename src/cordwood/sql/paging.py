@@ -21,7 +21,6 @@ _ID: Final = "id"
 _RECEIVED: Final = "ingested_at"
 _HIDDEN: Final = ("time of the row", "id of the row")
 _BOUNDARY: Final = ("time_of_last_row", "id_of_last_row")
-_OFFSET: Final = "place of the element"
 # Queries within each other that are followed to the events; deeper ones are paged by the number of rows.
 _MAX_DEPTH: Final = 30
 # What makes a row of a SELECT depend on other rows than the one that it is made from.
@@ -51,20 +50,27 @@ class Paging(msgspec.Struct, frozen=True):
     """How an answer that is cut goes on.
 
     `is_by_time` if the statement's last columns are the time and the id of each row; then `boundary` are the parameters
-    for those of the last row that was answered. `limit` is the query's own LIMIT.
+    for those of the last row that was answered. `has_elements` if rows with the same time and id are in no order, so
+    that no page must end between them. `limit` is the query's own LIMIT.
     """
 
     is_by_time: bool
+    has_elements: bool
     limit: int | None
     boundary: tuple[str, str]
 
 
 class _TimeOrder(msgspec.Struct, frozen=True):
-    """An order by the time of events, and then by their ids: the columns of the outermost SELECT that have them."""
+    """An order by the time of events, and then by their ids: the columns of the outermost SELECT that have them.
+
+    `others` are the ids of events that are joined. With `has_elements`, an event makes a row for each element of arrays.
+    """
 
     time: exp.Column
     id: exp.Column
     is_descending: bool
+    others: tuple[exp.Column, ...] = ()
+    has_elements: bool = False
 
 
 def page_parameters(parameters: Mapping[str, Parameter], page: Page) -> Mapping[str, Parameter]:
@@ -96,11 +102,13 @@ class PageBuilder:
         self._is_paged = is_known and (not is_first or self._limit is None or self._limit > self._rows)
         self._time_order, self._row_ids = _find_places(tree, self._offset) if self._is_paged else (None, [])
         self._boundary = _boundary(parameters)
-        self._own_keys = len(tree.args["order"].expressions) if tree.args.get("order") else 0
 
     @property
     def paging(self) -> Paging | None:
-        return Paging(self._time_order is not None, self._limit, self._boundary) if self._is_paged else None
+        if not self._is_paged:
+            return None
+        order = self._time_order
+        return Paging(order is not None, order is not None and order.has_elements, self._limit, self._boundary)
 
     def restrict(self) -> None:
         """Read only what may be on the page. Sort keys that have texts of events are added here, to be redacted."""
@@ -110,7 +118,7 @@ class PageBuilder:
             for table in list(self._tree.find_all(exp.Table)):
                 if table.meta_get("stream"):
                     _restrict_to_received(table)
-        if not self._row_ids:
+        if self._time_order is None and not self._row_ids:
             self._add_keys(self._output_keys())
 
     def order(self, *, hashes_ids: bool) -> None:
@@ -133,12 +141,10 @@ class PageBuilder:
     def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
         """Order by time and id first, because the next page begins with those of the last row."""
         hidden = copied(order.time), _row_key(order.id, hashes_ids=hashes_ids)
-        outputs = self._tree.args["order"].expressions if self._tree.args.get("order") else []
-        first = _sort_key(hidden[0], desc=order.is_descending)
-        ids = [column for column in self._row_ids if column.table != order.id.table]
-        keys = [hidden[1], *(_row_key(column, hashes_ids=hashes_ids) for column in ids)]
-        own, rest = outputs[: self._own_keys], outputs[self._own_keys :]
-        self._tree.set("order", exp.Order(expressions=[*(own or [first]), *map(_sort_key, keys), *rest]))
+        own = self._tree.args["order"].expressions if self._tree.args.get("order") else []
+        ids = [hidden[1], *(_row_key(column, hashes_ids=hashes_ids) for column in order.others)]
+        keys = own or [_sort_key(hidden[0], desc=order.is_descending)]
+        self._tree.set("order", exp.Order(expressions=[*keys, *map(_sort_key, ids)]))
         for value, name in zip(hidden, _HIDDEN, strict=True):
             self._tree.append("expressions", exp.alias_(copied(value), name, quoted=True))
         if not self._page.is_after_row:
@@ -201,10 +207,9 @@ def _sort_key(value: exp.Expr, *, desc: bool = False) -> exp.Expr:
 
 
 def _row_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
-    """Return an id, or the place of an element, as it may be visible."""
+    """Return an id as it may be visible."""
     value = copied(column)
-    is_id = column.type is not None and column.type.this == exp.DType.TEXT
-    return set_type(exp.MD5(this=value), exp.DType.TEXT) if hashes_ids and is_id else value
+    return set_type(exp.MD5(this=value), exp.DType.TEXT) if hashes_ids else value
 
 
 def _is_row_wise(tree: exp.Expr) -> bool:
@@ -243,24 +248,25 @@ class _EventColumns:
         return self._by_time(value, tree, is_descending=bool(key.args.get("desc")))
 
     def _by_time(self, time: exp.Column, tree: exp.Select, *, is_descending: bool) -> _TimeOrder | None:
-        """Return the order by this time; None if its relation has no ids of events."""
-        relation = self.relations(tree)[time.table]
-        if not self._has_ids(relation, tree):
+        """Return the order by this time; None if ids of events do not tell rows apart."""
+        relations = self.relations(tree).values()
+        events = [relation for relation in relations if not isinstance(relation, exp.Unnest)]
+        if not all(self._has_ids(relation, tree) for relation in events):
             return None
-        return _TimeOrder(time, _column(relation, _ID, exp.DType.TEXT), is_descending)
+        ids = [_column(relation, _ID, exp.DType.TEXT) for relation in events]
+        others = tuple(column for column in ids if column.table != time.table)
+        own = next(column for column in ids if column.table == time.table)
+        return _TimeOrder(time, own, is_descending, others, has_elements=len(events) < len(relations))
 
     def row_ids(self, tree: exp.Select) -> list[exp.Column]:
-        """Return what tells the rows of a SELECT apart: ids of events, and places of elements in their arrays.
+        """Return the ids of the events that a row of a SELECT is made from; none if they do not tell rows apart.
 
-        The list is empty if that is not known.
+        Elements of an array have one id.
         """
         relations = list(self.relations(tree).values())
-        if not all(isinstance(relation, exp.Unnest) or self._has_ids(relation, tree) for relation in relations):
+        if not all(self._has_ids(relation, tree) for relation in relations):
             return []
-        return [
-            _element_place(one, index) if isinstance(one, exp.Unnest) else _column(one, _ID, exp.DType.TEXT)
-            for index, one in enumerate(relations)
-        ]
+        return [_column(relation, _ID, exp.DType.TEXT) for relation in relations]
 
     def _has_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
         """Return whether each row of the relation has the id of its event, which no other row has."""
@@ -335,13 +341,6 @@ def _selected(tree: exp.Select, value: exp.Expr) -> exp.Expr:
     if isinstance(value, exp.Literal) and value.is_int and int(value.this) <= len(tree.expressions):
         value = tree.expressions[int(value.this) - 1].unalias()
     return value
-
-
-def _element_place(unnest: exp.Unnest, index: int) -> exp.Column:
-    """Return the column with the place of the element in its array, which is added if the query does not read it."""
-    if not isinstance(unnest.args.get("offset"), exp.Identifier):
-        unnest.set("offset", exp.to_identifier(f"{_OFFSET} {index}", quoted=True))
-    return _column(unnest, unnest.args["offset"].name, exp.DType.BIGINT)
 
 
 def _relations(select: exp.Select) -> list[exp.Expr]:

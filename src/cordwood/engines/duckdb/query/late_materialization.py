@@ -18,6 +18,9 @@ from cordwood.sql.fragment import fragment
 # With more rows than this, nearly every row group is likely to contain one of them.
 _MAX_ROWS = 2000
 
+# The query would be planned once for each table, and planning unnests within unnests takes time in the cube of their number.
+_MAX_JOINS = 16
+
 # The most rows that are read from the recent table: about one page of the explorer.
 _PAGE_ROWS = 500
 
@@ -50,6 +53,8 @@ _CROSS_ROW_NODES = (
 def selects_first_rows(tree: exp.Select, source: Source) -> bool:
     """Return whether the query selects the first few rows of an order, each made from one event."""
     if tree.args.get("order") is None or not 0 < requested_rows(tree) <= _MAX_ROWS or _depends_on_other_rows(tree):
+        return False
+    if len(list(tree.find_all(exp.Join))) > _MAX_JOINS:
         return False
     if any(identifier.name.lower() in (_ROW_ID, _NEWEST) for identifier in tree.find_all(exp.Identifier)):
         return False
