@@ -18,6 +18,9 @@ PIECE_BYTES = 128 * 1024
 # The scope key under which the server offers a single write of the whole answer, which returns whether it wrote it.
 WRITE_WHOLE = "cordwood.write_whole"
 
+# The scope key under which the server offers to write a part of a streamed answer at once; it returns whether it did.
+_WRITE_PART = "cordwood.write_part"
+
 # The scope key under which the server offers to abort the connection.
 _CUT = "cordwood.cut"
 
@@ -27,6 +30,16 @@ _FAULT = "cordwood.fault"
 
 def offer_whole(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
     scope[WRITE_WHOLE] = write
+
+
+def offer_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
+    scope[_WRITE_PART] = write
+
+
+def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
+    """Return the function that writes a part of a streamed answer, framed for HTTP, if the client reads fast enough."""
+    found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART)
+    return found
 
 
 def offer_cut(scope: Any, cut: Callable[[], None]) -> None:

@@ -17,7 +17,17 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from cordwood.errors import AddressTooLong, Busy, Fault, HeadersTooLarge, Malformed
-from cordwood.web.asgi import PIECE_BYTES, Header, Response, Scope, mark_fault, offer_cut, offer_whole, rendered
+from cordwood.web.asgi import (
+    PIECE_BYTES,
+    Header,
+    Response,
+    Scope,
+    mark_fault,
+    offer_cut,
+    offer_part,
+    offer_whole,
+    rendered,
+)
 from cordwood.web.connection_table import ConnectionTable
 from cordwood.web.problems import refusal, status_of
 
@@ -212,6 +222,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.url = b"/"
         super().on_headers_complete()
         offer_whole(self.scope, partial(_write_whole, self.cycle))
+        offer_part(self.scope, partial(_write_part, self.cycle))
         offer_cut(self.scope, self.cut)
 
     def _begin_scope(self) -> None:
@@ -322,6 +333,14 @@ def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -
     if not cycle.keep_alive:
         cycle.transport.close()
     cycle.on_response()
+    return True
+
+
+def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
+    """Write a part of a chunked body between two sends; return False if the client reads too slowly."""
+    if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
+        return False
+    cycle.transport.write(framed)
     return True
 
 

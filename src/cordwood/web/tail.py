@@ -1,6 +1,7 @@
 """Follow a query: send its rows as Server-Sent Events as their events arrive."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from functools import partial
 
 from cordwood.access import require_query
 from cordwood.errors import BadParameter, Fault, Forbidden
@@ -9,7 +10,7 @@ from cordwood.model.timestamps import now_us
 from cordwood.serve.tail.position import Position, read_position
 from cordwood.settings.quantities import read_duration
 from cordwood.web.answer_rendering import header_text, ignored_headers, rate_headers
-from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.asgi import Header, Request, Response, write_part_of
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.credentials import account_of, presented
 from cordwood.web.encode.followed import FOLLOWED
@@ -51,7 +52,9 @@ async def follow_query(request: Request, services: Services, options: WebOptions
             return fault
         return Forbidden("The endpoint or the key has changed.", hint="Connect again.")
 
-    follower = await while_connected(request, services.tails.follow(asked, position, lost_access))
+    write_part = write_part_of(request.scope)
+    write = partial(_write_framed, write_part) if write_part is not None else None
+    follower = await while_connected(request, services.tails.follow(asked, position, lost_access, write))
     pieces = follower.pieces()
     # The first piece is taken here: from now on, the follower ends however the connection does.
     first = await anext(pieces)
@@ -59,6 +62,24 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     notices = [(b"cordwood-notice", header_text(notice)) for notice in follower.notices]
     rate = rate_headers(allowance) if allowance is not None else []
     return Response(200, [*_HEADERS, *ignored, *notices, *rate], _after(first, pieces))
+
+
+def _write_framed(write: Callable[[bytes], bool], piece: bytes) -> bool:
+    return write(_framed(piece))
+
+
+class _LastFrame:
+    """The piece that was framed last: the followers of a query are sent the same one after the other."""
+
+    piece = b""
+    framed = b""
+
+
+def _framed(piece: bytes) -> bytes:
+    """Return the piece as a chunk of HTTP/1.1."""
+    if piece is not _LastFrame.piece:
+        _LastFrame.piece, _LastFrame.framed = piece, b"%x\r\n%b\r\n" % (len(piece), piece)
+    return _LastFrame.framed
 
 
 async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -16,7 +16,7 @@ from cordwood.serve.tail.position import FollowedRow, Position
 
 # The shortest pause between two runs; a run that takes long is followed by a pause of the same length.
 PAUSE_SECONDS: Final = 0.05
-_MAX_PAUSE_SECONDS: Final = 1.0
+_MAX_PAUSE_SECONDS: Final = 0.1
 # The bytes of the frames that are written together.
 BLOCK_BYTES: Final = 32 * 1024
 
@@ -70,6 +70,16 @@ def _block(first: int, frames: Sequence[bytes], ids: Sequence[Position]) -> Bloc
     return Block(first, b"".join(frames), tuple(ids), tuple(accumulate(map(len, frames))))
 
 
+class Reader(Protocol):
+    """A follower that has everything in the ring, and takes new frames as soon as they are there."""
+
+    def push(self, block: Block) -> bool:
+        """Send a new block at once; return False if it has to wait for the client, which then reads the ring."""
+
+    def wake(self) -> None:
+        """Notice that the feed has ended."""
+
+
 class Feed:
     """The rows of one query from `newest_us` on, the receive time of the newest events when it begins.
 
@@ -80,9 +90,9 @@ class Feed:
         self.pages = pages
         self.streams = streams
         self.followers = 0
+        # Those that wait for the next block; each of the others is behind and reads the ring.
+        self.readers: set[Reader] = set()
         self.notices: tuple[str, ...] = ()
-        # Set when there are new frames or the feed has ended; it is replaced each time.
-        self.changed = asyncio.Event()
         # The reason why the feed has ended.
         self.fault: Fault | None = None
         self.ring_bytes = 0
@@ -124,7 +134,8 @@ class Feed:
     def finish(self, fault: Fault) -> None:
         """End the feed for all followers."""
         self.fault = fault
-        self._tell()
+        for reader in list(self.readers):
+            reader.wake()
 
     # The ring
 
@@ -160,6 +171,7 @@ class Feed:
             self._ring.append(block)
             self.ring_bytes += len(block.text)
             self.next_number = block.end
+            self.readers = {reader for reader in self.readers if reader.push(block)}
         self._on_grown()
 
     # The evaluation
@@ -187,12 +199,7 @@ class Feed:
             page = await self.pages.page(cursor, newest_us)
             if page.rows:
                 self._add(page.rows)
-                self._tell()
             cursor = page.following
             if page.is_last:
                 self.evaluated_us = newest_us
                 return
-
-    def _tell(self) -> None:
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()

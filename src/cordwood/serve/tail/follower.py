@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import Fault
-from cordwood.serve.tail.feed import BLOCK_BYTES, Feed, Frames
+from cordwood.serve.tail.feed import BLOCK_BYTES, Block, Feed, Frames
 from cordwood.serve.tail.pages import Cursor, Page
 from cordwood.serve.tail.position import Position
 
@@ -28,7 +28,8 @@ _POLL_SECONDS: Final = 0.02
 class Follower:
     """One reader of a feed. Without a position it begins with the rows that arrive from now on.
 
-    `lost_access` returns the reason if the caller may no longer follow the query; `on_end` is called once.
+    `lost_access` returns the reason if the caller may no longer follow the query; `on_end` is called once. `write` writes
+    a piece at once, and returns whether it did: without it, and when the client is behind, pieces are only yielded.
     """
 
     def __init__(
@@ -37,12 +38,16 @@ class Follower:
         position: Position | None,
         lost_access: Callable[[], Fault | None],
         on_end: Callable[[], None],
+        write: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._feed = feed
         self._position = feed.end if position is None else min(position, feed.end)
         self._number = feed.next_number
         self._lost_access = lost_access
         self._on_end = on_end
+        self._write = write
+        # Set when a piece could not be written at once, or the feed has ended.
+        self._is_behind = asyncio.Event()
         self._sent_at = self._checked_at = time.monotonic()
 
     @property
@@ -60,11 +65,23 @@ class Follower:
         except Fault as fault:
             yield _end(fault)
         finally:
+            self._feed.readers.discard(self)
             self._on_end()
 
+    def push(self, block: Block) -> bool:
+        if self._number == block.first and self._write is not None and self._write(block.text):
+            self._number = block.end
+            self._sent_at = time.monotonic()
+            return True
+        self._is_behind.set()
+        return False
+
+    def wake(self) -> None:
+        self._is_behind.set()
+
     def _check(self) -> None:
-        """Raise the fault of the feed, or of a caller who may no longer follow it."""
-        if self._feed.fault is not None:
+        """Raise the fault of a feed of which everything was sent, or of a caller who may no longer follow it."""
+        if self._feed.fault is not None and self._number >= self._feed.next_number:
             raise self._feed.fault
         now = time.monotonic()
         if now - self._checked_at >= CHECK_SECONDS:
@@ -105,12 +122,11 @@ class Follower:
         feed = self._feed
         self._number = feed.number_after(self._position)
         while True:
-            for piece in self._next_pieces():
-                yield piece
-            if self._number < feed.next_number:
-                continue
             self._check()
-            if await self._is_quiet():
+            if self._number < feed.next_number:
+                for piece in self._next_pieces():
+                    yield piece
+            elif await self._is_quiet():
                 yield self._heartbeat(feed.end)
 
     def _next_pieces(self) -> Iterator[bytes]:
@@ -126,13 +142,16 @@ class Follower:
                 yield self._sent(piece)
 
     async def _is_quiet(self) -> bool:
-        """Wait for new frames; return whether there were none for as long as a heartbeat takes."""
-        changed = self._feed.changed
+        """Wait until frames cannot be pushed; return whether there were none for as long as a heartbeat takes."""
+        self._is_behind.clear()
+        self._feed.readers.add(self)
         try:
             async with asyncio.timeout(max(0.0, min(self._due_at() - time.monotonic(), CHECK_SECONDS))):
-                await changed.wait()
+                await self._is_behind.wait()
         except TimeoutError:
             return time.monotonic() >= self._due_at()
+        finally:
+            self._feed.readers.discard(self)
         return False
 
     def _due_at(self) -> float:

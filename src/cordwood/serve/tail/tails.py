@@ -61,7 +61,11 @@ class Tails:
         return sum(feed.followers for feed in self._feeds.values())
 
     async def follow(
-        self, request: QueryRequest, position: Position | None, lost_access: Callable[[], Fault | None]
+        self,
+        request: QueryRequest,
+        position: Position | None,
+        lost_access: Callable[[], Fault | None],
+        write: Callable[[bytes], bool] | None = None,
     ) -> Follower:
         """Return a new follower of a query; raise the error of a query that cannot be followed."""
         if self._is_closed:
@@ -73,7 +77,7 @@ class Tails:
         except BaseException:
             self._release(account)
             raise
-        return Follower(feed, position, lost_access, lambda: self._leave(feed, account))
+        return Follower(feed, position, lost_access, lambda: self._leave(feed, account), write)
 
     def close(self) -> None:
         """End all feeds, so that clients connect again to the next process."""

@@ -1,0 +1,281 @@
+"""`python -m bench.followers`: followed queries under load: what each follower got, how late, and in how much memory.
+
+python -m bench.followers [--followers N] [--rate N] [--seconds N] [--reconnects N]
+
+Followers of ten distinct filters, each of which passes one event in a hundred, read what four senders store in batches
+of fifty. How late is the time from the acknowledgement of a batch to the arrival of a row in the follower's socket. The
+followers are read in a process of their own; some of them close their connection, and go on with the last id.
+"""
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import re
+import selectors
+import socket
+import tempfile
+import threading
+import time
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from bench.service import KEY, service
+from cordwood.processes.memory_use import total_bytes
+
+STREAM = "postgres.logs"
+FILTERS = 10
+# One event in so many passes each filter.
+KINDS = 100
+BATCH = 50
+SENDERS = 4
+_ROW = re.compile(rb'"event_message":"(\d+)"')
+_ID = re.compile(rb"id: ([0-9-]+)\n")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Where the service is, and how much is asked of it."""
+
+    url: str
+    key: str
+    followers: int
+    events_per_second: int
+    seconds: float
+    reconnects: int = 0
+
+
+@dataclass
+class Outcome:
+    """What arrived: counts over all followers, and how late it was."""
+
+    events: int
+    rows: int
+    missing: int
+    doubled: int
+    gaps: int
+    late_seconds: Sequence[float]
+    most_bytes: int = 0
+    sent_per_second: float = 0.0
+    # Of the service's processes: the serving one, the fork server, the engine's.
+    processor_seconds: Sequence[float] = ()
+
+    def late(self, share: float) -> float:
+        """Return the time within which that share of the rows arrived."""
+        return sorted(self.late_seconds)[min(len(self.late_seconds) - 1, int(share * len(self.late_seconds)))]
+
+    def __str__(self) -> str:
+        late = ", ".join(f"{name} {self.late(share) * 1000:.0f} ms" for name, share in (("p50", 0.5), ("p99", 0.99)))
+        return (
+            f"{self.events:,} events at {self.sent_per_second:,.0f} a second, {self.rows:,} rows: {self.missing} missing,"
+            f" {self.doubled} doubled, {self.gaps} gaps; late {late}; most memory {self.most_bytes / 1e6:.0f} MB;"
+            f" processor {', '.join(f'{seconds:.1f} s' for seconds in self.processor_seconds)}"
+        )
+
+
+@dataclass
+class _Reader:
+    """One follower: its connection, its buffer, and the numbers that it has got, with their times."""
+
+    kind: int
+    last_id: bytes = b""
+    buffer: bytearray = field(default_factory=bytearray)
+    numbers: "array[int]" = field(default_factory=lambda: array("I"))
+    times: "array[float]" = field(default_factory=lambda: array("d"))
+    gaps: int = 0
+
+    def connect(self, load: Load) -> socket.socket:
+        address = urlsplit(load.url)
+        sql = f"select event_message from postgres_logs as t where t.metadata.kind = {self.kind}"
+        query = urlencode({"project": "p", "sql": sql})
+        resumed = b"Last-Event-ID: %b\r\n" % self.last_id if self.last_id else b""
+        connection = socket.create_connection((address.hostname or "", address.port or 80))
+        head = f"GET /api/endpoints/tail/logs.all?{query} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {load.key}\r\n"
+        connection.sendall(head.encode() + resumed + b"\r\n")
+        self.buffer.clear()
+        return connection
+
+    def take(self, data: bytes, now: float) -> None:
+        """Take the whole events out of what has arrived; the lengths of chunks stand between them."""
+        self.buffer += data
+        whole = self.buffer.rfind(b"\n\n") + 2
+        if whole < 2:
+            return
+        text = bytes(self.buffer[:whole])
+        del self.buffer[:whole]
+        found = _ROW.findall(text)
+        self.numbers.extend(map(int, found))
+        self.times.extend([now] * len(found))
+        self.gaps += text.count(b"event: gap")
+        ids = _ID.findall(text)
+        if ids:
+            self.last_id = ids[-1]
+
+
+def _read_all(load: Load, pipe: Connection) -> None:
+    """Read all followers until the parent says stop; then send what each has got."""
+    readers = [_Reader(number % FILTERS) for number in range(load.followers)]
+    selector = selectors.DefaultSelector()
+    for reader in readers:
+        selector.register(reader.connect(load), selectors.EVENT_READ, reader)
+    is_told, stop_at = False, None
+    reconnect_at = time.monotonic() + 1.0
+    victim = 0
+    while stop_at is None or time.monotonic() < stop_at:
+        for key, _ in selector.select(0.2):
+            key.data.take(key.fileobj.recv(2**18), time.monotonic())  # type: ignore[union-attr]
+        if not is_told and all(reader.last_id for reader in readers):
+            is_told = True
+            pipe.send("ready")
+        if is_told and load.reconnects and time.monotonic() > reconnect_at:
+            reconnect_at = time.monotonic() + load.seconds / load.reconnects
+            key = list(selector.get_map().values())[victim % load.followers]
+            victim += 7
+            selector.unregister(key.fileobj)
+            key.fileobj.close()  # type: ignore[union-attr]
+            selector.register(key.data.connect(load), selectors.EVENT_READ, key.data)
+        if stop_at is None and pipe.poll():
+            stop_at = time.monotonic() + pipe.recv()
+    pipe.send([(reader.kind, reader.numbers.tobytes(), reader.times.tobytes(), reader.gaps) for reader in readers])
+
+
+class _Senders:
+    """Threads that send numbered batches at a rate; `stored_at` has the time of each batch's acknowledgement."""
+
+    def __init__(self, load: Load) -> None:
+        self.stored_at: dict[int, float] = {}
+        self._load = load
+        self._lock = threading.Lock()
+        self._next = 0
+        self._began = time.monotonic()
+        self._last = int(load.events_per_second * load.seconds) // BATCH
+
+    def run(self) -> float:
+        """Send everything; return how many events were sent a second."""
+        threads = [threading.Thread(target=self._send) for _ in range(SENDERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self._last * BATCH / (time.monotonic() - self._began)
+
+    def _send(self) -> None:
+        address = urlsplit(self._load.url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+        headers = {"X-API-KEY": self._load.key, "Content-Type": "application/json"}
+        while (batch := self._take()) is not None:
+            due = self._began + batch * BATCH / self._load.events_per_second
+            time.sleep(max(0.0, due - time.monotonic()))
+            numbers = range(batch * BATCH, (batch + 1) * BATCH)
+            body = json.dumps([_event(number) for number in numbers])
+            while True:
+                connection.request("POST", f"/api/logs?source_name={STREAM}", body, headers)
+                answer = connection.getresponse()
+                answer.read()
+                if answer.status == 200:
+                    break
+                time.sleep(0.1)
+            self.stored_at[batch] = time.monotonic()
+        connection.close()
+
+    def _take(self) -> int | None:
+        with self._lock:
+            if self._next >= self._last:
+                return None
+            self._next += 1
+            return self._next - 1
+
+
+def _event(number: int) -> dict[str, object]:
+    metadata = {"kind": number % KINDS, "level": "info", "parsed": {"backend_type": "client backend", "pid": number}}
+    return {"id": f"e{number}", "project": "p", "event_message": str(number), "metadata": metadata}
+
+
+def measure(load: Load, pid: int) -> Outcome:
+    """Run the load against a service; `pid` is its process, whose memory is measured with that of its children."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_read_all, args=(load, theirs), daemon=True)
+    process.start()
+    if ours.recv() != "ready":
+        raise SystemExit("the followers did not begin")
+    probe = _MemoryProbe(pid)
+    probe.start()
+    senders = _Senders(load)
+    before = _processor_seconds(pid)
+    per_second = senders.run()
+    ours.send(3.0)
+    got = ours.recv()
+    used = [after - before for before, after in zip(before, _processor_seconds(pid), strict=False)]
+    process.join()
+    probe.over.set()
+    outcome = _compared(got, senders.stored_at)
+    outcome.most_bytes, outcome.sent_per_second, outcome.processor_seconds = probe.most, per_second, used
+    return outcome
+
+
+def _processor_seconds(pid: int) -> list[float]:
+    ticks = os.sysconf("SC_CLK_TCK")
+    stats = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in (pid, *_children(pid))]
+    return [(int(stat[11]) + int(stat[12])) / ticks for stat in stats]
+
+
+def _compared(got: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[int, float]) -> Outcome:
+    events = len(stored_at) * BATCH
+    outcome = Outcome(events, 0, 0, 0, 0, [])
+    late = array("d")
+    for kind, number_bytes, time_bytes, gaps in got:
+        numbers, times = array("I", number_bytes), array("d", time_bytes)
+        counts = Counter(numbers)
+        outcome.rows += len(numbers)
+        outcome.doubled += len(numbers) - len(counts)
+        outcome.missing += sum(1 for number in range(kind, events, KINDS) if number not in counts)
+        outcome.gaps += gaps
+        late.extend(at - stored_at[number // BATCH] for number, at in zip(numbers, times, strict=True))
+    outcome.late_seconds = late
+    return outcome
+
+
+class _MemoryProbe(threading.Thread):
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.most = 0
+        self.over = threading.Event()
+        self._pid = pid
+
+    def run(self) -> None:
+        while not self.over.wait(0.25):
+            self.most = max(self.most, total_bytes((self._pid, *_children(self._pid))) or 0)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, listed.read_text().split()):
+            found += [child, *_children(child)]
+    return found
+
+
+def main() -> None:
+    cli = argparse.ArgumentParser(
+        prog="python -m bench.followers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, value in (("followers", 1000), ("rate", 5000), ("seconds", 60), ("reconnects", 60)):
+        cli.add_argument(f"--{name}", type=int, default=value, help=argparse.SUPPRESS)
+    asked = cli.parse_args()
+    os.environ["CORDWOOD_LIMITS_KEY_FOLLOWERS"] = os.environ["CORDWOOD_LIMITS_FOLLOWERS"] = str(asked.followers + 100)
+    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as started:
+        load = Load(str(started.client.base_url), KEY, asked.followers, asked.rate, asked.seconds, asked.reconnects)
+        print(measure(load, started.process.pid))
+
+
+if __name__ == "__main__":
+    main()

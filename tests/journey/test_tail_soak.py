@@ -1,0 +1,28 @@
+"""Many followers under load: none misses a row or gets one twice, memory is bounded, and rows are not late."""
+
+import os
+
+from bench.followers import FILTERS, KINDS, Load, measure
+from tests.journey.conftest import PRIVATE, Start
+
+IS_FULL = os.environ.get("TORTURE") == "full"
+FOLLOWERS, RATE, SECONDS, RECONNECTS = (1000, 5000, 60, 60) if IS_FULL else (60, 500, 6, 12)
+# Late by a reconnection at most; the machine that runs the short form runs other tests at the same time.
+LATE_SECONDS = 0.25 if IS_FULL else 5.0
+
+
+def test_followers_of_ten_filters_get_each_row_once_and_soon(start: Start) -> None:
+    env = {
+        "CORDWOOD_LIMITS_KEY_FOLLOWERS": "1100",
+        "CORDWOOD_LIMITS_FOLLOWERS": "1100",
+        "CORDWOOD_LIMITS_MEMORY": "512MB",
+    }
+    service = start(env=env)
+    outcome = measure(Load(service.url, PRIVATE, FOLLOWERS, RATE, SECONDS, RECONNECTS), service.process.pid)
+    print(outcome)
+    assert (outcome.missing, outcome.doubled, outcome.gaps) == (0, 0, 0), outcome
+    assert outcome.rows == outcome.events // KINDS * FOLLOWERS
+    assert outcome.late(0.99) < LATE_SECONDS, outcome
+    assert outcome.most_bytes < 512 * 2**20, outcome
+    # All followers together ran ten queries.
+    assert FOLLOWERS > FILTERS
