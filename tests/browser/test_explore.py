@@ -315,6 +315,22 @@ def test_more_rows_follow_those_that_are_shown(tab: Tab) -> None:
     assert "limit" not in asked.value.url
 
 
+def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
+    page = tab.open("explore?range=15m&p.project=followed")
+    with page.expect_response(lambda answer: "/tail/" in answer.url and answer.status == 200):
+        page.get_by_role("button", name="Live").click()
+    for text in ("first", "second"):
+        event = {"event_message": text, "project": "followed", "metadata": {"response": {"status_code": 200}}}
+        # No query is asked again until the row is there.
+        page.route("**/query/**", lambda _: None)
+        page.request.post(
+            f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event
+        )
+        expect(page.locator(ROWS).first).to_contain_text(text)
+    expect(page.locator(ROWS)).to_have_count(2)
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_back_forward_and_reload_show_what_was_there(tab: Tab) -> None:
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()

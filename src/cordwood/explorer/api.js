@@ -41,6 +41,34 @@ export async function askForFile(endpoint, parameters, format) {
   return answer.blob();
 }
 
+/**
+ * The rows of a followed query, until the connection ends. `onId` is told where to go on from, `lastId` is where to begin;
+ * what the service tells at the end, other than that it stops, is a problem.
+ */
+export async function follow(endpoint, parameters, { signal, lastId, onId, onRow }) {
+  const address = endpoint.address.replace("/query/", "/tail/");
+  const headers = lastId ? { "Last-Event-ID": lastId } : {};
+  const answer = await sent(address, parameters, { signal, headers, longest: LONGEST_ADDRESS });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reached(() => reader.read());
+    if (done) return;
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    for (const event of events) takeEvent(event, onId, onRow);
+  }
+}
+
+function takeEvent(event, onId, onRow) {
+  const fields = Object.fromEntries(event.split("\n").map((line) => line.split(/: (.*)/s, 2)));
+  if (fields.id) onId(fields.id);
+  if (!fields.data) return;
+  const told = parsed(fields.data);
+  if (!fields.event) onRow(told);
+  if (fields.event === "end" && !told.status.startsWith("service.")) throw new Problem(0, told);
+}
+
 export async function read(path, parameters = {}, options = {}) {
   const answer = await sent(path, parameters, options);
   return parsed(await answer.text());

@@ -28,7 +28,7 @@ export class ExploreBar {
         type: "button",
         class: "button",
         "aria-label": "Live",
-        title: "Ask again every few seconds",
+        title: "Show rows as they are stored",
         onclick: () => change({ live: this.isLive ? "" : "1" }),
       },
       h("span", { class: "pulse", "aria-hidden": "true" }),

@@ -104,6 +104,14 @@ export function tableOf(view, answer, paths, series) {
   return { columns: eventColumns(paths), tone: series && nameOf(series), plot: null };
 }
 
+/** An answer with rows that came since, the newest first; those that it has already are left out. */
+export function withNewRows(answer, rows, limit) {
+  const known = new Set(answer.rows.map((row) => row.id));
+  const fresh = rows.filter((row) => row.id === undefined || !known.has(row.id)).reverse();
+  const columns = answer.columns.length ? answer.columns : Object.keys(rows[0]);
+  return { ...answer, columns, rows: [...fresh, ...answer.rows].slice(0, limit) };
+}
+
 function eventColumns(paths) {
   const isRemovable = paths.length > 1;
   return paths.map((path) => ({ path, name: nameOf(path), label: path, isTime: path === "timestamp", isRemovable }));

@@ -8,6 +8,7 @@ import { Editor } from "./editor.js";
 import { EventTable } from "./event-table.js";
 import * as answers from "./explore-answers.js";
 import { ExploreBar } from "./explore-bar.js";
+import { notForThisKey, nothing } from "./explore-empty.js";
 import { saveMenu } from "./explore-menu.js";
 import * as state from "./explore-state.js";
 import * as taking from "./explore-taking.js";
@@ -15,6 +16,7 @@ import { FieldList } from "./field-list.js";
 import { Histogram } from "./histogram.js";
 import { KnownValues } from "./known-values.js";
 import { lineChart } from "./lines.js";
+import { Live } from "./live.js";
 import * as lql from "./lql.js";
 import * as queries from "./queries.js";
 import * as ranges from "./ranges.js";
@@ -22,7 +24,8 @@ import * as receipts from "./receipt.js";
 import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 
-const LIVE_MS = 2500;
+/** Live asks again after this time: when rows come by themselves, and when they cannot. */
+const [FOLLOWED_MS, LIVE_MS] = [4000, 2500];
 
 export class ExplorePage {
   constructor() {
@@ -46,6 +49,10 @@ export class ExplorePage {
       onFilter: (...filter) => this.filter(...filter),
       onRemove: (column) => this.setColumns(this.columns.filter((one) => one !== column.path)),
       onCopy: (event) => taking.takeText(written(event), "The event"),
+    });
+    this.live = new Live({
+      onRows: (rows) => this.showRows(state.withNewRows(this.answer, rows, this.view.limit)),
+      onRefused: () => (this.isUnfollowable = true),
     });
     this.fieldList = new FieldList({
       valuesOf: (field) => this.topValues(field),
@@ -115,6 +122,7 @@ export class ExplorePage {
   }
 
   leave() {
+    this.live.stop();
     this.asking?.abort();
     clearTimeout(this.timer);
   }
@@ -195,9 +203,14 @@ export class ExplorePage {
     const isLater = await this.askBoth(asking.signal);
     if (asking.signal.aborted) return undefined;
     this.bar.busy(false);
-    if (this.view.isLive && isLater) this.timer = setTimeout(() => this.run(), LIVE_MS);
+    const { view } = this;
+    const follows = view.isLive && isLater && !this.isUnfollowable && queries.canFollow(view);
+    if (follows) this.live.start(view.endpoint, queries.followRequest({ ...view, columns: this.asked() }));
+    else this.live.stop();
+    if (view.isLive && isLater) this.timer = setTimeout(() => this.run(), follows ? FOLLOWED_MS : LIVE_MS);
     return undefined;
   }
+
 
   /** The rows and the histogram at once; whether it is worth asking again: a service that is away comes back. */
   async askBoth(signal) {
@@ -384,16 +397,4 @@ export class ExplorePage {
     const view = { ...this.view, columns: this.asked() };
     return this.lastRequest ?? queries.rowsRequest(view, ranges.bounds(view.range));
   }
-}
-
-function notForThisKey(endpoint) {
-  const leave = () => address.change({ endpoint: "", sub: "", cols: "", by: "", q: "" });
-  const other = h("button", { type: "button", class: "button", onclick: leave }, "Look at another endpoint");
-  return h("div", { class: "empty" }, h("p", {}, `${endpoint} is not for this key.`), other);
-}
-
-function nothing() {
-  const look = () => address.change({ range: "7d" });
-  const wider = h("button", { type: "button", class: "button", onclick: look }, "Look at 7 days");
-  return h("div", { class: "empty" }, h("p", {}, "Nothing in this time that matches."), wider);
 }

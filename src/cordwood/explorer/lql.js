@@ -30,6 +30,10 @@ export function hasLimit(text) {
   return clauses(text).some((clause) => /^limit:/i.test(clause.text));
 }
 
+export function hasOrder(text) {
+  return clauses(text).some((clause) => /^order:/i.test(clause.text));
+}
+
 /** The sub-query that the text itself names. */
 export function named(text) {
   const found = clauses(text).find((clause) => /^(f|from):\S/i.test(clause.text));

@@ -47,6 +47,19 @@ function rowsLql(view, bounds, limit) {
   return `${head(view, bounds, [...shows, ...limit])}\n${view.text}`.trimEnd();
 }
 
+/** The rows as they come: without an end in time, and without a limit. */
+export function followRequest(view) {
+  const source = lql.named(view.text) ? [] : [`f:${view.subQuery}`];
+  const shows = lql.hasColumns(view.text) ? [] : view.columns.map(column);
+  return { ...view.parameters, lql: `${[...source, ...shows].join(" ")}\n${view.text}`.trimEnd() };
+}
+
+/** Whether a query is one of single events in the order in which they come, as far as can be seen from here. */
+export function canFollow(view) {
+  const isPaged = lql.isChart(view.text) || lql.hasLimit(view.text) || lql.hasOrder(view.text);
+  return view.language === "lql" && !isPaged;
+}
+
 /** One event with all there is in it. */
 export function eventRequest(view, row) {
   const around = { from: row.timestamp - 1_000_000, to: row.timestamp + 1_000_000 };

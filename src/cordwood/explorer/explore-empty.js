@@ -1,0 +1,16 @@
+/** What Explore shows in place of rows, with a way out. */
+
+import * as address from "./address.js";
+import { h } from "./dom.js";
+
+export function notForThisKey(endpoint) {
+  const leave = () => address.change({ endpoint: "", sub: "", cols: "", by: "", q: "" });
+  const other = h("button", { type: "button", class: "button", onclick: leave }, "Look at another endpoint");
+  return h("div", { class: "empty" }, h("p", {}, `${endpoint} is not for this key.`), other);
+}
+
+export function nothing() {
+  const look = () => address.change({ range: "7d" });
+  const wider = h("button", { type: "button", class: "button", onclick: look }, "Look at 7 days");
+  return h("div", { class: "empty" }, h("p", {}, "Nothing in this time that matches."), wider);
+}
