@@ -30,6 +30,7 @@ class ScriptedEngine:
         self.fails_with: Fault | None = None
         self.rows: Callable[[int], Iterable[list[Row]]] = lambda number: [[(number,)]]
         self.truncated = False
+        self.columns: tuple[Column, ...] = COLUMNS
         self._released = threading.Event()
         self._released.set()
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ class ScriptedEngine:
                 raise Cancelled("The question was stopped.")
         if self.fails_with is not None:
             raise self.fails_with
-        return Rows(COLUMNS, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
+        return Rows(self.columns, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
 
     def run(self, asked: RunRequest, cancel: Cancel) -> Run:
         return run_locally(self, asked, cancel)

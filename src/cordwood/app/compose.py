@@ -188,7 +188,7 @@ def build(
     services = Services(
         answers=answers,
         intake=intake,
-        tails=Tails(answers, intake, _tail_limits(settings)),
+        tails=Tails(answers, intake, _tail_limits(settings), observer.note),
         access=Access(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
         backups=Backups(engine, keys.copy_database, folder, cordwood.__version__),

@@ -50,8 +50,10 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
 
-# The most bytes of a page of a followed query, which is held in memory.
+# The most bytes of a page of a followed query, which is held in memory, and the time that it may take: pages of other
+# queries wait for it.
 PAGE_BYTES = 4 * 2**20
+PAGE_SECONDS = 10.0
 
 # The engine's verdict on a regular expression longer than this is not cached.
 _MAX_CACHED_PATTERN = 256
@@ -297,6 +299,8 @@ class Answers:
         now_us = self._clock_us()
         question = await self._bind(statement, request, now_us)
         seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
+        if request.follows:
+            seconds = min(seconds, PAGE_SECONDS)
         limits = AnswerLimits(request.max_rows, seconds)
         answer_bytes = PAGE_BYTES if request.follows else self._limits.answer_bytes
         compile_seconds = time.monotonic() - started_at

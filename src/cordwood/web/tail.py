@@ -12,7 +12,7 @@ from cordwood.settings.quantities import read_duration
 from cordwood.web.answer_rendering import header_text, ignored_headers, rate_headers
 from cordwood.web.asgi import Header, Request, Response, write_part_of
 from cordwood.web.catalog_lookup import existing_endpoint
-from cordwood.web.credentials import account_of, presented
+from cordwood.web.credentials import account_of, account_of_key, presented
 from cordwood.web.encode.followed import FOLLOWED
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
@@ -54,7 +54,8 @@ async def follow_query(request: Request, services: Services, options: WebOptions
 
     write_part = write_part_of(request.scope)
     write = partial(_write_framed, write_part) if write_part is not None else None
-    follower = await while_connected(request, services.tails.follow(asked, position, lost_access, write))
+    client = account_of_key(request, "")
+    follower = await while_connected(request, services.tails.follow(asked, position, lost_access, write, client))
     pieces = follower.pieces()
     # The first piece is taken here: from now on, the follower ends however the connection does.
     first = await anext(pieces)

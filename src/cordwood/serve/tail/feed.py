@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cordwood.errors import BugFault, Fault
+from cordwood.errors import Fault
 from cordwood.serve.tail.pages import Cursor, Pages
 from cordwood.serve.tail.position import FollowedRow, Position
 
@@ -19,6 +19,8 @@ PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 0.1
 # The bytes of the frames that are written together.
 BLOCK_BYTES: Final = 32 * 1024
+# What a frame takes besides its text.
+_FRAME_BYTES: Final = 160
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -28,6 +30,11 @@ class Block(msgspec.Struct, frozen=True):
     text: bytes
     ids: Sequence[Position]
     ends: Sequence[int]
+
+    @property
+    def size(self) -> int:
+        """The approximate bytes in memory."""
+        return len(self.text) + _FRAME_BYTES * len(self.ids)
 
     @property
     def end(self) -> int:
@@ -83,10 +90,18 @@ class Reader(Protocol):
 class Feed:
     """The rows of one query from `newest_us` on, the receive time of the newest events when it begins.
 
-    Used on the event loop only. `on_grown` is called when the ring has grown.
+    Used on the event loop only. `on_grown` is called when the ring has grown; `log_bug` logs an unexpected error, and
+    returns what followers are told.
     """
 
-    def __init__(self, pages: Pages, streams: frozenset[str], newest_us: int, on_grown: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pages: Pages,
+        streams: frozenset[str],
+        newest_us: int,
+        on_grown: Callable[[], None],
+        log_bug: Callable[[Exception], Fault],
+    ) -> None:
         self.pages = pages
         self.streams = streams
         self.followers = 0
@@ -102,6 +117,7 @@ class Feed:
         self.next_number = 0
         self._newest_us = newest_us
         self._on_grown = on_grown
+        self._log_bug = log_bug
         self._ring: deque[Block] = deque()
         self._frames = Frames(self.start)
         self._arrived = asyncio.Event()
@@ -163,13 +179,13 @@ class Feed:
 
     def drop_oldest(self) -> None:
         block = self._ring.popleft()
-        self.ring_bytes -= len(block.text)
+        self.ring_bytes -= block.size
         self.start = block.ids[-1]
 
     def _add(self, rows: Sequence[FollowedRow]) -> None:
         for block in self._frames.blocks(rows, self.next_number):
             self._ring.append(block)
-            self.ring_bytes += len(block.text)
+            self.ring_bytes += block.size
             self.next_number = block.end
             self.readers = {reader for reader in self.readers if reader.push(block)}
         self._on_grown()
@@ -189,9 +205,7 @@ class Feed:
         except Fault as fault:
             self.finish(fault)
         except Exception as problem:  # noqa: BLE001 - the followers must be told
-            bug = BugFault("An internal error occurred.")
-            bug.__cause__ = problem
-            self.finish(bug)
+            self.finish(self._log_bug(problem))
 
     async def _evaluate(self, newest_us: int) -> None:
         cursor = Cursor(self.evaluated_us + 1)

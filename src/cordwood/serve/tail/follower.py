@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import Fault
+from cordwood.errors import Fault, OutOfTime
 from cordwood.serve.tail.feed import BLOCK_BYTES, Block, Feed, Frames
 from cordwood.serve.tail.pages import Cursor, Page
 from cordwood.serve.tail.position import Position
@@ -22,6 +22,8 @@ _RETRY_MS: Final = 1000
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
 _FEW_ROWS: Final = 100
+# How much shorter a range is read if that of a page took too long.
+_SHORTER: Final = 16
 _POLL_SECONDS: Final = 0.02
 
 
@@ -100,7 +102,13 @@ class Follower:
         while self._position < feed.start:
             self._check()
             last_us = min(cursor.first_us + window_us, max(feed.evaluated_us, feed.start.receipt_us))
-            page = await feed.pages.page(cursor, last_us)
+            try:
+                page = await feed.pages.page(cursor, last_us)
+            except OutOfTime:
+                if window_us <= _MIN_WINDOW_US:
+                    raise
+                window_us = max(_MIN_WINDOW_US, window_us // _SHORTER)
+                continue
             for block in frames.blocks(page.rows, 0):
                 # The rows of the first receive time that were sent before are read again, to count them.
                 sent = bisect_right(block.ids, begin)

@@ -1,14 +1,18 @@
 """All followed queries of the service: one feed for each distinct request, and bounds on followers."""
 
 import asyncio
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from uuid import uuid4
 
 import msgspec
 
-from cordwood.errors import Draining, Fault, NotOffered, TooManyFollowers
+from cordwood.errors import BugFault, Draining, Fault, NotOffered, TooManyFollowers
+from cordwood.observe.observation import BugFound
+from cordwood.observe.observer import Note, note_nothing
 from cordwood.serve.answer import Answers
 from cordwood.serve.jobs import notices_of
 from cordwood.serve.query_request import QueryRequest
@@ -34,6 +38,13 @@ def _followed(request: QueryRequest) -> QueryRequest:
     return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_ROWS, position=None, is_paged=False)
 
 
+class _Holders(NamedTuple):
+    """Whom a follower is counted for."""
+
+    account: str
+    address: str
+
+
 class StoredSignal(Protocol):
     """The source of the signal that events were stored."""
 
@@ -44,12 +55,14 @@ class StoredSignal(Protocol):
 class Tails:
     """The feeds by request. Used on the event loop only, except for the signal of stored events."""
 
-    def __init__(self, answers: Answers, stored: StoredSignal, limits: TailLimits) -> None:
+    def __init__(self, answers: Answers, stored: StoredSignal, limits: TailLimits, note: Note = note_nothing) -> None:
         self._answers = answers
         self._stored = stored
         self._limits = limits
+        self._note = note
         self._feeds: dict[bytes, Feed] = {}
         self._by_account: Counter[str] = Counter()
+        self._by_address: Counter[str] = Counter()
         self._newest_us = 0
         # The number of feeds that are being begun.
         self._beginning = 0
@@ -66,18 +79,22 @@ class Tails:
         position: Position | None,
         lost_access: Callable[[], Fault | None],
         write: Callable[[bytes], bool] | None = None,
+        address: str = "",
     ) -> Follower:
-        """Return a new follower of a query; raise the error of a query that cannot be followed."""
+        """Return a new follower of a query; raise the error of a query that cannot be followed.
+
+        `address` is that of the client: not all followers may come from one, whatever their keys.
+        """
         if self._is_closed:
             raise Draining("The service is stopping.", retry_after=5)
-        account = request.account
-        self._admit(account)
+        holders = _Holders(request.account, address)
+        self._admit(holders)
         try:
             feed = await self._feed(_followed(request))
         except BaseException:
-            self._release(account)
+            self._release(holders)
             raise
-        return Follower(feed, position, lost_access, lambda: self._leave(feed, account), write)
+        return Follower(feed, position, lost_access, lambda: self._leave(feed, holders), write)
 
     def close(self) -> None:
         """End all feeds, so that clients connect again to the next process."""
@@ -87,21 +104,27 @@ class Tails:
 
     # Bounds
 
-    def _admit(self, account: str) -> None:
-        if self._by_account.total() >= self._limits.followers:
+    def _admit(self, holders: "_Holders") -> None:
+        limits = self._limits
+        if self._by_account.total() >= limits.followers:
             raise TooManyFollowers("As many queries are followed as this service allows.", retry_after=10)
-        if self._by_account[account] >= self._limits.key_followers:
-            raise TooManyFollowers(
-                f"This key or address follows {self._limits.key_followers} queries, which is its limit.",
-                hint="Close one of these connections.",
-                retry_after=10,
-            )
-        self._by_account[account] += 1
+        address_followers = max(limits.key_followers, limits.followers // 2)
+        for held, holder, most in (
+            (self._by_account, holders.account, limits.key_followers),
+            (self._by_address, holders.address, address_followers),
+        ):
+            if held[holder] >= most:
+                raise TooManyFollowers(
+                    f"This key or address follows {most} queries, which is its limit.",
+                    hint="Close one of these connections.",
+                    retry_after=10,
+                )
+        self._by_account[holders.account] += 1
+        self._by_address[holders.address] += 1
 
-    def _release(self, account: str) -> None:
-        self._by_account[account] -= 1
-        if not self._by_account[account]:
-            del self._by_account[account]
+    def _release(self, holders: "_Holders") -> None:
+        self._by_account -= Counter([holders.account])
+        self._by_address -= Counter([holders.address])
 
     # Feeds
 
@@ -141,12 +164,12 @@ class Tails:
         pages = Pages(request, self._answers.page)
         # The first run finds wrong values of parameters, and what the engine refuses.
         await pages.page(Cursor(newest_us + 1), newest_us + 1)
-        feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings)
+        feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings, self._log_bug)
         feed.notices = notices_of(statement)
         return feed
 
-    def _leave(self, feed: Feed, account: str) -> None:
-        self._release(account)
+    def _leave(self, feed: Feed, holders: "_Holders") -> None:
+        self._release(holders)
         feed.followers -= 1
         if feed.followers:
             return
@@ -169,6 +192,11 @@ class Tails:
         self._newest_us = max(self._newest_us, newest_us)
         for feed in self._feeds.values():
             feed.advance(streams, self._newest_us)
+
+    def _log_bug(self, problem: Exception) -> Fault:
+        incident = uuid4().hex
+        self._note(BugFound(incident=incident, trace="".join(traceback.format_exception(problem))))
+        return BugFault("An internal error occurred.", hint=f"Report the incident {incident}.")
 
     def _limit_rings(self) -> None:
         """Drop the oldest rows of the largest ring until all rings are within their bound."""

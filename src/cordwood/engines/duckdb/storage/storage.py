@@ -42,8 +42,8 @@ from cordwood.observe.observer import Report
 _CAPACITY_WAIT_SECONDS = 20.0
 # A stored receive time that is further in the future was imported, or the clock was wrong; new events do not follow it.
 _MAX_CLOCK_ERROR_US = 3600 * 1_000_000
-# A query over more streams reads their tables instead of those of arrived events.
-_MAX_ARRIVED_STREAMS = 8
+# The most tables of arrived events, and the memory of the engine for each: one may take some 10 MB.
+_MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
 
 
 class QueryView(NamedTuple):
@@ -166,13 +166,19 @@ class Storage:
     def arrived(self, streams: Sequence[str], first_us: int) -> Iterator[ArrivedView | None]:
         """Yield a view of the streams' latest events; None if it lacks events received from that time on."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
-        if len(stores) < len(streams) or len(stores) > _MAX_ARRIVED_STREAMS:
+        if len(stores) < len(streams) or not self._may_have_arrived(stores):
             yield None
             return
         with self._session.reading() as cursor:
             counts = [store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor) for store in stores]
             is_complete = all(count is not None for count in counts)
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
+
+    def _may_have_arrived(self, stores: Sequence[StreamStore]) -> bool:
+        """Return whether these streams may have tables of arrived events, besides the streams that have some."""
+        wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
+        wanted.update(store.name for store in stores)
+        return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
