@@ -10,10 +10,11 @@ followers are read in a process of their own; some of them close their connectio
 import argparse
 import http.client
 import json
+import math
 import multiprocessing
 import os
 import re
-import selectors
+import select
 import socket
 import tempfile
 import threading
@@ -81,11 +82,10 @@ class Outcome:
 
 @dataclass
 class _Reader:
-    """One follower: its connection, its buffer, and the numbers that it has got, with their times."""
+    """One follower: what it has received, and when. It is read at the end, so that reading takes little time meanwhile."""
 
     kind: int
-    last_id: bytes = b""
-    buffer: bytearray = field(default_factory=bytearray)
+    pieces: list[tuple[float, bytes]] = field(default_factory=list)
     numbers: "array[int]" = field(default_factory=lambda: array("I"))
     times: "array[float]" = field(default_factory=lambda: array("d"))
     gaps: int = 0
@@ -94,55 +94,81 @@ class _Reader:
         address = urlsplit(load.url)
         sql = f"select event_message from postgres_logs as t where t.metadata.kind = {self.kind}"
         query = urlencode({"project": "p", "sql": sql})
-        resumed = b"Last-Event-ID: %b\r\n" % self.last_id if self.last_id else b""
+        last_id = self.settle()
+        resumed = b"Last-Event-ID: %b\r\n" % last_id if last_id else b""
         connection = socket.create_connection((address.hostname or "", address.port or 80))
         head = f"GET /api/endpoints/tail/logs.all?{query} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {load.key}\r\n"
         connection.sendall(head.encode() + resumed + b"\r\n")
-        self.buffer.clear()
         return connection
 
-    def take(self, data: bytes, now: float) -> None:
-        """Take the whole events out of what has arrived; the lengths of chunks stand between them."""
-        self.buffer += data
-        whole = self.buffer.rfind(b"\n\n") + 2
-        if whole < 2:
-            return
-        text = bytes(self.buffer[:whole])
-        del self.buffer[:whole]
-        found = _ROW.findall(text)
-        self.numbers.extend(map(int, found))
-        self.times.extend([now] * len(found))
-        self.gaps += text.count(b"event: gap")
-        ids = _ID.findall(text)
-        if ids:
-            self.last_id = ids[-1]
+    def settle(self) -> bytes:
+        """Read what was received on a connection that has ended; return the last id of whole events."""
+        buffer, last_id = b"", b""
+        for at, piece in self.pieces:
+            whole, end, buffer = (buffer + piece).rpartition(b"\n\n")
+            text = whole + end
+            found = _ROW.findall(text)
+            self.numbers.extend(map(int, found))
+            self.times.extend([at] * len(found))
+            self.gaps += text.count(b"event: gap")
+            last_id = (_ID.findall(text) or [last_id])[-1]
+        self.pieces.clear()
+        return last_id
+
+
+class _Connections:
+    """The sockets of all followers in one epoll: the cheapest way to read a thousand of them in Python."""
+
+    def __init__(self, load: Load) -> None:
+        self.readers = [_Reader(number % FILTERS) for number in range(load.followers)]
+        self._load = load
+        self._epoll = select.epoll()
+        self._open: dict[int, tuple[socket.socket, _Reader]] = {}
+        for reader in self.readers:
+            self._connect(reader)
+
+    def _connect(self, reader: _Reader) -> None:
+        connection = reader.connect(self._load)
+        self._open[connection.fileno()] = connection, reader
+        self._epoll.register(connection.fileno(), select.EPOLLIN)
+
+    def receive(self) -> None:
+        for descriptor, _ in self._epoll.poll(0.2):
+            connection, reader = self._open[descriptor]
+            reader.pieces.append((time.monotonic(), connection.recv(2**18)))
+
+    def reconnect(self, number: int) -> None:
+        """Close one connection, and go on with its last id on another."""
+        descriptor, (connection, reader) = list(self._open.items())[number % len(self._open)]
+        self._epoll.unregister(descriptor)
+        del self._open[descriptor]
+        connection.close()
+        self._connect(reader)
+
+    def have_begun(self) -> bool:
+        return all(reader.pieces and b"id: " in reader.pieces[0][1] for reader in self.readers)
 
 
 def _read_all(load: Load, pipe: Connection) -> None:
     """Read all followers until the parent says stop; then send what each has got."""
-    readers = [_Reader(number % FILTERS) for number in range(load.followers)]
-    selector = selectors.DefaultSelector()
-    for reader in readers:
-        selector.register(reader.connect(load), selectors.EVENT_READ, reader)
-    is_told, stop_at = False, None
-    reconnect_at = time.monotonic() + 1.0
-    victim = 0
+    connections = _Connections(load)
+    while not connections.have_begun():
+        connections.receive()
+    pipe.send("ready")
+    stop_at: float | None = None
+    victim, pause = 0, load.seconds / load.reconnects if load.reconnects else math.inf
+    reconnect_at = time.monotonic() + pause
     while stop_at is None or time.monotonic() < stop_at:
-        for key, _ in selector.select(0.2):
-            key.data.take(key.fileobj.recv(2**18), time.monotonic())  # type: ignore[union-attr]
-        if not is_told and all(reader.last_id for reader in readers):
-            is_told = True
-            pipe.send("ready")
-        if is_told and load.reconnects and time.monotonic() > reconnect_at:
-            reconnect_at = time.monotonic() + load.seconds / load.reconnects
-            key = list(selector.get_map().values())[victim % load.followers]
+        connections.receive()
+        if time.monotonic() > reconnect_at:
+            reconnect_at += pause
             victim += 7
-            selector.unregister(key.fileobj)
-            key.fileobj.close()  # type: ignore[union-attr]
-            selector.register(key.data.connect(load), selectors.EVENT_READ, key.data)
+            connections.reconnect(victim)
         if stop_at is None and pipe.poll():
             stop_at = time.monotonic() + pipe.recv()
-    pipe.send([(reader.kind, reader.numbers.tobytes(), reader.times.tobytes(), reader.gaps) for reader in readers])
+    for reader in connections.readers:
+        reader.settle()
+    pipe.send([(one.kind, one.numbers.tobytes(), one.times.tobytes(), one.gaps) for one in connections.readers])
 
 
 class _Senders:

@@ -1,7 +1,6 @@
 """The feed of one followed query: its rows as they arrive, encoded once, in a bounded ring that all followers read."""
 
 import asyncio
-import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,9 +13,8 @@ from cordwood.errors import Fault
 from cordwood.serve.tail.pages import Cursor, Pages
 from cordwood.serve.tail.position import FollowedRow, Position
 
-# The shortest pause between two runs; a run that takes long is followed by a pause of the same length.
+# The pause between two runs, in which events collect.
 PAUSE_SECONDS: Final = 0.05
-_MAX_PAUSE_SECONDS: Final = 0.1
 # The bytes of the frames that are written together.
 BLOCK_BYTES: Final = 32 * 1024
 # What a frame takes besides its text.
@@ -197,11 +195,9 @@ class Feed:
             while True:
                 await self._arrived.wait()
                 self._arrived.clear()
-                began = time.monotonic()
                 await self._evaluate(self._newest_us)
-                elapsed = time.monotonic() - began
                 self._is_idle = not self._arrived.is_set()
-                await asyncio.sleep(min(_MAX_PAUSE_SECONDS, max(PAUSE_SECONDS, elapsed)))
+                await asyncio.sleep(PAUSE_SECONDS)
         except Fault as fault:
             self.finish(fault)
         except Exception as problem:  # noqa: BLE001 - the followers must be told

@@ -13,8 +13,8 @@ from cordwood.engines.duckdb.storage.chunk import Chunk, text_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
 # The table is trimmed beyond the first number to about the second; more events at once are left to the other tables.
-_MAX_ROWS, _KEPT_ROWS = 3_072, 1_024
-_MAX_ADDED_ROWS = 2_048
+_MAX_ROWS, _KEPT_ROWS = 8_192, 2_048
+_MAX_ADDED_ROWS = 8_192
 _MAX_BYTES = 8 * 2**20
 # The table is dropped when no query has read it for so long.
 _IDLE_SECONDS = 60.0
