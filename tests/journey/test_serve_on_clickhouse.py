@@ -155,3 +155,10 @@ def _at(service: Service) -> tuple[str, ...]:
 def _done(*arguments: str) -> None:
     result = cordwood(*arguments)
     assert result.returncode == 0, result.stderr
+
+
+def test_queries_are_not_followed(start: Start, server: ClickHouseServer) -> None:
+    service = start(env=before(server))
+    parameters = {"project": "acme", "lql": "f:edge_logs"}
+    refused = service.client.get("/api/endpoints/tail/logs.all", params=parameters)
+    assert (refused.status_code, refused.json()["error"]["status"]) == (501, "request.not-offered")

@@ -153,14 +153,12 @@ class Tails:
             self._stop_listening_if_unused()
 
     async def _begun(self, request: QueryRequest) -> Feed:
+        if self._answers.newest_receipt_us() is None:
+            raise NotOffered("Queries cannot be followed on this engine.", hint="Run the query again instead.")
         statement = await self._answers.followed(request)
         # Before the newest event is asked for, so that every later one is told.
         self._listen(asyncio.get_running_loop())
-        newest_us = self._answers.newest_receipt_us()
-        if newest_us is None:
-            raise NotOffered(
-                "Queries cannot be followed on this engine.", hint="Follow them where the engine is DuckDB, or poll."
-            )
+        newest_us = self._answers.newest_receipt_us() or 0
         pages = Pages(request, self._answers.page)
         # The first run finds wrong values of parameters, and what the engine refuses.
         await pages.page(Cursor(newest_us + 1), newest_us + 1)

@@ -1,0 +1,110 @@
+"""Followed queries: a range for each read of a stream, hidden columns behind those of the query, and what is refused."""
+
+import re
+
+import msgspec
+import pytest
+
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import QueryFault, QueryRefused
+from cordwood.model.parameter import Parameter
+from cordwood.model.redaction import DEFAULT_RULES, RedactMode
+from cordwood.sql.compile import FOLLOWED_ROWS, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.follow import HIDDEN_COLUMNS, PARAMETERS
+from cordwood.sql.plan import Reads, print_segments
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Statement
+from tests.unit.sql.conftest import SHAPES, endpoint
+
+TARGET = DuckDBTarget()
+PROGRAM = read_endpoint(endpoint())
+
+
+def followed(text: str, redaction: Redaction | None = None) -> Statement:
+    return compile_sandbox(PROGRAM, text, TARGET, SHAPES, redaction, follows=True)
+
+
+def arrived(statement: Statement) -> str:
+    variant = statement.plan.variant(Reads.ARRIVED)
+    assert variant is not None
+    return print_segments(variant.segments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select event_message as m, id from edge_logs",
+        "select e.event_message as m, a.id from (select * from edge_logs) e cross join (select 1 as id) a",
+        "with mine as (select event_message as m, id from edge_logs where id != 'x') select m, id from mine",
+        "select event_message as m, id from edge_logs union all select event_message, id from auth_logs",
+        "select event_message as m, s.name as id from edge_logs cross join unnest(metadata) x cross join unnest(x.steps) s",
+    ],
+)
+def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(text: str) -> None:
+    statement = followed(text)
+    assert statement.column_names[:-HIDDEN_COLUMNS] == ("m", "id")
+    assert statement.row_limit == FOLLOWED_ROWS + 1
+    assert {slot.name for slot in statement.slots if slot.is_read} >= PARAMETERS.keys()
+    sql = arrived(statement)
+    assert "ORDER BY 3 ASC NULLS FIRST, 4 ASC NULLS FIRST, 5 ASC NULLS FIRST LIMIT 501" in sql
+
+
+def test_each_read_of_a_stream_has_the_range_and_reads_arrived_events_alone() -> None:
+    sql = arrived(
+        followed("select id from edge_logs union all select id from auth_logs union all select id from edge_logs")
+    )
+    tables = re.findall(r"FROM (memory\.\w+|store\.\w+)", sql)
+    assert set(tables) == {"memory.arrived"}
+    assert sql.count(">= CAST($cordwood_first_receipt") == len(tables)
+    assert sql.count("<= CAST($cordwood_last_receipt") == len(tables)
+
+
+def test_a_private_id_orders_nothing_but_its_digest_does() -> None:
+    redaction = Redaction(RedactMode.REPLACE, DEFAULT_RULES)
+    statement = followed("select event_message from edge_logs", redaction)
+    sql = arrived(statement)
+    assert 'md5("edge.stream"."id")' in sql or 'md5("stream"."id")' in sql
+    assert statement.raw_columns == (0,)
+
+
+def test_order_and_limit_of_a_saved_query_are_left_out() -> None:
+    statement = compile_saved(PROGRAM, TARGET, SHAPES, follows=True)
+    assert statement.column_names[:-HIDDEN_COLUMNS] == ("id",)
+    assert "LIMIT 100" not in arrived(statement)
+
+
+@pytest.mark.parametrize("name", ["receipt of the event", "time of the event", "key of the event"])
+def test_a_query_that_uses_the_names_of_hidden_columns_is_refused(name: str) -> None:
+    with pytest.raises(QueryRefused, match="cannot use the names"):
+        followed(f"select id as `{name}` from edge_logs")
+    with pytest.raises(QueryFault):
+        followed(f"select `{name}` from edge_logs")
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_neither_a_caller_nor_an_endpoint_can_set_the_range(name: str) -> None:
+    with pytest.raises(QueryFault, match="is not declared"):
+        followed(f"select id from edge_logs where timestamp > @{name}")
+    sql = f"with a as (select id from `s` where id = @{name}) select id from a"
+    program = read_endpoint(msgspec.structs.replace(endpoint(sql, Parameter(name))))
+    with pytest.raises(QueryRefused, match="cannot use the names"):
+        compile_saved(program, TARGET, {}, follows=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("select id from edge_logs intersect distinct select id from auth_logs", "INTERSECT"),
+        ("select e.id from edge_logs e full join (select 'a' as id) c on e.id = c.id", "FULL JOIN"),
+        ("select c.id from (select 'a' as id) c left join edge_logs e on e.id = c.id", "LEFT JOIN"),
+        ("select id from edge_logs where exists (select 1 from auth_logs)", "a sub-query over events in an expression"),
+        ("select array(select id from auth_logs) as ids from edge_logs", "a sub-query over events in an expression"),
+        (
+            "with recursive r as (select id from edge_logs union all select id from r) select id from r",
+            "WITH RECURSIVE",
+        ),
+    ],
+)
+def test_what_needs_other_events_is_refused(text: str, part: str) -> None:
+    with pytest.raises(QueryRefused, match=re.escape(f"cannot have {part}")):
+        followed(text)
