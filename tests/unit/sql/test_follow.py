@@ -11,17 +11,19 @@ from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import DEFAULT_RULES, RedactMode
 from cordwood.sql.compile import FOLLOWED_ROWS, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.follow import HIDDEN_COLUMNS, PARAMETERS
+from cordwood.sql.paging import Page
 from cordwood.sql.plan import Reads, print_segments
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, endpoint
 
 TARGET = DuckDBTarget()
-PROGRAM = read_endpoint(endpoint())
+FOLLOWED = Page(follows=True)
+PROGRAM = msgspec.structs.replace(read_endpoint(endpoint()), page=FOLLOWED)
 
 
 def followed(text: str, redaction: Redaction | None = None) -> Statement:
-    return compile_sandbox(PROGRAM, text, TARGET, SHAPES, redaction, follows=True)
+    return compile_sandbox(PROGRAM, text, TARGET, SHAPES, redaction)
 
 
 def arrived(statement: Statement) -> str:
@@ -68,7 +70,7 @@ def test_a_private_id_orders_nothing_but_its_digest_does() -> None:
 
 
 def test_order_and_limit_of_a_saved_query_are_left_out() -> None:
-    statement = compile_saved(PROGRAM, TARGET, SHAPES, follows=True)
+    statement = compile_saved(PROGRAM, TARGET, SHAPES)
     assert statement.column_names[:-HIDDEN_COLUMNS] == ("id",)
     assert "LIMIT 100" not in arrived(statement)
 
@@ -86,9 +88,9 @@ def test_neither_a_caller_nor_an_endpoint_can_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         followed(f"select id from edge_logs where timestamp > @{name}")
     sql = f"with a as (select id from `s` where id = @{name}) select id from a"
-    program = read_endpoint(msgspec.structs.replace(endpoint(sql, Parameter(name))))
+    program = msgspec.structs.replace(read_endpoint(endpoint(sql, Parameter(name))), page=FOLLOWED)
     with pytest.raises(QueryRefused, match="cannot use the names"):
-        compile_saved(program, TARGET, {}, follows=True)
+        compile_saved(program, TARGET, {})
 
 
 @pytest.mark.parametrize(
