@@ -107,3 +107,20 @@ def test_a_made_stream_is_in_backups_and_a_reload_keeps_it(start: Start, tmp_pat
     assert "1 event" in restored.stdout + restored.stderr
     again = start(data_dir=tmp_path / "restored")
     assert messages(again, NEW) == ["m"]
+
+
+def test_many_streams_of_ones_own_do_not_stop_the_service(start: Start, tmp_path: Path) -> None:
+    """The shipped endpoint over all streams grows with them; a query names those that it reads."""
+    lines = "\n".join(f'[[stream]]\nname = "app.logs.{number}"\n' for number in range(80))
+    (tmp_path / "streams.toml").write_text(lines)
+    service = start("--streams", str(tmp_path / "streams.toml"))
+    event = {"event_message": "hello", "project": "default"}
+    assert service.send("app.logs.79", event).status_code == 200
+    sql = "SELECT event_message, source FROM logs WHERE source = 'app.logs.79' LIMIT 10"
+    assert service.rows("logs.all.otel", project="default", sql=sql) == [
+        {"event_message": "hello", "source": "app.logs.79"}
+    ]
+    refused = service.query("logs.all.otel", project="default")
+    assert refused.status_code == 422
+    assert refused.json()["error"]["status"] in ("limit.plan", "limit.compile")
+    assert "WHERE source = " in refused.json()["error"]["hint"]

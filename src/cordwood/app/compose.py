@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -61,10 +62,15 @@ from cordwood.web.webhook_signatures import Webhooks
 def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:
     """Compile the endpoint; raise BadEndpointFile with the place of an error.
 
-    Each query has its own compile budget; `max_seconds` of CPU time bounds all queries of the endpoint together.
+    Each query has its own compile budget; `max_seconds` of CPU time bounds all queries of the endpoint together. Of an
+    endpoint with many sources, the first ones are compiled: their number must not stop the service, and callers name
+    those that they read.
     """
     deadline = time.thread_time() + max_seconds
     program = with_positions(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
+    if len(program.sources) > _CHECKED_SOURCES:
+        sources = dict(islice(program.sources.items(), _CHECKED_SOURCES))
+        program = msgspec.structs.replace(program, sources=sources)
     try:
         compile_saved(program, target, {})
         for name in program.sub_query_names if endpoint.sandbox and not program.sources else ():
@@ -90,6 +96,7 @@ def _check_sub_query(program: Program, name: str, target: Target) -> None:
 _PROCESS_BYTES = 250 * 10**6
 # CPU time for compiling all queries of an endpoint that is sent over HTTP; other changes and each start wait for it.
 _CHECK_SECONDS = 3.0
+_CHECKED_SOURCES = 12
 _MIN_ENGINE_BYTES = 96 * 10**6
 _MAX_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024

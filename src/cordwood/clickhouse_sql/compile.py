@@ -15,6 +15,7 @@ from cordwood.clickhouse_sql.attributes import Attributes
 from cordwood.clickhouse_sql.parse import parse
 from cordwood.clickhouse_sql.scope import LOGS, Branch, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
+from cordwood.errors import CompileTooLong, PlanTooLarge
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_sandbox_tree
@@ -25,6 +26,8 @@ from cordwood.sql.target import Target
 from cordwood.sql.typing.internal import INTERNAL
 
 Shapes = Mapping[str, Shape]
+# With so many, a query over all of them may be too large.
+_MANY_SOURCES = 20
 
 
 def compile_clickhouse(
@@ -32,12 +35,18 @@ def compile_clickhouse(
 ) -> Statement:
     """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
-    with compiling():
-        tree = translate(program, text, records)
-        parsed = Parsed(tree, text)
-        statement = compile_sandbox_tree(
-            program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL
-        )
+    try:
+        with compiling():
+            parsed = Parsed(translate(program, text, records), text)
+            statement = compile_sandbox_tree(
+                program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL
+            )
+    except (PlanTooLarge, CompileTooLong) as fault:
+        if len(program.sources) > _MANY_SOURCES:
+            fault.hint = (
+                f"There are {len(program.sources)} sources. Name those to read, as in WHERE source = 'edge_logs'."
+            )
+        raise
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups)
 
