@@ -88,6 +88,29 @@ def test_any_number_of_followers_costs_one_evaluation() -> None:
     run(test)
 
 
+def test_followers_that_connect_again_together_share_what_is_read_from_the_store() -> None:
+    async def test(kitchen: Kitchen) -> None:
+        tails = Tails(kitchen.answers, Signal(), LIMITS)
+        kitchen.engine.rows = lambda _: []
+        followers = [await follow(tails, position=Position(0, 0)) for _ in range(50)]
+        assert kitchen.engine.asked == 1
+        kitchen.engine.hold()
+        streams = [follower.pieces() for follower in followers]
+        for stream in streams:
+            await anext(stream)
+        reading = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await until(lambda: kitchen.engine.asked == 2)
+        await asyncio.sleep(0.05)
+        kitchen.engine.release()
+        await asyncio.sleep(0.05)
+        assert kitchen.engine.asked == 2
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+    run(test)
+
+
 def test_events_of_other_streams_run_nothing() -> None:
     async def test(kitchen: Kitchen) -> None:
         signal = Signal()

@@ -10,6 +10,7 @@ from cordwood.errors import Busy, Cancelled, EngineUnreachable, OutOfMemory, Too
 from cordwood.model.timestamps import format_time
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import QueryRequest
+from cordwood.serve.singleflight import SingleFlight
 from cordwood.serve.tail.position import FollowedRow, unpack_rows
 from cordwood.sql.compile import FOLLOWED_ROWS
 from cordwood.sql.follow import FIRST, KEY, LAST, TIME
@@ -42,14 +43,20 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """The runs of one followed query."""
+    """The runs of one followed query; followers that need the same page share a run."""
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
         self._run = run
+        self._runs: SingleFlight[Page] = SingleFlight()
 
     async def page(self, cursor: Cursor, last_us: int) -> Page:
         """Return the rows from the cursor to a receive time, inclusive; wait for an engine that is being replaced."""
+        return await self._runs.join(
+            (cursor, last_us), self._request.account, lambda *_: self._page_of_some_attempt(cursor, last_us)
+        )
+
+    async def _page_of_some_attempt(self, cursor: Cursor, last_us: int) -> Page:
         for pause in _RETRY_SECONDS:
             try:
                 return await self._page(cursor, last_us)
