@@ -34,7 +34,8 @@ from cordwood.lql.query import (
     Value,
 )
 
-_UNQUOTED_KEY: Final = re.compile(r"@?[\w$-]+")
+# A hyphen before a clause negates it.
+_UNQUOTED_KEY: Final = re.compile(r"@?[\w$][\w$-]*")
 _TIME_FORMATS: Final = {Unit.MINUTE: "%Y-%m-%dT%H:%MZ", Unit.HOUR: "%Y-%m-%dT%HZ"}
 
 

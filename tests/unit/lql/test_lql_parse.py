@@ -20,6 +20,11 @@ def offset_of_refusal(text: str) -> Span:
     raise AssertionError(text)
 
 
+@pytest.mark.parametrize("text", ['"-".status:5', '"-a".b:1', '-"-a".b:1', 's:"-a"'])
+def test_a_key_that_begins_with_a_hyphen_is_no_negation(text: str) -> None:
+    assert parse(format_query(parse(text))) == parse(text)
+
+
 @given(QUERIES)
 def test_a_formatted_query_parses_to_the_same_query(query: Query) -> None:
     assert parse(format_query(query)) == query
