@@ -107,7 +107,9 @@ class Twin(msgspec.Struct, frozen=True):
         path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
         headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
         status, answered, body = self.inside.send("GET", path, b"", headers)
-        kept = ((name.lower(), value) for name, value in answered.items())
+        named = {name.lower(): value for name, value in answered.items()}
+        # A cursor has the time of its request, encrypted: what is left to tell is how long it is.
+        kept = [(name, str(len(value)) if name == "cordwood-next" else value) for name, value in named.items()]
         return Answer(status, tuple(sorted(pair for pair in kept if pair[0] not in _OF_A_REQUEST)), body)
 
 

@@ -161,12 +161,15 @@ class PageBuilder:
         self._tree.set("order", exp.Order(expressions=[*(order.expressions if order else ()), *keys]))
 
     def _output_keys(self) -> list[exp.Expr]:
-        """Return the columns of the answer as sort keys, except those that the query orders by."""
+        """Return the columns of the answer as sort keys, except those that the query orders by.
+
+        Sub-queries in a column are left out, because ClickHouse cannot order by correlated ones.
+        """
         order, select = self._tree.args.get("order"), self._tree
         while not isinstance(select, exp.Select):
             select = select.this
         used = {key.this.name for key in (order.expressions if order else ()) if isinstance(key.this, exp.Literal)}
-        indexes = (str(index) for index, _ in enumerate(select.expressions, 1))
+        indexes = (str(index) for index, item in enumerate(select.expressions, 1) if item.find(exp.Query) is None)
         return [_sort_key(exp.Literal.number(index)) for index in indexes if index not in used]
 
 
