@@ -13,7 +13,9 @@ CALLERS = 6
 # Beyond the drain time only what runs is finished, after two seconds of the processor at most; others load the machine.
 MOST_SECONDS = DRAIN_SECONDS + 20
 CUT = "cut"
-ALLOWED = {CUT, "limit.compile", "limit.plan", "limit.rate", "limit.busy", "service.draining"}
+# The text reaches the limit on its parts and the one on time at about the same moment.
+TOO_LONG = {"limit.compile", "limit.plan"}
+ALLOWED = {CUT, *TOO_LONG, "limit.rate", "limit.busy", "service.draining"}
 
 
 def doubling(number: int) -> str:
@@ -35,8 +37,8 @@ def test_sigterm_ends_the_process_while_two_threads_compile(start: Start) -> Non
             service.kill()
         answers = [answer for one in as_completed(waiting) for answer in one.result()]
     assert exit_code == 0
-    assert first_refused == "limit.compile"
-    assert "limit.compile" in answers
+    assert first_refused in TOO_LONG
+    assert not TOO_LONG.isdisjoint(answers)
     assert answers.count(CUT) <= CALLERS
     assert set(answers) <= ALLOWED
 

@@ -154,8 +154,7 @@ def _body(arguments: argparse.Namespace) -> dict[str, str]:
 def _tell(headers: Mapping[str, str]) -> None:
     """Print notices about truncation and ignored parameters."""
     if "cordwood-truncated" in headers:
-        more = "; --all fetches all" if "cordwood-next" in headers else ""
-        note(f"The rows were truncated at {headers['cordwood-truncated']}{more}.")
+        note(f"The rows were truncated at {headers['cordwood-truncated']}; --all fetches all.")
     if "cordwood-notice" in headers:
         note(headers["cordwood-notice"])
 

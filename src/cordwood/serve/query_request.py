@@ -113,13 +113,14 @@ class QueryRequest(msgspec.Struct, frozen=True):
         if self.follows:
             return Page(follows=True)
         if position is None:
-            return Page(self.page_rows)
+            return Page(self.page_rows, is_requested=self.is_paged)
         remaining = position.remaining
         return Page(
             self.page_rows,
             position.skip if position.last_row is None else position.last_row.rows,
             position.last_row is not None,
             remaining if remaining is not None and remaining <= self.max_rows else None,
+            is_requested=True,
         )
 
     @property

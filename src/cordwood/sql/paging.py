@@ -1,6 +1,6 @@
 """Pages of an answer: a total order of its rows, and the place where the next page begins.
 
-An answer that may be cut is ordered totally. Where its order is that of the time of events, the next page begins after
+An answer that may be cut is ordered totally, where that is cheap or the caller asks for pages. Where its order is that of the time of events, the next page begins after
 the time and the id of the last row: the last two columns of the statement are these, and are not answered. In any other
 order, the next page reads only events that were received up to the time of the first page, and skips all rows before.
 """
@@ -32,14 +32,16 @@ class Page(msgspec.Struct, frozen=True):
 
     `rows` is None for the endpoint's maximum. With `is_after_row` the page begins with the time and id of the last row
     that was answered, and `skip` rows with these were answered before; otherwise `skip` is the number of all rows that
-    were. `remaining` is what is left of the query's own LIMIT where that is less than a page. With `follows` it is a page
-    of a followed query instead, in the order of receipt.
+    were. `remaining` is what is left of the query's own LIMIT where that is less than a page. With `is_requested` the caller
+    pages through the answer, which is ordered totally whatever that costs. With `follows` it is a page of a followed
+    query instead, in the order of receipt.
     """
 
     rows: int | None = None
     skip: int = 0
     is_after_row: bool = False
     remaining: int | None = None
+    is_requested: bool = False
     follows: bool = False
 
 
@@ -101,6 +103,9 @@ class PageBuilder:
         is_first = not page.skip and page.remaining is None
         self._is_paged = is_known and (not is_first or self._limit is None or self._limit > self._rows)
         self._time_order, self._row_ids = _find_places(tree, self._offset) if self._is_paged else (None, [])
+        # To order by all columns of an answer may cost far more than the query itself.
+        has_cheap_order = self._time_order is not None or bool(self._row_ids)
+        self._is_paged = self._is_paged and (has_cheap_order or page.is_requested)
         self._boundary = _boundary(parameters)
 
     @property

@@ -22,7 +22,7 @@ from cordwood.sql.template_analysis import measure
 # Ten times what the largest known client query needs, and about a second of the slower planner.
 MAX_POINTS: Final = 3_200_000
 # Characters of the printed SQL. Planners use some 300 bytes for each.
-MAX_CHARACTERS: Final = 380_000
+MAX_CHARACTERS: Final = 350_000
 
 _POINTS_PER_RELATION: Final = 1_500
 _POINTS_PER_WINDOW: Final = 4_000

@@ -19,8 +19,25 @@ def logs() -> Program:
     return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
-def compiled(program: Program, sql: str, page: Page = FIRST_PAGE) -> Statement:
+REQUESTED = Page(is_requested=True)
+
+
+def compiled(program: Program, sql: str, page: Page = REQUESTED) -> Statement:
     return compile_sandbox(msgspec.structs.replace(program, page=page), sql, DuckDBTarget(), {})
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_paged"),
+    [
+        ("select event_message from edge_logs order by event_message", True),
+        ("select id from edge_logs", True),
+        ("select event_message, count(*) as n from edge_logs group by 1", False),
+        ("select id from edge_logs union all select id from auth_logs", False),
+    ],
+)
+def test_an_order_by_all_columns_has_to_be_asked_for(logs: Program, sql: str, *, is_paged: bool) -> None:
+    assert (compiled(logs, sql, FIRST_PAGE).paging is not None) == is_paged
+    assert compiled(logs, sql).paging is not None
 
 
 @pytest.mark.parametrize("tail", ["limit 1000", "order by timestamp desc limit 10", "limit 5 offset 3"])
@@ -64,7 +81,7 @@ def test_pages_begin_at_a_time_where_it_is_the_first_key_and_never_null(logs: Pr
 def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: Program) -> None:
     sql = "select id from edge_logs order by timestamp limit 1500"
     assert compiled(logs, sql).sql.endswith("LIMIT 1001")
-    last = compiled(logs, sql, Page(skip=3, is_after_row=True, remaining=500))
+    last = compiled(logs, sql, Page(skip=3, is_after_row=True, remaining=500, is_requested=True))
     assert last.sql.endswith("LIMIT 500 OFFSET 3")
     assert {slot.name for slot in last.slots} >= {"time_of_last_row", "id_of_last_row"}
 
