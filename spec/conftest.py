@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.garbage_collection import exempt_earlier_objects
 from tests.second_wall import silent
 from tests.spec_runner.answers import ANSWERS, answered, instead
 from tests.spec_runner.page import Case, Fence, read_cases, rewrite
@@ -38,6 +39,9 @@ def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Col
 
 
 class Page(pytest.File):
+    def setup(self) -> None:
+        exempt_earlier_objects()
+
     def collect(self) -> Iterable[pytest.Item]:
         for case in read_cases(self.path):
             for kind in ENGINES:

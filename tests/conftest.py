@@ -1,11 +1,11 @@
 """Fixtures of all tests: lock order checks of the storage, and short garbage collections."""
 
-import gc
 from collections.abc import Iterator
 
 import pytest
 
 from cordwood.engines.duckdb.storage.lock_order import checked_order
+from tests.garbage_collection import exempt_earlier_objects
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,10 +16,4 @@ def _locks_are_taken_in_order() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _earlier_objects_are_not_collected_again() -> None:
-    """Exempt the objects of pytest and of earlier modules from garbage collection, as the service does at its start.
-
-    A full collection of all tests and their reports takes more than a second of CPU time, which counts against the
-    time limit of whichever compilation it interrupts.
-    """
-    gc.collect()
-    gc.freeze()
+    exempt_earlier_objects()
