@@ -1,8 +1,9 @@
 """Pages of an answer: a total order of its rows, and the place where the next page begins.
 
-An answer that may be cut is ordered totally, where that is cheap or the caller asks for pages. Where its order is that of the time of events, the next page begins after
-the time and the id of the last row: the last two columns of the statement are these, and are not answered. In any other
-order, the next page reads only events that were received up to the time of the first page, and skips all rows before.
+An answer that may be cut is ordered totally, where that is cheap or the caller asks for pages. Where its order is that
+of the time of events, the next page begins after the time and the id of the last row: the last two columns of the
+statement are these, and are not answered. In any other order, the next page reads only events that were received up to
+the time of the first page, and skips all rows before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
