@@ -85,7 +85,8 @@ def test_fifty_readers_that_do_not_read_hold_a_bounded_amount_and_nobody_up(smal
             assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
             assert time.monotonic() - began < 2
             time.sleep(0.2)
-        assert most - before < 200 * MEGABYTE
+        # Held whole, the answers would be 500 MB. It is 180 MB on an idle machine, and varies by some tens.
+        assert most - before < 260 * MEGABYTE
         large = small.query("logs.all", project="p", sql=TEN_MEGABYTES.format(number=-1))
         assert large.status_code == 200
         assert len(large.content) > 10 * MEGABYTE
