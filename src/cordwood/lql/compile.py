@@ -22,8 +22,8 @@ from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import Program, compile_sandbox_tree
 from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.emit import outermost_select
 from cordwood.sql.follow import refuse_followed
+from cordwood.sql.nodes import outermost_select
 from cordwood.sql.positions import span_at
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.redaction.redaction import Redaction

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.admit import admit
-from cordwood.sql.emit import outermost_select
+from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import Program
 from cordwood.sql.resolve.entry import resolve_sandbox
 from cordwood.sql.scope import Lineage, lineage_of

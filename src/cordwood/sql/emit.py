@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from cordwood.model.parameter import Parameter
-from cordwood.sql.nodes import NOW
+from cordwood.sql.nodes import NOW, outermost_select
 from cordwood.sql.optional_predicates import mark_optional_predicates
 from cordwood.sql.paging import literal_rows
 from cordwood.sql.plan import Plan, Variant
@@ -49,13 +49,6 @@ def _plan(lowered: Lowered, target: Target) -> Plan:
 def _variant(alternative: Alternative, target: Target) -> Variant:
     mark_optional_predicates(alternative.tree)
     return Variant(target.print(alternative.tree).segments, alternative.reads, alternative.is_optimistic)
-
-
-def outermost_select(tree: exp.Expr) -> exp.Expr:
-    """Return the SELECT whose columns are the answer's."""
-    while not isinstance(tree, exp.Select):
-        tree = tree.this
-    return tree
 
 
 def _typed_select(tree: exp.Expr) -> exp.Expr:

@@ -16,7 +16,15 @@ from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.grouping import has_aggregate
-from cordwood.sql.nodes import joined_relations, set_type
+from cordwood.sql.nodes import (
+    add_condition,
+    digest,
+    named_cte,
+    outermost_select,
+    placeholder,
+    relations_of,
+    typed_column,
+)
 from cordwood.sql.positions import span_of
 from cordwood.sql.query_templates import ordered
 from cordwood.sql.stages import Admitted, Resolved
@@ -33,7 +41,7 @@ PARAMETERS: Final = {
 # The number of hidden columns, the last ones of the answer.
 HIDDEN_COLUMNS: Final = 3
 _NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
-_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.VARCHAR)
+_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
 
 # The clauses that need more than one event, by the argument of the SELECT.
 _CLAUSES: Final = {
@@ -69,7 +77,7 @@ def follow_events(resolved: Resolved) -> Resolved:
     if not used.isdisjoint((*_NAMES, *PARAMETERS)):
         raise QueryRefused("A followed query cannot use the names of the columns and parameters that follow it.")
     _Following(resolved.text).add_position(tree)
-    columns = len(_first_select(tree).expressions)
+    columns = len(outermost_select(tree).expressions)
     ordinals = range(columns - HIDDEN_COLUMNS + 1, columns + 1)
     keys = [ordered(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
     tree.set("order", exp.Order(expressions=keys))
@@ -122,7 +130,7 @@ class _Following:
 
     def _source(self, select: exp.Select) -> exp.Expr:
         """Return the only relation that has events. What is joined to it reads none, such as its own arrays."""
-        sources = [relation for relation in _relations(select) if _reads_events(relation)]
+        sources = [relation for relation in relations_of(select) if _reads_events(relation)]
         if not sources:
             self._refuse(select, "a SELECT that reads no events")
         if len(sources) > 1:
@@ -155,11 +163,11 @@ class _Following:
         if isinstance(source, exp.Table) and source.meta_get("stream") is not None:
             _add_range(select, alias)
             return _stream_position(alias)
-        cte = _cte_of(source) if isinstance(source, exp.Table) else None
+        cte = named_cte(source) if isinstance(source, exp.Table) else None
         self.add_position(source.this if cte is None else cte.this)
         if cte is not None and cte.args["alias"].columns:
             self._refuse(source, "WITH a list of columns")
-        return [_column(alias, name, type_) for name, type_ in zip(_NAMES, _TYPES, strict=True)]
+        return [typed_column(name, alias, type_) for name, type_ in zip(_NAMES, _TYPES, strict=True)]
 
     def _refuse(self, node: exp.Expr, part: str) -> None:
         raise refuse_followed(part, span_of(node, self._text))
@@ -172,15 +180,6 @@ def refuse_followed(part: str, span: Span | None) -> QueryRefused:
         hint="Leave it out, or run the query instead of following it.",
         span=span,
     )
-
-
-def _relations(select: exp.Select) -> Iterator[exp.Expr]:
-    from_ = select.args.get("from_")
-    for relation in [
-        *([from_.this] if from_ is not None else []),
-        *(join.this for join in select.args.get("joins") or ()),
-    ]:
-        yield from joined_relations(relation)
 
 
 def _own_expressions(select: exp.Select) -> Iterator[exp.Expr]:
@@ -218,44 +217,20 @@ def _reads_events(node: exp.Expr) -> bool:
             spend()
             if table.meta_get("stream") is not None:
                 return True
-            cte = _cte_of(table)
+            cte = named_cte(table)
             if cte is not None and id(cte) not in seen:
                 seen.add(id(cte))
                 pending.append(cte.this)
     return False
 
 
-def _cte_of(table: exp.Expr) -> exp.CTE | None:
-    """Return the CTE that the table refers to."""
-    node: exp.Expr | None = table.parent
-    while node is not None:
-        with_ = node.args.get("with_")
-        for cte in with_.expressions if with_ is not None else ():
-            if isinstance(cte, exp.CTE) and cte.alias == table.name:
-                return cte
-        node = node.parent
-    return None
-
-
-def _first_select(tree: exp.Expr) -> exp.Expr:
-    while not isinstance(tree, exp.Select):
-        tree = tree.this
-    return tree
-
-
-def _column(alias: str, name: str, type_: exp.DType) -> exp.Expr:
-    return set_type(exp.column(name, alias, quoted=True), type_)
-
-
 def _stream_position(alias: str) -> list[exp.Expr]:
-    key = set_type(exp.MD5(this=_column(alias, "id", exp.DType.VARCHAR)), exp.DType.VARCHAR)
-    times = [_column(alias, name, exp.DType.TIMESTAMPTZ) for name in ("ingested_at", "timestamp")]
-    return [*times, key]
+    times = [typed_column(name, alias, exp.DType.TIMESTAMPTZ) for name in ("ingested_at", "timestamp")]
+    return [*times, digest(typed_column("id", alias, exp.DType.TEXT))]
 
 
 def _slot(name: str) -> exp.Expr:
-    kind = exp.DType.VARCHAR if name == KEY else exp.DType.TIMESTAMPTZ
-    return set_type(exp.Parameter(this=exp.Var(this=name)), kind)
+    return placeholder(name, exp.DType.TEXT if name == KEY else exp.DType.TIMESTAMPTZ)
 
 
 def _add_range(select: exp.Select, alias: str) -> None:
@@ -275,9 +250,7 @@ def _add_range(select: exp.Select, alias: str) -> None:
         _compared(exp.LTE, receipt, _slot(LAST)),
         exp.Paren(this=is_after),
     )
-    where = select.args.get("where")
-    combined = condition if where is None else _all(condition, exp.Paren(this=where.this))
-    select.set("where", exp.Where(this=combined))
+    add_condition(select, condition)
 
 
 def _compared(operator: Callable[..., exp.Expr], left: exp.Expr, right: exp.Expr) -> exp.Expr:

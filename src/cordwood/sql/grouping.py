@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.nodes import is_event_path, joined_relations, path_steps, path_value
+from cordwood.sql.nodes import is_event_path, path_steps, path_value, relations_of
 
 _SETS: Final = (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
 
@@ -23,7 +23,7 @@ def find_ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
 def _first_ungrouped(
     select: exp.Expr, group: exp.Expr | None, expressions: list[exp.Expr]
 ) -> tuple[exp.Expr, str] | None:
-    sources = list(_sources(select))
+    sources = list(relations_of(select))
     source_names = frozenset(source.alias_or_name.lower() for source in sources if source.alias_or_name)
     keys = list(_keys(select, group)) if group is not None else []
     return next((found for item in expressions for found in _find_ungrouped_columns(item, keys, source_names)), None)
@@ -50,12 +50,6 @@ def _ordinal(key: exp.Expr) -> int:
 def _order_keys(select: exp.Expr) -> list[exp.Expr]:
     order = select.args.get("order")
     return [ordered.this for ordered in order.expressions] if order is not None else []
-
-
-def _sources(select: exp.Expr) -> Iterator[exp.Expr]:
-    from_ = select.args.get("from_")
-    for source in ([from_.this] if from_ is not None else []) + [join.this for join in select.args.get("joins") or ()]:
-        yield from joined_relations(source)
 
 
 def _keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:

@@ -143,21 +143,60 @@ def joined_relations(relation: exp.Expr) -> Iterator[exp.Expr]:
         yield from joined_relations(joined)
 
 
-def cte_of(table: exp.Table) -> exp.CTE | None:
+def relations_of(select: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the relations of FROM and its joins, those of parenthesised joins included."""
+    from_ = select.args.get("from_")
+    for clause in ([from_] if from_ is not None else []) + (select.args.get("joins") or []):
+        yield from joined_relations(clause.this)
+
+
+def outermost_select(tree: exp.Expr) -> exp.Expr:
+    """Return the SELECT whose columns are the answer's."""
+    while not isinstance(tree, exp.Select):
+        tree = tree.this
+    return tree
+
+
+def cte_of(table: exp.Expr) -> exp.CTE | None:
     """Return the CTE that the table refers to; None if that may be recursive."""
+    cte = named_cte(table)
+    return None if cte is None or cte.parent is None or cte.parent.args.get("recursive") else cte
+
+
+def named_cte(table: exp.Expr) -> exp.CTE | None:
+    """Return the CTE that the table refers to, which may be recursive."""
     node: exp.Expr | None = table.parent
     while node is not None:
         with_ = node.args.get("with_")
-        cte = _find_cte(with_, table.name) if isinstance(with_, exp.With) else None
-        if cte is not None:
-            return None if cte.parent is not None and cte.parent.args.get("recursive") else cte
+        for cte in with_.expressions if isinstance(with_, exp.With) else ():
+            if isinstance(cte, exp.CTE) and cte.alias == table.name:
+                return cte
         node = node.parent
     return None
 
 
-def _find_cte(with_: exp.With, name: str) -> exp.CTE | None:
-    ctes = (cte for cte in with_.expressions if isinstance(cte, exp.CTE) and cte.alias == name)
-    return next(ctes, None)
+def typed_column(name: str, relation: str, type_: exp.DType) -> exp.Column:
+    """Return a column of the relation with this alias, as resolve makes it."""
+    column = exp.column(name, relation, quoted=True)
+    set_type(column, type_)
+    return column
+
+
+def placeholder(name: str, type_: exp.DType) -> exp.Expr:
+    """Return the placeholder of a value that is bound at the call."""
+    return set_type(exp.Parameter(this=exp.Var(this=name)), type_)
+
+
+def digest(text: exp.Expr) -> exp.Expr:
+    """Return the MD5 of a text as a text: equal for equal texts, and in no order that reveals them."""
+    return set_type(exp.MD5(this=text), exp.DType.TEXT)
+
+
+def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
+    """Add a condition to WHERE."""
+    where = select.args.get("where")
+    combined = condition if where is None else exp.and_(where.this, condition, copy=False)
+    select.set("where", exp.Where(this=combined))
 
 
 def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:

@@ -15,7 +15,17 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.model.parameter import Parameter
 from cordwood.sql.budget import copied, spend
-from cordwood.sql.nodes import NOW, cte_of, joined_relations, set_type
+from cordwood.sql.nodes import (
+    NOW,
+    add_condition,
+    cte_of,
+    digest,
+    outermost_select,
+    placeholder,
+    relations_of,
+    typed_column,
+)
+from cordwood.sql.query_templates import ordered
 
 _TIME: Final = "timestamp"
 _ID: Final = "id"
@@ -138,7 +148,9 @@ class PageBuilder:
         if self._time_order is not None:
             self._order_by_time(self._time_order, hashes_ids=hashes_ids)
         else:
-            self._add_keys([_sort_key(_row_key(column, hashes_ids=hashes_ids)) for column in self._row_ids])
+            self._add_keys(
+                [ordered(_row_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
+            )
         left = self._limit if self._page.remaining is None else self._page.remaining
         self._tree.set("limit", _number(exp.Limit, self._rows + 1 if left is None else min(left, self._rows + 1)))
         skip = self._offset + self._page.skip
@@ -149,18 +161,17 @@ class PageBuilder:
         hidden = copied(order.time), _row_key(order.id, hashes_ids=hashes_ids)
         own = self._tree.args["order"].expressions if self._tree.args.get("order") else []
         ids = [hidden[1], *(_row_key(column, hashes_ids=hashes_ids) for column in order.others)]
-        keys = own or [_sort_key(hidden[0], desc=order.is_descending)]
-        self._tree.set("order", exp.Order(expressions=[*keys, *map(_sort_key, ids)]))
+        keys = own or [ordered(hidden[0], order.is_descending)]
+        self._tree.set("order", exp.Order(expressions=[*keys, *(ordered(value, is_descending=False) for value in ids)]))
         for value, name in zip(hidden, _HIDDEN, strict=True):
             self._tree.append("expressions", exp.alias_(copied(value), name, quoted=True))
         if not self._page.is_after_row:
             return
-        time, id_ = (set_type(exp.Parameter(this=exp.Var(this=name)), exp.DType.TIMESTAMPTZ) for name in self._boundary)
-        set_type(id_, exp.DType.TEXT)
+        time, id_ = map(placeholder, self._boundary, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
         at_or_after, after = (exp.LTE, exp.LT) if order.is_descending else (exp.GTE, exp.GT)
-        _add_condition(self._tree, at_or_after(this=copied(order.time), expression=copied(time)))
+        add_condition(self._tree, at_or_after(this=copied(order.time), expression=copied(time)))
         is_later_id = exp.GTE(this=copied(hidden[1]), expression=id_)
-        _add_condition(self._tree, exp.or_(after(this=copied(order.time), expression=time), is_later_id, copy=False))
+        add_condition(self._tree, exp.or_(after(this=copied(order.time), expression=time), is_later_id, copy=False))
 
     def _add_keys(self, keys: Sequence[exp.Expr]) -> None:
         order = self._tree.args.get("order")
@@ -171,12 +182,10 @@ class PageBuilder:
 
         Sub-queries in a column are left out, because ClickHouse cannot order by correlated ones.
         """
-        order, select = self._tree.args.get("order"), self._tree
-        while not isinstance(select, exp.Select):
-            select = select.this
+        order, select = self._tree.args.get("order"), outermost_select(self._tree)
         used = {key.this.name for key in (order.expressions if order else ()) if isinstance(key.this, exp.Literal)}
         indexes = (str(index) for index, item in enumerate(select.expressions, 1) if item.find(exp.Query) is None)
-        return [_sort_key(exp.Literal.number(index)) for index in indexes if index not in used]
+        return [ordered(exp.Literal.number(index), is_descending=False) for index in indexes if index not in used]
 
 
 def _find_places(tree: exp.Expr, offset: int) -> tuple[_TimeOrder | None, list[exp.Column]]:
@@ -211,14 +220,10 @@ def _number(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> exp.Expr:
     return clause(expression=exp.Literal.number(rows))
 
 
-def _sort_key(value: exp.Expr, *, desc: bool = False) -> exp.Expr:
-    return exp.Ordered(this=value, desc=desc, nulls_first=not desc)
-
-
 def _row_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
     """Return an id as it may be visible."""
     value = copied(column)
-    return set_type(exp.MD5(this=value), exp.DType.TEXT) if hashes_ids else value
+    return digest(value) if hashes_ids else value
 
 
 def _is_row_wise(tree: exp.Expr) -> bool:
@@ -245,7 +250,10 @@ class _EventColumns:
         """Return the order of a query whose rows are ordered by the time of events, or in no order."""
         order = tree.args.get("order")
         if order is None:
-            columns = (_column(relation, _TIME, exp.DType.TIMESTAMPTZ) for relation in self.relations(tree).values())
+            columns = (
+                typed_column(_TIME, relation.alias_or_name, exp.DType.TIMESTAMPTZ)
+                for relation in self.relations(tree).values()
+            )
             column = next((column for column in columns if self.has(column, tree, _TIME)), None)
             return None if column is None else self._by_time(column, tree, is_descending=True)
         key, *others = order.expressions
@@ -262,7 +270,7 @@ class _EventColumns:
         events = [relation for relation in relations if not isinstance(relation, exp.Unnest)]
         if not all(self._has_ids(relation, tree) for relation in events):
             return None
-        ids = [_column(relation, _ID, exp.DType.TEXT) for relation in events]
+        ids = [typed_column(_ID, relation.alias_or_name, exp.DType.TEXT) for relation in events]
         others = tuple(column for column in ids if column.table != time.table)
         own = next(column for column in ids if column.table == time.table)
         return _TimeOrder(time, own, is_descending, others, has_elements=len(events) < len(relations))
@@ -275,11 +283,11 @@ class _EventColumns:
         relations = list(self.relations(tree).values())
         if not all(self._has_ids(relation, tree) for relation in relations):
             return []
-        return [_column(relation, _ID, exp.DType.TEXT) for relation in relations]
+        return [typed_column(_ID, relation.alias_or_name, exp.DType.TEXT) for relation in relations]
 
     def _has_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
         """Return whether each row of the relation has the id of its event, which no other row has."""
-        if not self.has(_column(relation, _ID, exp.DType.TEXT), select, _ID):
+        if not self.has(typed_column(_ID, relation.alias_or_name, exp.DType.TEXT), select, _ID):
             return False
         query = _query_of(relation)
         return query is None or all(self._keeps_rows(branch) for branch in _branches(query))
@@ -334,15 +342,12 @@ class _EventColumns:
         """Return the relations of FROM by name; none if there is a join other than an inner or an outer one."""
         relations = self._relations.get(id(select))
         if relations is None:
-            relations = self._relations[id(select)] = {one.alias_or_name: one for one in _relations(select)}
+            joins = select.args.get("joins") or []
+            is_known = not any(join.method or join.kind in ("SEMI", "ANTI") for join in joins)
+            found = relations_of(select) if is_known else ()
+            relations = self._relations[id(select)] = {one.alias_or_name: one for one in found}
             spend(len(relations))
         return relations
-
-
-def _column(relation: exp.Expr, name: str, type_: exp.DType) -> exp.Column:
-    column = exp.column(name, relation.alias_or_name, quoted=True)
-    set_type(column, type_)
-    return column
 
 
 def _selected(tree: exp.Select, value: exp.Expr) -> exp.Expr:
@@ -350,14 +355,6 @@ def _selected(tree: exp.Select, value: exp.Expr) -> exp.Expr:
     if isinstance(value, exp.Literal) and value.is_int and int(value.this) <= len(tree.expressions):
         value = tree.expressions[int(value.this) - 1].unalias()
     return value
-
-
-def _relations(select: exp.Select) -> list[exp.Expr]:
-    from_ = select.args.get("from_")
-    joins = select.args.get("joins") or []
-    if from_ is None or any(join.method or join.kind in ("SEMI", "ANTI") for join in joins):
-        return []
-    return [relation for part in (from_, *joins) for relation in joined_relations(part.this)]
 
 
 def _is_completed(relation: exp.Expr, select: exp.Select) -> bool:
@@ -406,14 +403,9 @@ def _restrict_to_received(table: exp.Table) -> None:
     select = clause.parent if clause is not None else None
     if not isinstance(select, exp.Select) or not isinstance(clause, exp.From | exp.Join):
         return
-    now = set_type(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
-    condition = exp.LTE(this=_column(table, _RECEIVED, exp.DType.TIMESTAMPTZ), expression=now)
+    now = placeholder(NOW, exp.DType.TIMESTAMPTZ)
+    condition = exp.LTE(this=typed_column(_RECEIVED, table.alias_or_name, exp.DType.TIMESTAMPTZ), expression=now)
     if isinstance(clause, exp.Join) and clause.side == "LEFT" and clause.args.get("on") is not None:
         clause.set("on", exp.and_(clause.args["on"], condition, copy=False))
     elif not _is_completed(table, select):
-        _add_condition(select, condition)
-
-
-def _add_condition(select: exp.Expr, condition: exp.Expr) -> None:
-    where = select.args.get("where")
-    select.set("where", exp.Where(this=condition if where is None else exp.and_(where.this, condition, copy=False)))
+        add_condition(select, condition)

@@ -16,7 +16,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.subcolumns import ReadMode, event_of, stored_path
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import KINDS, is_event_path, root_and_steps
+from cordwood.sql.nodes import KINDS, is_event_path, named_cte, root_and_steps
 from cordwood.sql.operations import RecordTest, has_operation
 
 _TEXTS: Final = frozenset({ValueKind.TEXT})
@@ -88,7 +88,7 @@ def _provide(select: exp.Select, alias: str, read: _Read, streams: frozenset[str
 
 def _query(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
     """Return the relation's sub-query; None for a table."""
-    container = cte_of(relation) if isinstance(relation, exp.Table) else relation
+    container = named_cte(relation) if isinstance(relation, exp.Table) else relation
     query: exp.Expr | None = container.this if container is not None else None
     return query
 
@@ -147,15 +147,3 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
     if from_ is not None:
         yield from_.this
     yield from (join.this for join in select.args.get("joins") or ())
-
-
-def cte_of(table: exp.Table) -> exp.CTE | None:
-    """Return the CTE that the table refers to; None if that may be recursive."""
-    node: exp.Expr | None = table.parent
-    while node is not None:
-        with_ = node.args.get("with_")
-        for cte in with_.expressions if isinstance(with_, exp.With) else ():
-            if cte.alias == table.name:
-                return cte if isinstance(cte, exp.CTE) else None
-        node = node.parent
-    return None

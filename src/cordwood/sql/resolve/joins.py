@@ -11,13 +11,6 @@ from cordwood.sql.resolve.resolution import Resolution
 from cordwood.sql.scope import Field, MergedColumn, Scope
 
 
-def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
-    """Add a condition to WHERE."""
-    where = select.args.get("where")
-    combined = condition if where is None else exp.and_(where.this, condition, copy=False)
-    select.set("where", exp.Where(this=combined))
-
-
 def is_always_true(on: exp.Expr | None) -> bool:
     return on is None or (isinstance(on, exp.Boolean) and bool(on.this))
 

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.errors import UnknownName, closest
 from cordwood.model.datatype import Kind
-from cordwood.sql.nodes import NOW, set_type
+from cordwood.sql.nodes import NOW, placeholder, set_type
 from cordwood.sql.positions import copy_position
 from cordwood.sql.resolve.resolution import Resolution
 
@@ -40,7 +40,7 @@ def slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
 
 def time_from_call(node: exp.Expr) -> exp.Expr:
     """Return CURRENT_TIMESTAMP or a related function, computed from the time of the call."""
-    value = set_type(exp.Parameter(this=exp.Var(this=NOW)), exp.DType.TIMESTAMPTZ)
+    value = placeholder(NOW, exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):
         value = exp.Date(this=value, zone=zone)

@@ -4,6 +4,7 @@ from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, CompileTooLong, PlanTooLarge
 from cordwood.sql.budget import copied, spend
+from cordwood.sql.nodes import add_condition
 from cordwood.sql.resolve.clauses import (
     Aliases,
     resolve_filters,
@@ -15,7 +16,6 @@ from cordwood.sql.resolve.clauses import (
 )
 from cordwood.sql.resolve.constants import constant_columns
 from cordwood.sql.resolve.expressions import Context, resolve_expression
-from cordwood.sql.resolve.joins import add_condition
 from cordwood.sql.resolve.resolution import Cte, CteScope, Output, Resolution
 from cordwood.sql.resolve.set_operations import combine_outputs
 from cordwood.sql.resolve.sources import read_from

@@ -7,11 +7,11 @@ from sqlglot import exp
 
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
-from cordwood.sql.nodes import is_record_test, is_within, record_test
+from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_test
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.constants import are_group_keys, constant_relation
 from cordwood.sql.resolve.expressions import Context, replace_by_elements, resolve_expression, strip_empty_default
-from cordwood.sql.resolve.joins import add_condition, add_join_filter, is_always_true, using_to_on
+from cordwood.sql.resolve.joins import add_join_filter, is_always_true, using_to_on
 from cordwood.sql.resolve.names import UNNEST_ALIAS
 from cordwood.sql.resolve.resolution import CteScope, Resolution
 from cordwood.sql.scope import Field, Lineage, Relation, Scope, copy_value, lineage_of
