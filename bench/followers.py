@@ -27,8 +27,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from bench.process_family import MemoryProbe, children, processor_seconds
 from bench.service import KEY, service
-from cordwood.processes.memory_use import total_bytes
 
 STREAM = "postgres.logs"
 FILTERS = 10
@@ -231,7 +231,7 @@ def measure(load: Load, pid: int) -> Outcome:
     process.start()
     if ours.recv() != "ready":
         raise SystemExit("the followers did not begin")
-    probe = _MemoryProbe(pid)
+    probe = MemoryProbe(pid)
     probe.start()
     senders = _Senders(load)
     before = _processor_seconds(pid)
@@ -247,9 +247,7 @@ def measure(load: Load, pid: int) -> Outcome:
 
 
 def _processor_seconds(pid: int) -> list[float]:
-    ticks = os.sysconf("SC_CLK_TCK")
-    stats = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in (pid, *_children(pid))]
-    return [(int(stat[11]) + int(stat[12])) / ticks for stat in stats]
+    return list(map(processor_seconds, (pid, *children(pid))))
 
 
 def _compared(got: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[int, float]) -> Outcome:
@@ -266,26 +264,6 @@ def _compared(got: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[int,
         late.extend(at - stored_at[number // BATCH] for number, at in zip(numbers, times, strict=True))
     outcome.late_seconds = late
     return outcome
-
-
-class _MemoryProbe(threading.Thread):
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self.most = 0
-        self.over = threading.Event()
-        self._pid = pid
-
-    def run(self) -> None:
-        while not self.over.wait(0.25):
-            self.most = max(self.most, total_bytes((self._pid, *_children(self._pid))) or 0)
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, listed.read_text().split()):
-            found += [child, *_children(child)]
-    return found
 
 
 def main() -> None:

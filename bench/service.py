@@ -20,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 
 from bench.events import STREAM
+from bench.process_family import processor_seconds
 
 KEY = "bench-key"
 ENDPOINTS = Path(__file__).with_name("endpoints")
@@ -74,8 +75,7 @@ class Service:
 
     @property
     def processor_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(self.process.pid)
 
     @property
     def disk_mb(self) -> float:

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import httpx
 
+from bench.process_family import MemoryProbe, family_bytes
 from tests.journey.conftest import Service, Start, start
-from tests.journey.processes import MemoryProbe, family_bytes
 from tests.waiting import until
 
 __all__ = ["start"]

@@ -11,8 +11,8 @@ from contextlib import suppress
 import httpx
 import pytest
 
+from bench.process_family import family_bytes
 from tests.journey.conftest import PRIVATE, Service, start_service
-from tests.journey.processes import family_bytes
 from tests.waiting import until
 
 STREAM = "/api/logs?source_name=postgres.logs"

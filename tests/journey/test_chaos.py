@@ -17,12 +17,12 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from bench.process_family import MemoryProbe, children, family_bytes, kill
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from tests.contract.engine_asking import rows, stream
 from tests.journey.conftest import Service, Start, made_key
-from tests.journey.processes import MemoryProbe, children, family_bytes, kill
 from tests.waiting import until
 
 FULL = os.environ.get("TORTURE") == "full"

@@ -12,8 +12,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from bench.process_family import children, kill
 from tests.journey.conftest import PRIVATE, Service, Start
-from tests.journey.processes import children, kill
 from tests.journey.test_cli_clients import cordwood
 from tests.waiting import until
 

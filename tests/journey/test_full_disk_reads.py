@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
+from bench.process_family import children
 from tests.journey.conftest import Service, Start
-from tests.journey.processes import children
 from tests.small_disks import small_disk
 
 PROJECT = "full"

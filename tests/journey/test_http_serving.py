@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
+from bench.process_family import family_bytes
 from cordwood.ingest.stamp import read_timestamp
 from tests.debian import need
 from tests.journey.conftest import Service, Start, start_service
-from tests.journey.processes import family_bytes
 from tests.journey.test_http_queries import http, told
 
 EDGE = "cloudflare.logs.prod"

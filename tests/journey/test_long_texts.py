@@ -7,8 +7,8 @@ from typing import Final
 import httpx
 import pytest
 
+from bench.process_family import MemoryProbe, family_bytes
 from tests.journey.conftest import PRIVATE, Start
-from tests.journey.processes import MemoryProbe, family_bytes
 
 ANSWER: Final = "/api/endpoints/query/logs.all"
 TEXT_BYTES: Final = 250_000

@@ -13,8 +13,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from bench.process_family import MemoryProbe, family_bytes
 from tests.journey.conftest import PRIVATE, Service, Start
-from tests.journey.processes import MemoryProbe, family_bytes
 
 PROGRESS_SECONDS = 60.0
 SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 20.0

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bench.process_family import family_bytes, kill
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 from tests.journey.followed import Follower, Message
-from tests.journey.processes import family_bytes, kill
 from tests.journey.test_engine_process import engine_of
 from tests.waiting import until
 

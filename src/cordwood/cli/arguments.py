@@ -33,6 +33,18 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", metavar="FILE", help="your own streams file")
 
 
+def add_parameters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-p",
+        "--parameter",
+        type=name_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter; repeatable",
+    )
+
+
 def loaded_settings(arguments: argparse.Namespace) -> Loaded:
     """Load the settings, with flags last; print notices to standard error."""
     given = vars(arguments)

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.cli.arguments import name_value
+from cordwood.cli.arguments import add_parameters
 from cordwood.cli.client import Answer, Counterpart, Posted, end_progress, show_progress
 from cordwood.cli.output_file import Write, add_output, format_of, is_standard_output, output
 from cordwood.cli.service_target import add_target, target
@@ -53,15 +53,7 @@ class _Page(msgspec.Struct):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("endpoint", metavar="NAME", help="name or UUID of the endpoint")
-    parser.add_argument(
-        "-p",
-        "--parameter",
-        type=name_value,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a parameter; repeatable",
-    )
+    add_parameters(parser)
     own = parser.add_mutually_exclusive_group()
     own.add_argument("--sql", type=_text, help="a sandbox query over the endpoint's sub-queries; @FILE reads it")
     own.add_argument("--lql", type=_text, help="the same in LQL")

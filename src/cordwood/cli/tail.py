@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings, name_value
+from cordwood.cli.arguments import add_config, add_data_dir, add_parameters, loaded_settings
 from cordwood.cli.client import Remote, add_service, local, named, whole_answer
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused, Unreachable
@@ -51,15 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "endpoint", nargs="?", metavar="ENDPOINT", help="name or UUID of the endpoint (default: logs.all)"
     )
     parser.add_argument("lql", nargs="?", metavar="LQL", help="a query of your own over the endpoint's sub-queries")
-    parser.add_argument(
-        "-p",
-        "--parameter",
-        type=name_value,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a parameter; repeatable",
-    )
+    add_parameters(parser)
     parser.add_argument("--sql", help="a query of your own in SQL instead of LQL")
     parser.add_argument("--since", type=_duration, metavar="10m", help="begin with the rows of so long ago")
     parser.add_argument("--redact", action="store_true", help="redact personal data")

@@ -1,4 +1,4 @@
-"""The processes of a running service: the one that was started and all below it."""
+"""The processes of a running service, the one that was started and all below it: their memory and processor time."""
 
 import os
 import signal
@@ -23,6 +23,12 @@ def children(pid: int) -> list[int]:
 def family_bytes(pid: int) -> int:
     """Return what the process and all below it hold together; shared pages count once."""
     return total_bytes((pid, *children(pid))) or 0
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of one process since its start."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def kill(pid: int) -> None:
