@@ -5,13 +5,14 @@ key and the endpoint's revision are checked each time.
 """
 
 import time
+from collections.abc import Mapping
 
 import msgspec
 
 from cordwood.access import require_query
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.key import Caller
-from cordwood.serve.query_request import QueryRequest
+from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.serve.rate_limiter import Allowance
 from cordwood.web.answer_rendering import (
     ignored_headers,
@@ -100,10 +101,19 @@ def _request_key(request: Request) -> RequestKey:
     return (request.path, request.query_string, *[get(name) for name in READ_HEADERS])
 
 
-async def answer_query(
-    request: Request, services: Services, options: WebOptions, address: str, request_cache: RequestCache
-) -> Response:
-    began = time.perf_counter()
+class AdmittedQuery(msgspec.Struct, frozen=True):
+    """A request whose key may ask for the endpoint, counted against its rate; `texts` is the query string."""
+
+    texts: Mapping[str, str]
+    key: str | None
+    request: QueryRequest
+    allowance: Allowance | None
+
+
+async def admit_query(
+    request: Request, services: Services, options: WebOptions, address: str, only_format: Format | None = None
+) -> AdmittedQuery:
+    """Check the key, count the request and parse it; `only_format` is the format of a route that has no other."""
     query = pairs(request.query_string, "query string")
     key = presented(request, query)
     found = services.catalog.endpoint(address)
@@ -113,17 +123,26 @@ async def answer_query(
     endpoint = found or existing_endpoint(services, address)
     request.facts["endpoint"] = endpoint.name
     allowance = services.answers.admit(caller, account_of(request, caller))
-    query_request = await read_ask(request, endpoint, caller, query, options, services.answers.cursors)
+    asked = await read_ask(request, endpoint, caller, query, options, services.answers.cursors, only_format)
+    return AdmittedQuery(query, key, asked, allowance)
+
+
+async def answer_query(
+    request: Request, services: Services, options: WebOptions, address: str, request_cache: RequestCache
+) -> Response:
+    began = time.perf_counter()
+    admitted = await admit_query(request, services, options, address)
+    query_request = admitted.request
     digest = services.answers.digest_of(query_request)
     answer = None if digest is None else services.answers.cached(digest)
     if answer is None:
         answer = await while_connected(request, services.answers.answer(query_request))
     if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
-        request_cache.keep(request, CachedRequest(address, key, query_request, digest, coding))
+        request_cache.keep(request, CachedRequest(address, admitted.key, query_request, digest, coding))
     response = await render_answer(request, query_request, answer, began)
     response.headers += next_page_headers(query_request, answer, services.answers.cursors)
-    return _complete(response, query_request, allowance)
+    return _complete(response, query_request, admitted.allowance)
 
 
 def answer_repeated(request: Request, services: Services, request_cache: RequestCache) -> Response | None:

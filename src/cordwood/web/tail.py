@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from functools import partial
 
-from cordwood.access import require_query
 from cordwood.errors import BadParameter, Fault, Forbidden
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.timestamps import now_us
@@ -11,13 +10,11 @@ from cordwood.serve.tail.position import Position, read_position
 from cordwood.settings.quantities import read_duration
 from cordwood.web.answer_rendering import header_text, ignored_headers, rate_headers
 from cordwood.web.asgi import Header, Request, Response, write_part_of
-from cordwood.web.catalog_lookup import existing_endpoint
-from cordwood.web.credentials import account_of, account_of_key, presented
+from cordwood.web.credentials import account_of_key
 from cordwood.web.encode.followed import FOLLOWED
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import pairs
-from cordwood.web.query_request_parser import read_ask
+from cordwood.web.query import admit_query
 from cordwood.web.receiving import while_connected
 
 SINCE = "since"
@@ -30,23 +27,16 @@ _HEADERS: tuple[Header, ...] = (
 
 
 async def follow_query(request: Request, services: Services, options: WebOptions, address: str) -> Response:
-    query = pairs(request.query_string, "query string")
-    key = presented(request, query)
-    found = services.catalog.endpoint(address)
-    caller = services.access.visitor(key, found, address)
-    request.facts["key"] = caller.key_id
-    require_query(caller, found)
-    endpoint = found or existing_endpoint(services, address)
-    request.facts["endpoint"] = endpoint.name
-    allowance = services.answers.admit(caller, account_of(request, caller))
-    asked = await read_ask(request, endpoint, caller, query, options, services.answers.cursors, FOLLOWED)
-    position = _position(request, query, endpoint)
+    admitted = await admit_query(request, services, options, address, FOLLOWED)
+    asked, allowance = admitted.request, admitted.allowance
+    endpoint = asked.endpoint
+    position = _position(request, admitted.texts, endpoint)
 
     def lost_access() -> Fault | None:
         """Return why the caller may no longer follow the query: the endpoint or the key has changed."""
         try:
             current = services.catalog.endpoint(address)
-            if current is endpoint and services.access.visitor(key, current, address) == caller:
+            if current is endpoint and services.access.visitor(admitted.key, current, address) == asked.caller:
                 return None
         except Fault as fault:
             return fault
