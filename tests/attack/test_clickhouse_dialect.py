@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp
 from tests.attack.injections import some
-from tests.attack.test_pinned import FOREIGN, STREAMS, event, send, settings
-from tests.chdb_databases import fresh_database
+from tests.attack.test_pinned import FOREIGN, pinned_key, send, two_projects
 
 ENDPOINT = "/api/endpoints/query/logs.all.otel"
 MAIL, CARD, SECRET = "jane.roe@example.org", "4111 1111 1111 1111", "hunter2swordfish"
@@ -201,11 +200,7 @@ GUESSES = (
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    with open_service(settings(tmp_path_factory.mktemp("dialect") / "data", engine=engine)) as inside:
-        for stream in STREAMS:
-            events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
-            assert send(inside, f"/api/logs?source_name={stream}", [*events, personal()])[0] == 200
+    with two_projects(request.param, tmp_path_factory.mktemp("dialect"), personal()) as inside:
         yield inside
 
 
@@ -227,8 +222,7 @@ def personal() -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def key(inside: InProcessApp) -> str:
-    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-    return str(json.loads(told)["token"])
+    return pinned_key(inside)
 
 
 def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.app.in_process import InProcessApp
 from tests.attack.injections import (
     FOUND,
     LITERAL_PLACES,
@@ -16,8 +16,7 @@ from tests.attack.injections import (
     as_text,
     some,
 )
-from tests.attack.test_pinned import FOREIGN, STREAMS, ask, event, send, settings
-from tests.chdb_databases import fresh_database
+from tests.attack.test_pinned import FOREIGN, ask, pinned_key, two_projects
 
 PLAIN = "zq7plain"
 Row = dict[str, object]
@@ -25,18 +24,13 @@ Row = dict[str, object]
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    with open_service(settings(tmp_path_factory.mktemp("injected") / "data", engine=engine)) as inside:
-        for stream in STREAMS:
-            events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
-            assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
+    with two_projects(request.param, tmp_path_factory.mktemp("injected")) as inside:
         yield inside
 
 
 @pytest.fixture(scope="module")
 def key(inside: InProcessApp) -> str:
-    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-    return str(json.loads(told)["token"])
+    return pinned_key(inside)
 
 
 @pytest.mark.parametrize(("sql", "answer"), FOUND)

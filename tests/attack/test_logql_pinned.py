@@ -6,9 +6,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from cordwood.app.in_process import InProcessApp, open_service
-from tests.attack.test_pinned import FOREIGN, STREAMS, event, send, settings
-from tests.chdb_databases import fresh_database
+from cordwood.app.in_process import InProcessApp
+from tests.attack.test_pinned import FOREIGN, STREAMS, pinned_key, two_projects
 from tests.unit.logql.test_random_logql import Grammar
 
 SELECTORS = (
@@ -39,18 +38,13 @@ LABELS = ("project", "mark", "request_path", "source_name", "service_name", "id"
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    with open_service(settings(tmp_path_factory.mktemp("logql") / "data", engine=engine)) as inside:
-        for stream in STREAMS:
-            events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
-            assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
+    with two_projects(request.param, tmp_path_factory.mktemp("logql")) as inside:
         yield inside
 
 
 @pytest.fixture(scope="module")
 def key(inside: InProcessApp) -> str:
-    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-    return str(json.loads(told)["token"])
+    return pinned_key(inside)
 
 
 def ask(inside: InProcessApp, key: str, path: str, **parameters: str) -> tuple[int, str]:

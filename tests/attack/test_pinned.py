@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -38,14 +39,19 @@ OWN = [
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    folder = tmp_path_factory.mktemp("pinned") / "data"
-    with open_service(settings(folder, engine=engine)) as inside:
+    with two_projects(request.param, tmp_path_factory.mktemp("pinned"), of_each=3) as inside:
+        yield inside
+
+
+@contextmanager
+def two_projects(engine: str, folder: Path, *others: object, of_each: int = 1) -> Iterator[InProcessApp]:
+    """A service with the same events of two projects in every stream, and others beside them."""
+    address = fresh_database() if engine == "clickhouse" else engine
+    projects = ("default", "ours"), ("other", FOREIGN)
+    with open_service(settings(folder / "data", engine=address)) as inside:
         for stream in STREAMS:
-            events = [
-                event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN)) for _ in range(3)
-            ]
-            assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
+            events = [event(project, mark) for project, mark in projects for _ in range(of_each)]
+            assert send(inside, f"/api/logs?source_name={stream}", [*events, *others])[0] == 200
         yield inside
 
 
@@ -61,6 +67,10 @@ def settings(
 
 @pytest.fixture(scope="module")
 def key(inside: InProcessApp) -> str:
+    return pinned_key(inside)
+
+
+def pinned_key(inside: InProcessApp) -> str:
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(told)["token"])
 

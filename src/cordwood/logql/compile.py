@@ -3,12 +3,12 @@
 `compile_logql` corresponds to `lql.compile.compile_lql`; errors have their position in the LogQL.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QueryUnsupported, QueryValue
+from cordwood.errors import QueryUnsupported
 from cordwood.logql.entries import Sources, may_match_source
 from cordwood.logql.label_names import MESSAGE, TIMESTAMP
 from cordwood.logql.metrics import Metrics, packed
@@ -28,6 +28,7 @@ from cordwood.logql.syntax import (
     pipelines_of,
 )
 from cordwood.lql.compile import describe_sub_query
+from cordwood.lql.patterns import IsRegex, check_each_pattern
 from cordwood.lql.sub_query_info import SubQueryInfo
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
@@ -40,7 +41,6 @@ from cordwood.sql.target import Target
 from cordwood.sql.typing.internal import INTERNAL
 
 Shapes = Mapping[str, Shape]
-IsRegex = Callable[[str], str | None]
 
 
 def compile_logql(
@@ -62,15 +62,8 @@ def compile_logql(
 def check_logql_patterns(text: str, is_regex: IsRegex) -> None:
     """Raise QueryValue at the first invalid regular expression of a request."""
     for query in read_request(text).queries:
-        pipelines = pipelines_of(parse(query))
-        for pattern, offset in (found for pipeline in pipelines for found in _patterns(pipeline)):
-            problem = is_regex(pattern)
-            if problem is not None:
-                raise QueryValue(
-                    f"This is no regular expression (RE2): {problem}",
-                    hint="To search for the text itself, write |= or =.",
-                    span=span_at(query, offset),
-                )
+        patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns(pipeline))
+        check_each_pattern(query, patterns, is_regex, "To search for the text itself, write |= or =.")
 
 
 def _translate(program: Program, request: LogqlRequest, target: Target, records: RecordShapes) -> exp.Select:

@@ -1,6 +1,6 @@
 """Validation of a query's regular expressions by the engine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from cordwood.errors import QueryValue
 from cordwood.lql.parse import parse
@@ -15,14 +15,16 @@ IsRegex = Callable[[str], str | None]
 
 def check_patterns(text: str, is_regex: IsRegex) -> None:
     """Raise QueryValue at the first invalid regular expression, for which the engine would report no position."""
-    for pattern, offset in _patterns(parse(text).filter):
+    check_each_pattern(text, _patterns(parse(text).filter), is_regex, "To search for the text itself, leave the ~ out.")
+
+
+def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex: IsRegex, hint: str) -> None:
+    """Raise QueryValue at the first of the patterns that is invalid; each has its offset in the text."""
+    for pattern, offset in patterns:
         problem = is_regex(pattern)
         if problem is not None:
-            raise QueryValue(
-                f"This is no regular expression (RE2): {problem}",
-                hint="To search for the text itself, leave the ~ out.",
-                span=span_at(text, offset),
-            )
+            message = f"This is no regular expression (RE2): {problem}"
+            raise QueryValue(message, hint=hint, span=span_at(text, offset))
 
 
 def _patterns(node: Filter) -> Iterator[tuple[str, int]]:
