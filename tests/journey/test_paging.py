@@ -176,6 +176,7 @@ QUERIES = {
     ),
     "a limit": ("select id, timestamp from edge_logs order by timestamp desc limit 200", 200),
     "a limit and an offset": ("select id from edge_logs order by timestamp limit 200 offset 30", 200),
+    "a limit near the size of a page": ("select id, timestamp from edge_logs order by timestamp desc limit 95", 95),
     "an offset": ("select id from edge_logs order by timestamp limit 100000 offset 90", EVENTS - 90),
 }
 

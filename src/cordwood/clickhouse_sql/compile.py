@@ -61,7 +61,7 @@ def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
         ]
 
     parsed = admit(parse(text))
-    page_rows = program.page.rows or program.endpoint.max_rows
+    page_rows = program.page.smallest(program.endpoint.max_rows)
     return (
         QueryTranslator(text, make_branches, program.parameters, page_rows)
         .translate(parsed.tree, is_outermost=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from itertools import count
 from typing import Annotated
 
 import msgspec
@@ -10,7 +11,7 @@ from cordwood.logql.request import read_request
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.rows import LastRow, Rows
-from cordwood.sql.paging import Page
+from cordwood.sql.paging import SIZE_STEP, Page
 
 
 class Language(StrEnum):
@@ -108,15 +109,17 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def page(self) -> Page:
-        """The page for which the statement is compiled."""
+        """The page for which the statement is compiled, at least as large as the requested one."""
         position = self.position
         if self.follows:
             return Page(follows=True)
+        sizes = (SIZE_STEP**power for power in count(1))
+        rows = None if self.page_rows is None else next(size for size in sizes if size >= self.page_rows)
         if position is None:
-            return Page(self.page_rows, is_requested=self.is_paged)
+            return Page(rows, is_requested=self.is_paged)
         remaining = position.remaining
         return Page(
-            self.page_rows,
+            rows,
             position.skip if position.last_row is None else position.last_row.rows,
             position.last_row is not None,
             remaining if remaining is not None and remaining <= self.max_rows else None,

@@ -121,7 +121,8 @@ class StatementCache:
                 check(sandbox.text, self._is_regex)
             statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         cached = _CachedStatement(statement, {_versions(statement, shapes)}, bytes_of(statement))
-        self._store(statement_key(endpoint, sandbox, redaction, page), cached)
+        if not page.is_read_once:
+            self._store(statement_key(endpoint, sandbox, redaction, page), cached)
         return statement
 
     def _store(self, key: StatementKey, cached: _CachedStatement) -> None:

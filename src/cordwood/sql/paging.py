@@ -32,6 +32,7 @@ _ID: Final = "id"
 _RECEIVED: Final = "ingested_at"
 _HIDDEN: Final = ("time of the row", "id of the row")
 _BOUNDARY: Final = ("time_of_last_row", "id_of_last_row")
+SIZE_STEP: Final = 10
 # Queries within each other that are followed to the events; deeper ones are paged by the number of rows.
 _MAX_DEPTH: Final = 30
 # What makes a row of a SELECT depend on other rows than the one that it is made from.
@@ -41,11 +42,12 @@ _ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
 class Page(msgspec.Struct, frozen=True):
     """The page that a statement answers: its size, and the rows before it.
 
-    `rows` is None for the endpoint's maximum. With `is_after_row` the page begins with the time and id of the last row
-    that was answered, and `skip` rows with these were answered before; otherwise `skip` is the number of all rows that
-    were. `remaining` is what is left of the query's own LIMIT where that is less than a page. With `is_requested` the caller
-    pages through the answer, which is ordered totally whatever that costs. With `follows` it is a page of a followed
-    query instead, in the order of receipt.
+    `rows` is None for the endpoint's maximum, and otherwise the next power of `SIZE_STEP`: a statement for each size that
+    can be requested would take the place of all others in the cache. With `is_after_row` the page begins with the time
+    and id of the last row that was answered, and `skip` rows with these were answered before; otherwise `skip` is the
+    number of all rows that were. `remaining` is what is left of the query's own LIMIT where that is less than a page.
+    With `is_requested` the caller pages through the answer, which is ordered totally whatever that costs. With `follows`
+    it is a page of a followed query instead, in the order of receipt.
     """
 
     rows: int | None = None
@@ -54,6 +56,15 @@ class Page(msgspec.Struct, frozen=True):
     remaining: int | None = None
     is_requested: bool = False
     follows: bool = False
+
+    def smallest(self, max_rows: int) -> int:
+        """Return the rows of the smallest page that is read by the same statement."""
+        return max_rows if self.rows is None else self.rows // SIZE_STEP
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether no other request is likely to need the statement: it has a count of rows that were answered."""
+        return self.remaining is not None or (self.skip > 0 and not self.is_after_row)
 
 
 FIRST_PAGE: Final = Page()
@@ -112,7 +123,8 @@ class PageBuilder:
         self._limit, self._offset = literal_rows(tree.args.get("limit")), literal_rows(tree.args.get("offset")) or 0
         is_known = _has_literal_rows(tree) and isinstance(tree, exp.Select | exp.SetOperation)
         is_first = not page.skip and page.remaining is None
-        self._is_paged = is_known and (not is_first or self._limit is None or self._limit > self._rows)
+        is_cut = self._limit is None or self._limit > page.smallest(max_rows)
+        self._is_paged = is_known and (is_cut or not is_first)
         self._time_order, self._row_ids = _find_places(tree, self._offset) if self._is_paged else (None, [])
         # To order by all columns of an answer may cost far more than the query itself.
         has_cheap_order = self._time_order is not None or bool(self._row_ids)

@@ -8,9 +8,12 @@ import pytest
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.shape import Shape, ValueKind
-from cordwood.serve.query_request import Language, SandboxText
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.statement_cache import StatementCache
+from cordwood.sql.paging import Page
+from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.kitchen import WARMED
 
 LOGS = msgspec.structs.replace(
@@ -118,3 +121,21 @@ def test_what_does_not_compile_is_not_kept(text: str, fault: type[Exception]) ->
     with pytest.raises(fault):
         statements.compile(LOGS, sandbox(text))
     assert not is_found(statements, LOGS, sandbox(text))
+
+
+def test_pages_of_any_size_share_a_few_statements() -> None:
+    """A caller who asks for a thousand sizes must not drive the statements of others out."""
+    caller = Caller("key", frozenset({"query"}))
+    requests = [QueryRequest(LOGS, caller, FORMATS["json"], page_rows=rows, is_paged=True) for rows in range(1, 1001)]
+    assert {request.page.rows for request in requests} == {10, 100, 1000}
+    assert all(request.max_rows == request.page_rows for request in requests)
+
+
+def test_a_page_that_skips_counted_rows_is_not_kept() -> None:
+    statements = prepared(Shapes())
+    for page in (Page(10, skip=10, is_requested=True), Page(10, 1, is_after_row=True, remaining=3, is_requested=True)):
+        assert statements.compile(LOGS, None, page=page)
+        assert statements.find(LOGS, None, page=page) is None
+    kept = Page(10, 1, is_after_row=True, is_requested=True)
+    statements.compile(LOGS, None, page=kept)
+    assert statements.find(LOGS, None, page=kept) is not None
