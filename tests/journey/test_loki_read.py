@@ -279,6 +279,7 @@ def test_errors_are_texts_with_the_place(pinned: Loki) -> None:
     for name, value in (
         ("limit", "0"),
         ("limit", "5001"),
+        ("limit", "1001"),
         ("limit", "x"),
         ("direction", "up"),
         ("start", "yesterday"),

@@ -182,7 +182,8 @@ async def _log_lines(asked: Asked, query: Pipeline, time_range: TimeRange) -> Re
     direction = asked.texts.get("direction", "").lower() or "backward"
     if direction not in ("forward", "backward"):
         raise BadParameter(f"direction is {direction[:40]!r}.", hint="It must be forward or backward.")
-    limit = asked.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
+    # A client takes fewer lines than it asked for to be all that there are.
+    limit = asked.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, asked.reader.endpoint.max_rows))
     wanted = LogqlRequest(
         wanted=Wanted.ENTRIES,
         queries=(asked.query,),
