@@ -63,6 +63,29 @@ def test_since_begins_with_stored_rows_and_json_has_the_whole_row(start: Start, 
     assert (row["id"], row["event_message"]) == ("told stored", "stored")
 
 
+def test_a_terminal_obeys_nothing_of_a_row_with_and_without_colours(start: Start) -> None:
+    """JSON does not escape U+009B, which begins a control sequence as ESC [ does."""
+    service = start()
+    send(service, "told", "two \x9b31mred")
+    arguments = ["logs.all", "f:postgres_logs", "-p", "project=told", "--since", "10m"]
+    target = ["--url", service.url, "--key", PRIVATE]
+    for form in ("json", "text"):
+        terminal, inner = os.openpty()
+        command = [sys.executable, "-m", "cordwood", "tail", *arguments, "--format", form, *target]
+        process = subprocess.Popen(command, stdout=inner, stderr=inner, env={**os.environ, "NO_COLOR": "1"})
+        os.close(inner)
+        try:
+            printed = b""
+            while b"red" not in printed:
+                printed += os.read(terminal, 4096)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(terminal)
+        assert b"two" in printed
+        assert not {"\x9b", "\x1b"} & set(printed.decode())
+
+
 def test_it_goes_on_over_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
     service = start()
     port = service.url.rpartition(":")[2]

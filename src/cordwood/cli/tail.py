@@ -17,6 +17,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -70,13 +71,15 @@ def run(arguments: argparse.Namespace) -> int:
     since = f"?since={quote(arguments.since)}" if arguments.since else ""
     path = f"/api/endpoints/tail/{quote(endpoint, safe='')}"
     followed = _Followed(_service(arguments), path, since, values, is_redacted=arguments.redact)
-    show = _json_line if arguments.format == "json" else _text_line
-    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    is_terminal = sys.stdout.isatty()
+    is_coloured = is_terminal and not os.environ.get("NO_COLOR")
+    as_json, as_text = partial(_json_line, is_terminal=is_terminal), partial(_text_line, is_coloured=is_coloured)
+    show = as_json if arguments.format == "json" else as_text
     for message in followed.messages():
         if message.event == "gap":
             note(f"{json.loads(message.data)['lost']:,} rows were left out: they were read too slowly here.")
         elif message.event == "message":
-            say(show(json.loads(message.data), is_coloured))
+            say(show(json.loads(message.data)))
     return 0
 
 
@@ -177,12 +180,12 @@ _DEPTH: Final = 4
 _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
-def _json_line(row: Mapping[str, object], is_terminal: bool) -> str:  # noqa: FBT001 - as `_text_line`
+def _json_line(row: Mapping[str, object], *, is_terminal: bool) -> str:
     # A terminal would obey some of the characters that JSON does not escape.
     return json.dumps(row, ensure_ascii=is_terminal, separators=(",", ":"))
 
 
-def _text_line(row: Mapping[str, object], is_coloured: bool) -> str:  # noqa: FBT001 - one of two ways to show it
+def _text_line(row: Mapping[str, object], *, is_coloured: bool) -> str:
     time_text = _time(row.get("timestamp"))
     message = row.get("event_message")
     others = {
