@@ -69,7 +69,7 @@ class _Reading:
     async def rows(self, condition: str, order: str, bounds: Bounds) -> list[Any]:
         if not bounds.rows:
             return []
-        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.rows}"  # noqa: S608 - quoted
+        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.rows}"  # noqa: S608 - its names and values are quoted
         told = await self._ask(sql, bounds)
         self.statements |= {name: told[name] for name in ("truncated", "shortened") if name in told}
         return list(told["rows"])

@@ -156,10 +156,10 @@ def _document(line: str) -> object:
         return None
 
 
-def _value_at(document: object, extraction: Extraction) -> str | None:
+def _value_at(document: Any, extraction: Extraction) -> str | None:
     for step in extraction.steps:
         try:
-            document = document[step]  # type: ignore[index]
+            document = document[step]
         except (TypeError, KeyError, IndexError):
             return None
     if document is None:

@@ -330,7 +330,7 @@ def _grouped_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> 
 def _ranked(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
     """Return the largest or smallest series of each group and step, with all of their labels."""
     order = [ordered(column((VALUE,)), node.function == "topk")]
-    order += [ordered(label, False) for label in _label_columns(inner.labels)]  # noqa: FBT003 # ascending
+    order += [ordered(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
         this=fill("ROW_NUMBER()"),
         partition_by=[*_label_columns(groups), column((STEP,))],
@@ -420,7 +420,7 @@ def packed(series: Series, most: int) -> exp.Select:
     if not series.labels:
         return tree
     tree.group_by(*_label_columns(series.labels), copy=False)
-    tree.order_by(*[ordered(label, False) for label in _label_columns(series.labels)], copy=False)  # noqa: FBT003
+    tree.order_by(*[ordered(label, is_descending=False) for label in _label_columns(series.labels)], copy=False)
     return tree.limit(number(str(most + 1)), copy=False)
 
 

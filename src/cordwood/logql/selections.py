@@ -39,7 +39,7 @@ def select_values(pipelines: Sequence[Pipeline], sources: Sources, request: Logq
     entries = _of_all(pipelines, sources, value, request)
     tree = from_relation([column(("value",))], entries, "values").where(fill("IFNULL(value, '') != ''"), copy=False)
     tree.group_by(column(("value",)), copy=False)
-    tree.order_by(ordered(column(("value",)), False), copy=False)  # noqa: FBT003 # ascending
+    tree.order_by(ordered(column(("value",)), is_descending=False), copy=False)
     return tree.limit(number(str(request.limit)), copy=False)
 
 

@@ -55,11 +55,11 @@ def _event(number: int, message: str | None, metadata: dict[str, Any], project: 
     }
 
 
-APP_EVENTS: Final = [
+APP_EVENTS: Final[list[dict[str, Any]]] = [
     {"id": f"a{number}", "timestamp": START_US + number * SECOND_US, "event_message": line, "metadata": metadata}
     for number, (line, metadata) in enumerate(_APP)
 ]
-EDGE_EVENTS: Final = [
+EDGE_EVENTS: Final[list[dict[str, Any]]] = [
     _event(0, "GET /a 200", {"status": 200, "request": {"path": "/a", "host-name": "x"}, "level": "info"}, "p"),
     _event(60, "GET /b 404", {"status": "404", "request": {"path": "/b"}, "level": "WARN"}, "p"),
     _event(61, "GET /b 500", {"status": 500, "request": {"path": "/b"}, "level": "error"}, "q"),

@@ -18,7 +18,7 @@ Labels = tuple[tuple[str, str], ...]
 Samples = dict[Labels, dict[int, float]]
 
 # An entry at the start is not in the range of ten minutes that ends at the end.
-MYSQL = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]  # type: ignore[index]
+MYSQL = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]
 
 
 def at(event: Event) -> int:
@@ -124,7 +124,7 @@ def test_functions_of_unwrapped_values(
     parameter = "0.75, " if function == "quantile_over_time" else ""
     grouping = " by ()" if function not in ("sum_over_time", "rate") else ""
     text = f'{function}({parameter}{{source_name="edge_logs"}} | unwrap status [3m]){grouping}'
-    having = [event for event in EDGE_EVENTS if "status" in event["metadata"]]  # type: ignore[operator]
+    having = [event for event in EDGE_EVENTS if "status" in event["metadata"]]
     expected = evaluated(having, 3 * MINUTE_US, STEPS, nothing, lambda group: compute(status(group)))
     found = logql.samples(text if grouping else f"sum({text})", *STEPS)
     assert close(found, expected)
@@ -268,7 +268,7 @@ def test_or_vector_gives_a_number_at_the_steps_without_one(logql: LogqlEngine) -
 
 def test_absent_over_time_is_1_at_the_steps_without_entries(logql: LogqlEngine) -> None:
     text = 'absent_over_time({source_name="edge_logs", level!="info"}[1m])'
-    having = [event for event in EDGE_EVENTS if event["metadata"].get("level") != "info"]  # type: ignore[attr-defined]
+    having = [event for event in EDGE_EVENTS if event["metadata"].get("level") != "info"]
     present = evaluated(having, MINUTE_US, STEPS, nothing, len)[()]
     absent = {number: 1.0 for number in range(11) if number not in present}
     assert logql.samples(text, *STEPS) == {(("source_name", "edge_logs"),): absent}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -54,7 +55,8 @@ def one_row_each_time(kitchen: Kitchen) -> None:
     def rows(number: int) -> Iterator[list[Row]]:
         question = kitchen.engine.questions[number - 1]
         last = question.values["cordwood_last_receipt"]
-        yield [(f"row {number}", int(last.timestamp() * 1e6), 0, "key")]  # type: ignore[attr-defined]
+        assert isinstance(last, datetime)
+        yield [(f"row {number}", int(last.timestamp() * 1e6), 0, "key")]
 
     kitchen.engine.rows, kitchen.engine.columns = rows, (*COLUMNS, *HIDDEN)
 
@@ -149,7 +151,7 @@ def test_one_key_and_one_address_have_their_bounds_whatever_the_other_is() -> No
 
 def test_an_engine_that_does_not_order_its_events_is_not_followed() -> None:
     async def test(kitchen: Kitchen) -> None:
-        kitchen.engine.newest_receipt_us = lambda: None  # type: ignore[method-assign]
+        kitchen.engine.newest_receipt_us = lambda: None  # type: ignore[method-assign] # an engine without an order
         signal = Signal()
         tails = Tails(kitchen.answers, signal, LIMITS)
         with pytest.raises(NotOffered):
