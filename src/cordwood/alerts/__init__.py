@@ -1,0 +1,1 @@
+"""Alerts: evaluate saved queries periodically, keep the states of their groups, and send the changes."""

@@ -1,0 +1,49 @@
+"""Notifications: the changes of one alert that are sent together to one target."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from cordwood.model.alert import Severity
+
+
+class State(StrEnum):
+    """The state of a group that is told to targets."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The state of one group of an alert. All texts may come from senders of events, and are bounded in length.
+
+    `fingerprint` identifies the alert and the group, and stays the same from firing to resolved. `labels` are the columns
+    that form the group. `value` is what was compared.
+    """
+
+    fingerprint: str
+    state: State
+    labels: Mapping[str, str]
+    text: str
+    value: float | None
+    started_us: int
+    ended_us: int | None = None
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """The changes of one alert for one target. `id` stays the same when sending is repeated.
+
+    `omitted` is the number of further changes that are left out of `changes`. `expires_us` is the time until which a
+    firing state counts without being sent again. `url` is the page of the alert, or empty.
+    """
+
+    id: str
+    alert: str
+    endpoint: str
+    severity: Severity
+    changes: tuple[Change, ...]
+    created_us: int
+    expires_us: int
+    omitted: int = 0
+    url: str = ""
