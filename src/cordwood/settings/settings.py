@@ -392,6 +392,63 @@ class Redaction(Section, frozen=True):
     ] = ""
 
 
+class Alerts(Section, frozen=True):
+    """Where alerts are sent, and how.
+
+    The guide has [the forms of addresses](../guide/alerts.md#where-alerts-are-sent).
+    """
+
+    targets: Annotated[
+        str,
+        Meta(
+            description="The targets of alerts: a line `name = address` for each, or a table in the file. Addresses begin with"
+            " `webhook+https:`, `slack+https:`, `pagerduty:`, `alertmanager+https:`, `smtp:` or `smtps:`.",
+            extra=SECRET | TABLE,
+        ),
+    ] = ""
+    signing_secret: Annotated[
+        str,
+        Meta(
+            description="The secret with which webhooks are signed (Standard Webhooks): `whsec_` and base64, or any text;"
+            " empty: they are not signed.",
+            extra=SECRET,
+        ),
+    ] = ""
+    refuse_addresses: Annotated[
+        str,
+        Meta(
+            description="The addresses to which nothing is sent, by whatever name: any of loopback, link-local, private;"
+            " empty or `none`: none of them is refused.",
+            extra=LIST,
+        ),
+    ] = "loopback,link-local"
+    send_time: Annotated[
+        float,
+        Meta(
+            description="How long sending to one target may take, from the look-up of its name to its answer.",
+            gt=0,
+            le=300,
+            extra=DURATION,
+        ),
+    ] = 10.0
+    send_rate: Annotated[
+        float,
+        Meta(
+            description="Messages of one target; beyond it they wait, and are sent together where possible.", extra=RATE
+        ),
+    ] = 10 / 60
+    retry_time: Annotated[
+        float,
+        Meta(description="How long a message that its target does not take is sent again.", ge=0, extra=DURATION),
+    ] = 86400.0
+    external_url: Annotated[
+        str,
+        Meta(
+            description="The address of this service in messages, like `https://logs.example.com`; empty: they have no link."
+        ),
+    ] = ""
+
+
 class Compat(Section, frozen=True):
     """Compatibility with Logflare's clients."""
 
@@ -416,4 +473,5 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     duckdb: DuckDB = DuckDB()
     clickhouse: ClickHouse = ClickHouse()
     redaction: Redaction = Redaction()
+    alerts: Alerts = Alerts()
     compat: Compat = Compat()

@@ -1,0 +1,265 @@
+"""The targets of alerts, from the operator's settings: a name, and an address in one of five forms."""
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+import msgspec
+
+from cordwood.errors import BadSetting, did_you_mean
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_HOST: Final = re.compile(
+    r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)(?:\.[A-Za-z0-9_-]{1,63})*\.?"
+)
+_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
+_MAIL: Final = re.compile(
+    r"(?=.{1,64}@)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+    r"@(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_PRINTABLE: Final = re.compile(r"[\x21-\x7e]*")
+_MOST_RECIPIENTS: Final = 50
+# Shorter parts of an address are no secrets, and their removal would make messages unreadable.
+_SHORTEST_SECRET: Final = 8
+_PAGERDUTY: Final = "pagerduty+https://events.pagerduty.com/v2/enqueue?routing_key="
+
+
+class Kind(StrEnum):
+    """The form of the messages of a target."""
+
+    WEBHOOK = "webhook"
+    SLACK = "slack"
+    PAGERDUTY = "pagerduty"
+    ALERTMANAGER = "alertmanager"
+    EMAIL = "email"
+
+
+class HttpAddress:
+    """Where a message is posted. It has secrets, so it is neither shown nor encoded."""
+
+    def __init__(self, *, is_tls: bool, path: str, authorization: str = "", routing_key: str = "") -> None:
+        self.is_tls = is_tls
+        self.path = path
+        self.authorization = authorization
+        self.routing_key = routing_key
+
+
+class MailAddress:
+    """How a message is mailed. It has secrets, so it is neither shown nor encoded."""
+
+    def __init__(
+        self, *, is_tls: bool, sender: str, recipients: tuple[str, ...], user: str = "", password: str = ""
+    ) -> None:
+        self.is_tls = is_tls
+        self.sender = sender
+        self.recipients = recipients
+        self.user = user
+        self.password = password
+
+
+class Secrets:
+    """Texts that no reason of a failure may contain."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = sorted({text for text in texts if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+    def removed_from(self, text: str) -> str:
+        for secret in self._texts:
+            text = text.replace(secret, "…")
+        return text
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A target. Only its name, kind and host may be shown, see `shown`."""
+
+    name: str
+    kind: Kind
+    host: str
+    port: int
+    address: HttpAddress | MailAddress
+    secrets: Secrets
+
+    def __repr__(self) -> str:
+        return f"Target(name={self.name!r}, kind={self.kind.value!r}, host={self.host!r})"
+
+    @property
+    def most_changes(self) -> int:
+        """How many changes of a notification are sent; further ones are only counted."""
+        return MOST_CHANGES[self.kind]
+
+    def shown(self) -> Mapping[str, str]:
+        """Return what may be shown of the target."""
+        return {"name": self.name, "kind": self.kind.value, "host": self.host}
+
+
+# PagerDuty takes one change a request; the messages of the others have to be read by people, or parsed.
+MOST_CHANGES: Final = {Kind.WEBHOOK: 100, Kind.SLACK: 20, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 100, Kind.EMAIL: 50}
+
+
+class _Unreadable(Exception):
+    """What is wrong with an address, without any part of it."""
+
+
+def read_targets(text: str) -> Mapping[str, Target]:
+    """Parse the setting `alerts.targets`; raise BadSetting with the name of the target, and nothing of its address."""
+    found: dict[str, Target] = {}
+    for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
+        name, equals, address = (part.strip() for part in line.partition("="))
+        if not equals or _NAME.fullmatch(name) is None:
+            raise BadSetting(
+                f"alerts.targets: entry {number} is not of the form name = address.",
+                hint="A name has letters, digits, dots, hyphens and underscores, at most 64.",
+            )
+        if name in found:
+            raise BadSetting(f"alerts.targets: {name} is given twice.")
+        try:
+            found[name] = _target(name, address)
+        except _Unreadable as problem:
+            raise BadSetting(f"alerts.targets: {name}: {problem}.", hint=_HINT) from None
+    return found
+
+
+def target_named(targets: Mapping[str, Target], name: str) -> Target:
+    """Return a target by its name; raise BadSetting if there is none."""
+    if name not in targets:
+        hint = did_you_mean(name, targets) or "`alerts.targets` in the settings has the targets."
+        raise BadSetting(f"There is no target {name!r} in alerts.targets.", hint=hint)
+    return targets[name]
+
+
+def _target(name: str, address: str) -> Target:
+    scheme, colon, rest = address.partition(":")
+    if not colon:
+        raise _Unreadable("the address has no scheme")
+    if scheme == "pagerduty" and not rest.startswith("//"):
+        address = _PAGERDUTY + quote(rest, safe="")
+    if _PRINTABLE.fullmatch(address) is None:
+        raise _Unreadable(
+            "the address has spaces, control characters or letters outside of ASCII, which are to be encoded"
+        )
+    try:
+        url = urlsplit(address)
+        port = url.port
+    except ValueError:
+        raise _Unreadable("the host or port of the address cannot be read") from None
+    reader = _READERS.get(url.scheme)
+    if reader is None:
+        raise _Unreadable("the scheme of the address is unknown")
+    if url.fragment:
+        raise _Unreadable("the address has a fragment (#)")
+    kind, usual_port, read = reader
+    made = read(url)
+    return Target(name, kind, _host(url), port or usual_port, made, _secrets_of(made))
+
+
+def _host(url: SplitResult) -> str:
+    host = url.hostname or ""
+    is_bracketed = "[" in url.netloc.rpartition("@")[2]
+    if (_IPV6 if is_bracketed else _HOST).fullmatch(host) is None:
+        raise _Unreadable("the address has no valid host; names outside of ASCII are to be written in Punycode (xn--…)")
+    return host
+
+
+def _http(url: SplitResult) -> HttpAddress:
+    path = url.path or "/"
+    return HttpAddress(
+        is_tls=url.scheme.endswith("+https"),
+        path=f"{path}?{url.query}" if url.query else path,
+        authorization=_authorization(url),
+    )
+
+
+def _slack(url: SplitResult) -> HttpAddress:
+    if url.path in {"", "/"}:
+        raise _Unreadable("the address has no path, which is its secret part")
+    return _http(url)
+
+
+def _pagerduty(url: SplitResult) -> HttpAddress:
+    values = parse_qsl(url.query, keep_blank_values=True)
+    keys = [value for name, value in values if name == "routing_key"]
+    if len(keys) != 1 or re.fullmatch(r"[A-Za-z0-9_-]{1,128}", keys[0]) is None:
+        raise _Unreadable("the routing key is missing or has unusual characters")
+    rest = urlencode([(name, value) for name, value in values if name != "routing_key"])
+    made = _http(url._replace(query=rest, path=url.path or "/v2/enqueue"))
+    made.routing_key = keys[0]
+    return made
+
+
+def _alertmanager(url: SplitResult) -> HttpAddress:
+    if url.query:
+        raise _Unreadable("the address has a query, which Alertmanager does not read")
+    path = url.path.rstrip("/")
+    suffix = "/api/v2/alerts"
+    return _http(url._replace(path=path if path.endswith(suffix) else path + suffix))
+
+
+def _mail(url: SplitResult) -> MailAddress:
+    if url.path not in {"", "/"}:
+        raise _Unreadable("the address has a path")
+    values = parse_qsl(url.query, keep_blank_values=True)
+    if {name for name, _ in values} - {"from", "to"}:
+        raise _Unreadable("only from= and to= are known behind the question mark")
+    senders = [value for name, value in values if name == "from"]
+    recipients = tuple(one.strip() for name, value in values if name == "to" for one in value.split(","))
+    if len(senders) != 1 or not recipients:
+        raise _Unreadable("the address needs one from= and a to=")
+    if not all(map(_MAIL.fullmatch, (*senders, *recipients))):
+        raise _Unreadable("from= or to= has a text that is no plain e-mail address")
+    if len(recipients) > _MOST_RECIPIENTS:
+        raise _Unreadable(f"to= has more than {_MOST_RECIPIENTS} addresses")
+    user, password = _credentials(url)
+    return MailAddress(
+        is_tls=url.scheme == "smtps", sender=senders[0], recipients=recipients, user=user, password=password
+    )
+
+
+def _authorization(url: SplitResult) -> str:
+    user, password = _credentials(url)
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
+
+
+def _credentials(url: SplitResult) -> tuple[str, str]:
+    """Return user and password, decoded; both are empty if there are none."""
+    user, password = unquote(url.username or ""), unquote(url.password or "")
+    if re.fullmatch(r"[\x20-\x7e]*", user + password) is None:
+        raise _Unreadable("the user or the password has characters outside of printable ASCII")
+    if "@" in url.netloc and not (user and password):
+        raise _Unreadable("the user or the password is empty")
+    return user, password
+
+
+def _secrets_of(address: HttpAddress | MailAddress) -> Secrets:
+    """Collect what the other side may repeat in its answer, as it was sent."""
+    if isinstance(address, MailAddress):
+        forms = (address.password, f"\0{address.user}\0{address.password}")
+        encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []
+        return Secrets([address.password, *encoded])
+    parts = re.split(r"[/?&=]", address.path)
+    path, _, query = address.path.partition("?")
+    # The path of Alertmanager's API is known to everyone.
+    paths = [] if path.endswith("/api/v2/alerts") else [address.path, path, *parts]
+    login = address.authorization.removeprefix("Basic ")
+    password = base64.b64decode(login).decode().partition(":")[2]
+    return Secrets([*paths, query, address.routing_key, login, password])
+
+
+_Reader = Callable[[SplitResult], HttpAddress | MailAddress]
+_READERS: Final[Mapping[str, tuple[Kind, int, _Reader]]] = {
+    f"{kind}+{scheme}": (kind, port, read)
+    for kind, read in (
+        (Kind.WEBHOOK, _http),
+        (Kind.SLACK, _slack),
+        (Kind.PAGERDUTY, _pagerduty),
+        (Kind.ALERTMANAGER, _alertmanager),
+    )
+    for scheme, port in (("https", 443), ("http", 80))
+} | {"smtp": (Kind.EMAIL, 587, _mail), "smtps": (Kind.EMAIL, 465, _mail)}
+
+_HINT: Final = (
+    "Addresses are webhook+https://…, slack+https://…, pagerduty:KEY, alertmanager+https://…,"
+    " or smtp://user:password@host/?from=…&to=… ."
+)

@@ -1,0 +1,116 @@
+"""Targets are read from the operator's setting, and show nothing of their secrets."""
+
+import msgspec
+import pytest
+
+from cordwood.alerts.delivery.targets import HttpAddress, Kind, MailAddress, read_targets, target_named
+from cordwood.errors import BadSetting
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "host", "port", "path"),
+    [
+        ("webhook+https://example.com/hook?a=b", Kind.WEBHOOK, "example.com", 443, "/hook?a=b"),
+        ("webhook+http://example.com", Kind.WEBHOOK, "example.com", 80, "/"),
+        ("webhook+http://[2001:db8::1]:8080/x", Kind.WEBHOOK, "2001:db8::1", 8080, "/x"),
+        ("slack+https://hooks.slack.com/services/T/B/x", Kind.SLACK, "hooks.slack.com", 443, "/services/T/B/x"),
+        ("pagerduty:R0UTING", Kind.PAGERDUTY, "events.pagerduty.com", 443, "/v2/enqueue"),
+        ("pagerduty+http://pd.test:81/q?routing_key=R0&x=1", Kind.PAGERDUTY, "pd.test", 81, "/q?x=1"),
+        ("alertmanager+http://am.test:9093", Kind.ALERTMANAGER, "am.test", 9093, "/api/v2/alerts"),
+        ("alertmanager+https://am.test/am/", Kind.ALERTMANAGER, "am.test", 443, "/am/api/v2/alerts"),
+    ],
+)
+def test_an_address_of_http_is_read(address: str, kind: Kind, host: str, port: int, path: str) -> None:
+    target = read_targets(f"team = {address}")["team"]
+    assert (target.name, target.kind, target.host, target.port) == ("team", kind, host, port)
+    assert isinstance(target.address, HttpAddress)
+    assert (target.address.path, target.address.is_tls) == (path, "+https" in address or address == "pagerduty:R0UTING")
+
+
+def test_a_routing_key_is_no_part_of_the_path() -> None:
+    for address in ("pagerduty:R0UTING", "pagerduty+https://events.eu.pagerduty.com/v2/enqueue?routing_key=R0UTING"):
+        made = read_targets(f"ops = {address}")["ops"].address
+        assert isinstance(made, HttpAddress)
+        assert (made.routing_key, made.path) == ("R0UTING", "/v2/enqueue")
+
+
+def test_an_address_of_e_mail_is_read() -> None:
+    text = "mail = smtp://bob:p%40ss%2Fword@mail.test/?from=cord@x.test&to=a@x.test,b@y.test\ntls=smtps://mail.test?from=a@b.test&to=c@d.test"
+    plain, tls = read_targets(text).values()
+    assert (plain.kind, plain.host, plain.port, tls.port) == (Kind.EMAIL, "mail.test", 587, 465)
+    assert isinstance(plain.address, MailAddress)
+    assert isinstance(tls.address, MailAddress)
+    assert (plain.address.user, plain.address.password) == ("bob", "p@ss/word")
+    assert (plain.address.sender, plain.address.recipients) == ("cord@x.test", ("a@x.test", "b@y.test"))
+    assert (plain.address.is_tls, tls.address.is_tls, tls.address.user) == (False, True, "")
+
+
+def test_neither_its_representation_nor_an_encoder_shows_a_secret() -> None:
+    target = read_targets("t = webhook+https://user:hunter2222@example.com/services/SECRETPATH")["t"]
+    assert repr(target) == "Target(name='t', kind='webhook', host='example.com')"
+    assert target.shown() == {"name": "t", "kind": "webhook", "host": "example.com"}
+    with pytest.raises(TypeError):
+        msgspec.json.encode(target)
+    assert target.secrets.removed_from("no SECRETPATH for hunter2222, /services/SECRETPATH") == "no … for …, …"
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("example.com/SECRET", "no scheme"),
+        ("https://example.com/SECRET", "scheme of the address is unknown"),
+        ("ftp+https://example.com/SECRET", "scheme of the address is unknown"),
+        ("webhook+https:///SECRET", "no valid host"),
+        ("webhook+https://exa mple.com/SECRET", "spaces"),
+        ("webhook+https://bücher.example/SECRET", "outside of ASCII"),
+        ("webhook+https://a..b/SECRET", "no valid host"),
+        ("webhook+https://%6c/SECRET", "no valid host"),
+        ("webhook+https://[::1/SECRET", "cannot be read"),
+        ("webhook+https://[fe80::1%25eth0]/SECRET", "no valid host"),
+        ("webhook+https://example.com:SECRET/", "cannot be read"),
+        ("webhook+https://example.com:99999/SECRET", "cannot be read"),
+        ("webhook+https://example.com/SECRET#x", "fragment"),
+        ("webhook+https://SECRET@example.com/", "user or the password is empty"),
+        ("slack+https://hooks.slack.com", "no path"),
+        ("pagerduty:", "routing key"),
+        ("pagerduty:SECRET KEY", "routing key"),
+        ("pagerduty:SECRET?x=y", "routing key"),
+        ("pagerduty+https://x.test/", "routing key"),
+        ("alertmanager+http://am.test/?SECRET=1", "query"),
+        ("smtp://mail.test/?to=a@x.test", "one from="),
+        ("smtp://mail.test/?from=a@x.test", "to="),
+        ("smtp://mail.test/?from=a@x.test&to=SECRET", "e-mail address"),
+        ("smtp://mail.test/?from=a@x.test&to=a@x.test%0d%0aBcc:SECRET@y.test", "e-mail address"),
+        ("smtp://mail.test/?from=a..b@x.test&to=a@x.test", "e-mail address"),
+        ("smtp://mail.test/?from=a@x.test&to=a@x.test&bcc=SECRET@y.test", "only from= and to="),
+        ("smtp://mail.test/SECRET?from=a@x.test&to=a@x.test", "path"),
+        ("smtp://u:%00SECRET@mail.test/?from=a@x.test&to=a@x.test", "printable ASCII"),
+        (f"smtp://mail.test/?from=a@x.test&to={','.join(['a@x.test'] * 51)}", "more than 50"),
+    ],
+)
+def test_a_wrong_address_is_told_by_the_name_of_the_target_alone(address: str, problem: str) -> None:
+    with pytest.raises(BadSetting, match=r"alerts\.targets: team: ") as raised:
+        read_targets(f"team = {address}")
+    assert problem in raised.value.message
+    assert "SECRET" not in raised.value.told()
+    assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("text", ["SECRET", "= SECRET", "a b = SECRET", "-x = SECRET", f"{'a' * 65} = SECRET"])
+def test_an_entry_without_a_name_is_told_by_its_number(text: str) -> None:
+    with pytest.raises(BadSetting, match="entry 2 is not of the form name = address") as raised:
+        read_targets(f"ok = webhook+https://example.com\n\n{text}")
+    assert "SECRET" not in raised.value.told()
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(BadSetting, match="a is given twice"):
+        read_targets("a = webhook+https://example.com\na = webhook+https://example.org")
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    targets = read_targets("ops-team = webhook+https://example.com")
+    assert target_named(targets, "ops-team").host == "example.com"
+    with pytest.raises(BadSetting, match="no target 'ops-taem'") as raised:
+        target_named(targets, "ops-taem")
+    assert raised.value.hint == "Did you mean ops-team?"
