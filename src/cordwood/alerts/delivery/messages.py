@@ -1,0 +1,323 @@
+"""The message of a notification in the form of each target.
+
+Names, labels and texts of a notification may come from strangers who send events: they are cleaned, escaped and bounded.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from cordwood.alerts.delivery.targets import MOST_CHANGES, Kind, MailAddress
+from cordwood.alerts.delivery.texts import cleaned, for_slack, shortened
+from cordwood.alerts.notification import Change, Notification, State
+
+_NAME: Final = 200
+_TEXT: Final = 2000
+_LABEL_NAME: Final = 100
+_LABEL: Final = 500
+_MOST_LABELS: Final = 30
+_LONGEST_URL: Final = 2000
+
+# Slack's limits are 3,000 characters a block, 150 a header and 50 blocks; characters outside of Unicode's first plane may count twice.
+_SLACK_BLOCK: Final = 1500
+_SLACK_HEADER: Final = 75
+# What Discord takes. Mattermost and Discord show this text instead of the blocks.
+_SLACK_FALLBACK: Final = 2000
+_SLACK_LINK: Final = 300
+_SLACK_LABELS: Final = 8
+_SLACK_TEXT: Final = 700
+_PAGERDUTY_SUMMARY: Final = 1024
+_PAGERDUTY_KEY: Final = 255
+_SUBJECT: Final = 150
+
+_SIGNS: Final = {State.FIRING: "\U0001f534", State.RESOLVED: "\U0001f7e2"}
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """The changes of a notification that a message has, and the number of further ones."""
+
+    changes: tuple[Change, ...]
+    omitted: int
+
+    def of(self, state: State) -> int:
+        return sum(change.state is state for change in self.changes)
+
+    def counts(self) -> str:
+        """Return how many changes there are, like "3 firing, 1 resolved and 37 more"."""
+        numbers = [f"{self.of(state)} {state.value}" for state in State if self.of(state)]
+        counted = ", ".join(numbers) or "0 changes"
+        return f"{counted} and {self.omitted} more" if self.omitted else counted
+
+
+def webhook_body(notification: Notification) -> bytes:
+    """Return the JSON of a webhook. Its format is documented in the guide and only gains fields within a version."""
+    part = _part(notification, Kind.WEBHOOK)
+    return msgspec.json.encode(
+        {
+            "version": 1,
+            "type": "alert.changed",
+            "timestamp": _moment(notification.created_us),
+            "data": {
+                "id": shortened(notification.id, _NAME),
+                "alert": shortened(notification.alert, _NAME),
+                "endpoint": shortened(notification.endpoint, _NAME),
+                "severity": notification.severity.value,
+                "url": _url(notification.url),
+                "expires": _moment(notification.expires_us),
+                "firing": part.of(State.FIRING),
+                "resolved": part.of(State.RESOLVED),
+                "omitted": part.omitted,
+                "changes": [_of_webhook(change) for change in part.changes],
+            },
+        }
+    )
+
+
+def _of_webhook(change: Change) -> Mapping[str, Any]:
+    return {
+        "fingerprint": shortened(change.fingerprint, _NAME),
+        "state": change.state.value,
+        "labels": dict(_labels(change)),
+        "labels_omitted": max(0, len(change.labels) - _MOST_LABELS),
+        "text": shortened(change.text, _TEXT),
+        "value": _number(change.value),
+        "started": _moment(change.started_us),
+        "ended": None if change.ended_us is None else _moment(change.ended_us),
+    }
+
+
+def slack_body(notification: Notification) -> bytes:
+    """Return the form of Slack's incoming webhooks."""
+    part = _part(notification, Kind.SLACK)
+    title = f"{for_slack(notification.alert, _SLACK_BLOCK // 2)}: {part.counts()}"
+    lines = [_slack_line(change) for change in part.changes]
+    origin = f"{notification.severity.value}, endpoint {for_slack(notification.endpoint, _NAME)}"
+    url = _url(notification.url)
+    # Slack's own link form, whose delimiters cannot be in an address of ASCII that has been quoted.
+    link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
+    further = [f"{part.omitted} further changes are not shown"] if part.omitted else []
+    header = {"type": "plain_text", "text": shortened(f"{notification.alert}: {part.counts()}", _SLACK_HEADER)}
+    return msgspec.json.encode(
+        {
+            "text": "\n".join(
+                [_slack_fallback(title, lines, part.omitted), *([link] if 0 < len(link) <= _SLACK_LINK else [])]
+            ),
+            "blocks": [
+                {"type": "header", "text": _without_markup(header)},
+                *({"type": "section", "text": _slack_text(line)} for line in lines),
+                {"type": "context", "elements": [_slack_text(" · ".join(filter(None, [origin, *further, link])))]},
+            ],
+        }
+    )
+
+
+def _slack_line(change: Change) -> str:
+    """Return a change in one line of at most 1,500 characters, with its labels and text escaped."""
+    labels = [f"{for_slack(name, 40)}={for_slack(value, 50)}" for name, value in _labels(change)[:_SLACK_LABELS]]
+    more = [f"{len(change.labels) - _SLACK_LABELS} more labels"] if len(change.labels) > _SLACK_LABELS else []
+    told = [", ".join([*labels, *more]), for_slack(change.text, _SLACK_TEXT)]
+    words = " — ".join(filter(None, told))
+    return f"{_SIGNS[change.state]} {change.state.value} {words}".rstrip()
+
+
+def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
+    """Return the title and as many whole lines as fit."""
+    shown = [title]
+    room = _SLACK_FALLBACK - _SLACK_LINK - len(title) - len("\nand 1000000000 more\n")
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        shown.append(line)
+    left = len(lines) - len(shown) + 1 + omitted
+    return "\n".join([*shown, f"and {left} more"] if left else shown)
+
+
+def _slack_text(text: str) -> Mapping[str, Any]:
+    # verbatim: no names of channels and people become links.
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _without_markup(header: Mapping[str, str]) -> Mapping[str, Any]:
+    """Escape a header after it was shortened: a plain text has no markup, but Slack decodes its entities."""
+    escaped = for_slack(header["text"], 2 * _SLACK_HEADER)
+    return {**header, "text": escaped, "emoji": False}
+
+
+def pagerduty_events(notification: Notification, routing_key: str) -> Iterator[bytes]:
+    """Yield an event of PagerDuty's Events API v2 for each change."""
+    part = _part(notification, Kind.PAGERDUTY)
+    for change in part.changes:
+        event: dict[str, Any] = {
+            "routing_key": routing_key,
+            "event_action": "trigger" if change.state is State.FIRING else "resolve",
+            "dedup_key": _dedup_key(change.fingerprint),
+        }
+        if change.state is State.FIRING:
+            event |= _pagerduty_trigger(notification, change, part.omitted)
+        yield msgspec.json.encode(event)
+
+
+def _pagerduty_trigger(notification: Notification, change: Change, omitted: int) -> Mapping[str, Any]:
+    labels = _labels(change)
+    words = ", ".join(f"{name}={value}" for name, value in labels)
+    summary = " — ".join(filter(None, [notification.alert, change.text, words]))
+    url = _url(notification.url)
+    links = {"client_url": url, "links": [{"href": url, "text": "The alert in cordwood"}]} if url else {}
+    return {
+        "payload": {
+            "summary": shortened(summary, _PAGERDUTY_SUMMARY) or "alert",
+            "source": shortened(notification.endpoint, _NAME) or "cordwood",
+            "severity": notification.severity.value,
+            "timestamp": _moment(change.started_us),
+            "class": shortened(notification.alert, _NAME),
+            "custom_details": {
+                "labels": dict(labels),
+                "text": shortened(change.text, _TEXT),
+                "value": _number(change.value),
+                "further_changes_not_sent": omitted,
+            },
+        },
+        "client": "cordwood",
+        **links,
+    }
+
+
+def _dedup_key(fingerprint: str) -> str:
+    clean = cleaned(fingerprint)
+    is_usable = clean == fingerprint and 0 < len(fingerprint) <= _PAGERDUTY_KEY
+    return fingerprint if is_usable else sha256(fingerprint.encode("utf-8", "replace")).hexdigest()
+
+
+def alertmanager_alerts(notification: Notification) -> bytes:
+    """Return the alerts of Alertmanager's API v2."""
+    part = _part(notification, Kind.ALERTMANAGER)
+    return msgspec.json.encode([_of_alertmanager(notification, change, part.omitted) for change in part.changes])
+
+
+def _of_alertmanager(notification: Notification, change: Change, omitted: int) -> Mapping[str, Any]:
+    ended = notification.expires_us if change.state is State.FIRING else (change.ended_us or notification.created_us)
+    url = _url(notification.url)
+    annotations = {
+        "summary": shortened(change.text, _TEXT),
+        "endpoint": shortened(notification.endpoint, _NAME),
+        "value": _shown_number(change.value),
+        "further_changes_not_sent": str(omitted) if omitted else "",
+    }
+    return {
+        "labels": _alertmanager_labels(notification, change),
+        "annotations": {name: value for name, value in annotations.items() if value},
+        "startsAt": _moment(change.started_us),
+        # An end before the begin makes Alertmanager refuse all alerts of the request.
+        "endsAt": _moment(max(ended, change.started_us)),
+        **({"generatorURL": url} if url else {}),
+    }
+
+
+def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[str, str]:
+    """Return valid labels, which are the same for a group whenever it is sent."""
+    made = {"alertname": shortened(notification.alert, _NAME) or "unnamed", "severity": notification.severity.value}
+    shown = _labels(change)
+    for name, value in shown:
+        valid = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        valid = f"_{valid}" if valid[:1].isdigit() or not valid else valid
+        while valid in made:
+            valid += "_"
+        made[valid] = value
+    # Labels identify an alert: two groups may not become one because their labels were changed.
+    if shown != sorted(change.labels.items()):
+        made["cordwood_group"] = shortened(change.fingerprint, _NAME)
+    return made
+
+
+def mail(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
+    """Return an e-mail in plain text, which names the recipients that the server has refused."""
+    part = _part(notification, Kind.EMAIL)
+    message = EmailMessage(policy=SMTP)
+    message["Subject"] = shortened(
+        f"[{notification.severity.value}] {shortened(notification.alert, _NAME)}: {part.counts()}", _SUBJECT
+    )
+    message["From"] = Address("cordwood", addr_spec=address.sender)
+    message["To"] = tuple(Address(addr_spec=recipient) for recipient in address.recipients)
+    message["Date"] = format_datetime(_datetime(notification.created_us))
+    # The same when it is sent again, so that readers can recognize it.
+    identity = sha256(notification.id.encode("utf-8", "replace")).hexdigest()[:32]
+    message["Message-ID"] = f"<{identity}.cordwood@{address.sender.rpartition('@')[2]}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content("\n".join(_mail_lines(notification, part, refused)) + "\n", cte="quoted-printable")
+    return message
+
+
+def _mail_lines(notification: Notification, part: _Part, refused: tuple[str, ...]) -> Iterator[str]:
+    yield f"{shortened(notification.alert, _NAME)}: {part.counts()}"
+    yield f"Severity {notification.severity.value}, endpoint {shortened(notification.endpoint, _NAME)}"
+    for change in part.changes:
+        yield ""
+        labels = ", ".join(f"{name}={value}" for name, value in _labels(change))
+        yield f"{change.state.value.upper()} {labels}".rstrip()
+        if change.text:
+            yield f"  {shortened(change.text, _TEXT)}"
+        value = f"value {_shown_number(change.value)}, " if _number(change.value) is not None else ""
+        ended = "" if change.ended_us is None else f", until {_moment(change.ended_us)}"
+        yield f"  {value}since {_moment(change.started_us)}{ended}"
+    if part.omitted:
+        yield ""
+        yield f"And {part.omitted} more."
+    url = _url(notification.url)
+    if url:
+        yield ""
+        yield url
+    if refused:
+        yield ""
+        yield f"The server did not accept these recipients: {', '.join(refused)}"
+
+
+def _part(notification: Notification, kind: Kind) -> _Part:
+    most = MOST_CHANGES[kind]
+    left = max(0, len(notification.changes) - most)
+    return _Part(notification.changes[:most], left + notification.omitted)
+
+
+def _labels(change: Change) -> list[tuple[str, str]]:
+    """Return the labels by name, cleaned and bounded in number and length."""
+    ordered = sorted(change.labels.items())[:_MOST_LABELS]
+    return [(shortened(name, _LABEL_NAME), shortened(value, _LABEL)) for name, value in ordered]
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _shown_number(value: float | None) -> str:
+    number = _number(value)
+    return "" if number is None else f"{number:.15g}"
+
+
+def _url(url: str) -> str:
+    """Return an address of HTTP in ASCII, with everything quoted that ends a link; empty if it is none."""
+    try:
+        parts = urlsplit(url)
+        is_http = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        return ""
+    quoted = quote(url.encode("utf-8", "replace"), safe="%/:?#[]@!$&'()*+,;=~")
+    return quoted if is_http and len(quoted) <= _LONGEST_URL else ""
+
+
+def _moment(microseconds: int) -> str:
+    return _datetime(microseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _datetime(microseconds: int) -> datetime:
+    # Up to the year 9999.
+    return datetime.fromtimestamp(min(max(microseconds, 0) // 1000, 253_402_300_799_000) / 1000, UTC)

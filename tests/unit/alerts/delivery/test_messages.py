@@ -1,0 +1,349 @@
+"""The message of each form: what a stranger writes into events stays text, bounded and in its place."""
+
+import email
+import email.policy
+import json
+import unicodedata
+from collections.abc import Mapping
+from email.message import EmailMessage
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cordwood.alerts.delivery.messages import alertmanager_alerts, mail, pagerduty_events, slack_body, webhook_body
+from cordwood.alerts.delivery.targets import MOST_CHANGES, Kind, MailAddress
+from cordwood.alerts.delivery.texts import cleaned, shortened
+from cordwood.alerts.notification import Change, Notification, State
+from cordwood.model.alert import Severity
+from tests.unit.alerts.delivery.receivers import change, notification
+
+ADDRESS = MailAddress(is_tls=False, sender="cordwood@example.com", recipients=("a@x.test", "b@y.test"))
+FORBIDDEN = {"Cc", "Cs", "Zl", "Zp"}
+HOSTILE = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        [
+            "<!channel> <@U1> <https://evil.test|click>",
+            "@everyone @here [a](https://evil.test) ```",
+            "a\r\nBcc: evil@x.test\r\n\r\nbody",
+            "\u202egnp.exe\u2066\u200b\ud800\x1b[2J\x00\u2028\u0085",
+            "&lt;!channel&gt;",
+            "\U0001f600" * 5000,
+            "&" * 30_000,
+            '{"a": 1}',
+            ".\r\n.\r\nQUIT",
+            "",
+        ]
+    ),
+)
+CHANGES = st.builds(
+    Change,
+    fingerprint=HOSTILE,
+    state=st.sampled_from(State),
+    labels=st.dictionaries(HOSTILE, HOSTILE, max_size=40),
+    text=HOSTILE,
+    value=st.none() | st.floats(),
+    started_us=st.integers(),
+    ended_us=st.none() | st.integers(),
+)
+NOTIFICATIONS = st.builds(
+    Notification,
+    id=HOSTILE,
+    alert=HOSTILE,
+    endpoint=HOSTILE,
+    severity=st.sampled_from(Severity),
+    changes=st.lists(CHANGES, max_size=25).map(tuple),
+    created_us=st.integers(),
+    expires_us=st.integers(),
+    omitted=st.integers(0, 10**9),
+    url=st.one_of(HOSTILE, HOSTILE.map(lambda text: f"https://logs.test/{text}")),
+)
+UNHURRIED = settings(max_examples=60, deadline=None)
+
+
+def texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for pair in value.items() for part in pair for text in texts(part)]
+    return [text for one in value for text in texts(one)] if isinstance(value, list) else []
+
+
+def is_clean(text: str) -> bool:
+    """Whether a text is one line without control and bidirectional characters."""
+    return not any(
+        unicodedata.category(character) in FORBIDDEN or unicodedata.bidirectional(character) in BIDIRECTIONAL
+        for character in text
+    )
+
+
+BIDIRECTIONAL = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def test_the_webhook_is_as_documented() -> None:
+    firing = change(value=float("nan"))
+    resolved = change(fingerprint="f2", state=State.RESOLVED, ended_us=1_700_000_050_123_456, labels={})
+    assert json.loads(webhook_body(notification(firing, resolved, omitted=3, url="https://logs.test/alerts/x"))) == {
+        "version": 1,
+        "type": "alert.changed",
+        "timestamp": "2023-11-14T22:14:20.000Z",
+        "data": {
+            "id": "0b5e0f6e-1f0a-7c3b-9d8e-3f1b2a4c5d6e",
+            "alert": "too-many-errors",
+            "endpoint": "errors.by-project",
+            "severity": "critical",
+            "url": "https://logs.test/alerts/x",
+            "expires": "2023-11-14T22:23:20.000Z",
+            "firing": 1,
+            "resolved": 1,
+            "omitted": 3,
+            "changes": [
+                {
+                    "fingerprint": "f1",
+                    "state": "firing",
+                    "labels": {"project": "shop"},
+                    "labels_omitted": 0,
+                    "text": "12 errors",
+                    "value": None,
+                    "started": "2023-11-14T22:13:20.000Z",
+                    "ended": None,
+                },
+                {
+                    "fingerprint": "f2",
+                    "state": "resolved",
+                    "labels": {},
+                    "labels_omitted": 0,
+                    "text": "12 errors",
+                    "value": 12.0,
+                    "started": "2023-11-14T22:13:20.000Z",
+                    "ended": "2023-11-14T22:14:10.123Z",
+                },
+            ],
+        },
+    }
+
+
+@UNHURRIED
+@given(NOTIFICATIONS)
+def test_a_webhook_is_bounded_json_of_clean_texts(told: Notification) -> None:
+    body = webhook_body(told)
+    read = json.loads(body)
+    assert all(map(is_clean, texts(read)))
+    assert len(read["data"]["changes"]) + read["data"]["omitted"] == len(told.changes) + told.omitted
+    assert all(len(text) <= 2000 for text in texts(read))
+
+
+@UNHURRIED
+@given(NOTIFICATIONS)
+def test_slack_gets_no_markup_of_strangers_and_keeps_its_limits(told: Notification) -> None:
+    body = slack_body(told)
+    read = json.loads(body)
+    assert b"<!" not in body
+    assert b"<@" not in body
+    blocks = read["blocks"]
+    assert 2 <= len(blocks) <= 50
+    own_link = f"<{_link(told.url)}|Open>"
+    for text in texts(read):
+        assert is_clean(text.replace("\n", ""))
+        assert "<" not in text.replace(own_link, "", 1)
+        assert "@everyone" not in text
+        assert "](" not in text
+        assert "`" not in text
+    assert all(0 < len(_text(block).encode("utf-16-le")) // 2 <= 3000 for block in blocks)
+    assert len(blocks[0]["text"]["text"].encode("utf-16-le")) // 2 <= 150 * 2
+    assert len(read["text"]) <= 2000
+    assert len(read["text"].splitlines()) <= len(told.changes) + 3
+
+
+def _text(block: Mapping[str, Any]) -> str:
+    return str((block.get("text") or block["elements"][0])["text"])
+
+
+def _link(url: str) -> str:
+    told = notification(url=url)
+    return str(json.loads(webhook_body(told))["data"]["url"]).replace("&", "&amp;")
+
+
+def test_slack_shows_the_first_changes_and_counts_the_rest() -> None:
+    changes = [change(fingerprint=str(number), text=f"text {number}") for number in range(50)]
+    read = json.loads(slack_body(notification(*changes, omitted=7, url="https://logs.test/a?b=1&c=2")))
+    assert read["blocks"][0]["text"]["text"] == "too-many-errors: 20 firing and 37 more"
+    assert read["blocks"][1]["text"]["text"] == "\U0001f534 firing project=shop — text 0"
+    assert _text(read["blocks"][-1]) == (
+        "critical, endpoint errors.by-project · 37 further changes are not shown · <https://logs.test/a?b=1&amp;c=2|Open>"
+    )
+    lines = read["text"].splitlines()
+    assert lines[-2:] == [f"and {57 - (len(lines) - 3)} more", "<https://logs.test/a?b=1&amp;c=2|Open>"]
+
+
+def test_a_cut_is_stated() -> None:
+    read = json.loads(slack_body(notification(change(text="&" * 5000))))
+    assert read["blocks"][1]["text"]["text"].endswith("&amp;… (cut from 5000 characters)")
+    assert shortened("x" * 5000, 100) == "x" * 72 + "… (cut from 5000 characters)"
+
+
+@UNHURRIED
+@given(NOTIFICATIONS)
+def test_pagerduty_gets_an_event_a_change_within_its_limits(told: Notification) -> None:
+    events = list(pagerduty_events(told, "KEY"))
+    assert len(events) == min(len(told.changes), MOST_CHANGES[Kind.PAGERDUTY])
+    for body, one in zip(events, told.changes, strict=False):
+        read = json.loads(body)
+        assert len(body) < 512 * 1024
+        assert 0 < len(read["dedup_key"]) <= 255
+        assert read["routing_key"] == "KEY"
+        assert read["event_action"] == ("trigger" if one.state is State.FIRING else "resolve")
+        assert all(map(is_clean, texts(read)))
+        if one.state is State.FIRING:
+            assert 0 < len(read["payload"]["summary"]) <= 1024
+            assert read["payload"]["source"]
+
+
+def test_the_events_of_pagerduty_have_the_key_of_the_group() -> None:
+    resolved = change(state=State.RESOLVED, ended_us=1)
+    trigger, resolve = map(json.loads, pagerduty_events(notification(change(), resolved, omitted=2), "KEY"))
+    assert resolve == {"routing_key": "KEY", "event_action": "resolve", "dedup_key": "f1"}
+    assert trigger["payload"] == {
+        "summary": "too-many-errors — 12 errors — project=shop",
+        "source": "errors.by-project",
+        "severity": "critical",
+        "timestamp": "2023-11-14T22:13:20.000Z",
+        "class": "too-many-errors",
+        "custom_details": {
+            "labels": {"project": "shop"},
+            "text": "12 errors",
+            "value": 12.0,
+            "further_changes_not_sent": 2,
+        },
+    }
+
+
+def test_alertmanager_gets_the_begin_and_the_end_of_each_change() -> None:
+    resolved = change(state=State.RESOLVED, ended_us=1_700_000_050_000_000, labels={"zone": "eu"})
+    first, second = json.loads(alertmanager_alerts(notification(change(), resolved, url="https://logs.test/a")))
+    assert first == {
+        "labels": {"alertname": "too-many-errors", "severity": "critical", "project": "shop"},
+        "annotations": {"summary": "12 errors", "endpoint": "errors.by-project", "value": "12"},
+        "startsAt": "2023-11-14T22:13:20.000Z",
+        "endsAt": "2023-11-14T22:23:20.000Z",
+        "generatorURL": "https://logs.test/a",
+    }
+    assert (second["labels"]["zone"], second["endsAt"]) == ("eu", "2023-11-14T22:14:10.000Z")
+
+
+@UNHURRIED
+@given(NOTIFICATIONS)
+def test_alertmanager_gets_valid_labels_and_times(told: Notification) -> None:
+    for read in json.loads(alertmanager_alerts(told)):
+        assert all(name.isascii() and name.isidentifier() for name in read["labels"])
+        assert read["labels"]["alertname"]
+        assert read["labels"]["severity"] == told.severity.value
+        assert read["startsAt"] <= read["endsAt"]
+        assert all(map(is_clean, texts(read)))
+
+
+def test_labels_that_become_the_same_do_not_replace_each_other() -> None:
+    labels = {"a.b": "1", "a_b": "2", "9": "3", "severity": "4", "alertname": "5"}
+    (read,) = json.loads(alertmanager_alerts(notification(change(labels=labels))))
+    assert read["labels"] == {
+        "alertname": "too-many-errors",
+        "severity": "critical",
+        "_9": "3",
+        "a_b": "1",
+        "a_b_": "2",
+        "severity_": "4",
+        "alertname_": "5",
+    }
+
+
+def test_groups_whose_shown_labels_are_the_same_stay_two_alerts() -> None:
+    groups = [change(fingerprint=name, labels={"host": "h" * 600 + name}) for name in ("f1", "f2")]
+    first, second = json.loads(alertmanager_alerts(notification(*groups)))
+    assert first["labels"]["host"] == second["labels"]["host"]
+    assert (first["labels"]["cordwood_group"], second["labels"]["cordwood_group"]) == ("f1", "f2")
+
+
+@UNHURRIED
+@given(NOTIFICATIONS)
+def test_an_e_mail_reads_back_with_its_own_headers_only(told: Notification) -> None:
+    read = parsed(mail(told, ADDRESS).as_bytes())
+    assert sorted(read.keys()) == sorted(
+        [
+            "Subject",
+            "From",
+            "To",
+            "Date",
+            "Message-ID",
+            "Auto-Submitted",
+            "Content-Type",
+            "Content-Transfer-Encoding",
+            "MIME-Version",
+        ]
+    )
+    assert read["To"] == "a@x.test, b@y.test"
+    assert read["From"] == "cordwood <cordwood@example.com>"
+    assert len(read["Subject"]) <= 150
+    assert is_clean(read["Subject"])
+    assert all(map(is_clean, read.get_content().splitlines()))
+    assert all(len(line) <= 998 for line in mail(told, ADDRESS).as_bytes().splitlines())
+
+
+def test_an_e_mail_has_what_happened() -> None:
+    resolved = change(fingerprint="f2", state=State.RESOLVED, ended_us=1_700_000_050_000_000, value=None)
+    told = notification(change(), resolved, omitted=2, url="https://logs.test/a")
+    read = parsed(mail(told, ADDRESS, ("b@y.test",)).as_bytes())
+    assert read["Subject"] == "[critical] too-many-errors: 1 firing, 1 resolved and 2 more"
+    assert read.get_content().splitlines() == [
+        "too-many-errors: 1 firing, 1 resolved and 2 more",
+        "Severity critical, endpoint errors.by-project",
+        "",
+        "FIRING project=shop",
+        "  12 errors",
+        "  value 12, since 2023-11-14T22:13:20.000Z",
+        "",
+        "RESOLVED project=shop",
+        "  12 errors",
+        "  since 2023-11-14T22:13:20.000Z, until 2023-11-14T22:14:10.000Z",
+        "",
+        "And 2 more.",
+        "",
+        "https://logs.test/a",
+        "",
+        "The server did not accept these recipients: b@y.test",
+    ]
+
+
+def test_an_e_mail_that_is_sent_again_has_the_same_id() -> None:
+    assert mail(notification(), ADDRESS)["Message-ID"] == mail(notification(), ADDRESS)["Message-ID"]
+    assert mail(notification(), ADDRESS)["Message-ID"] != mail(notification(id="other"), ADDRESS)["Message-ID"]
+
+
+def parsed(text: bytes) -> EmailMessage:
+    read = email.message_from_bytes(text, policy=email.policy.default)
+    assert isinstance(read, EmailMessage)
+    return read
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "ftp://x.test", "https://", "https://[", "x", "https://x/" + "y" * 2000]
+)
+def test_what_is_no_address_of_http_is_no_link(url: str) -> None:
+    assert json.loads(webhook_body(notification(url=url)))["data"]["url"] == ""
+
+
+def test_a_link_cannot_be_left() -> None:
+    read = json.loads(slack_body(notification(url="https://logs.test/a|b> <!channel>")))
+    assert _text(read["blocks"][-1]).endswith("<https://logs.test/a%7Cb%3E%20%3C!channel%3E|Open>")
+
+
+@given(st.text())
+def test_a_cleaned_text_stays_the_same(text: str) -> None:
+    assert cleaned(cleaned(text)) == cleaned(text)
+    assert is_clean(cleaned(text))
+
+
+def test_scripts_and_emoji_keep_their_joiners() -> None:
+    family = "\U0001f468\u200d\U0001f469"
+    assert cleaned(f" می\u200cخواهم \t {family}\u00a0!\u202e") == f"می\u200cخواهم {family} !"
