@@ -1,0 +1,154 @@
+"""Connections to checked addresses: a name is resolved once, and the connection is closed when the deadline is over."""
+
+import contextlib
+import io
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from cordwood.alerts.delivery.addresses import AddressPolicy
+from cordwood.alerts.delivery.failure import Deadline, DeliveryFailed
+
+# The system's resolver cannot be stopped: a look-up that takes too long goes on in its thread.
+_MOST_LOOKUPS: Final = 16
+_MOST_ADDRESSES: Final = 20
+_MOST_READ: Final = 64 * 1024
+
+_Resolved = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+
+class Connector:
+    """Opens connections to the addresses that the policy allows. Proxies of the environment are not used."""
+
+    def __init__(self, policy: AddressPolicy) -> None:
+        self._policy = policy
+        self._lookups = threading.BoundedSemaphore(_MOST_LOOKUPS)
+
+    @contextmanager
+    def connected(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
+        """Yield a connection, which is shut down when the deadline is over."""
+        with self._connect(host, port, deadline) as connection, _shut_down_at(deadline, connection):
+            yield connection
+
+    def _connect(self, host: str, port: int, deadline: Deadline) -> socket.socket:
+        resolved = self._allowed(host, self._resolve(host, port, deadline))
+        problem: OSError = OSError("no address")
+        for number, (family, address) in enumerate(resolved):
+            try:
+                # An address that does not answer leaves time for the others.
+                connection = _open(family, address, deadline.remaining() / (len(resolved) - number))
+                connection.settimeout(deadline.remaining())
+            except OSError as one:
+                problem = one
+            else:
+                return connection
+        raise problem
+
+    def _allowed(self, host: str, resolved: list[_Resolved]) -> list[_Resolved]:
+        refusals = [(str(address[0]), self._policy.refusal(str(address[0]))) for _, address in resolved]
+        allowed = [one for one, (_, refusal) in zip(resolved, refusals, strict=True) if refusal is None]
+        if not allowed:
+            told = ", ".join(f"{address} is {refusal}" for address, refusal in refusals[:3])
+            raise DeliveryFailed(f"{host} is refused by alerts.refuse_addresses: {told}.")
+        return allowed
+
+    def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_Resolved]:
+        if not self._lookups.acquire(timeout=deadline.remaining()):
+            raise DeliveryFailed(f"The name {host} was not looked up: {_MOST_LOOKUPS} look-ups are unanswered.")
+        lookup = _Lookup(host, port, self._lookups)
+        lookup.start()
+        lookup.join(deadline.remaining())
+        if lookup.is_alive():
+            raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
+        if lookup.problem is not None:
+            raise DeliveryFailed(f"The name {host} cannot be resolved: {lookup.problem}.")
+        return lookup.resolved[:_MOST_ADDRESSES]
+
+
+def _open(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float) -> socket.socket:
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(address)
+        # Heads and bodies are written separately.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+class _Lookup(threading.Thread):
+    """A look-up of a name, in a thread that can be left."""
+
+    def __init__(self, host: str, port: int, places: threading.BoundedSemaphore) -> None:
+        super().__init__(name="alerts-lookup", daemon=True)
+        self._host = host
+        self._port = port
+        self._places = places
+        self.resolved: list[_Resolved] = []
+        self.problem: str | None = None
+
+    def run(self) -> None:
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            self.resolved = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+        except OSError as problem:
+            self.problem = problem.strerror or "the resolver failed"
+        except UnicodeError:
+            self.problem = "it is not a valid name"
+        finally:
+            self._places.release()
+
+
+@contextmanager
+def _shut_down_at(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
+    """Shut the connection down at the deadline, which ends reads and writes also under TLS, however slowly bytes come."""
+    # The file descriptor moves to another object when TLS begins.
+    with connection.dup() as twin:
+        timer = threading.Timer(deadline.remaining(), _shut_down, [twin])
+        timer.name = "alerts-deadline"
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def with_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """Begin TLS for the name of the host, which the certificate must have."""
+    return context.wrap_socket(connection, server_hostname=host.rstrip("."))
+
+
+class BoundedFile(io.RawIOBase):
+    """What is received on a connection; after 64 KiB, reading is an error."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._file = connection.makefile("rb", buffering=0)
+        self._left = _MOST_READ
+        self.is_at_end = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self._file.readinto(buffer)
+        self.is_at_end = count == 0
+        self._left -= count or 0
+        if self._left < 0:
+            raise OSError("the answer is too long")
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -1,0 +1,131 @@
+"""Posting over HTTP: one request after the other on a connection, without redirects."""
+
+import contextlib
+import http.client
+import io
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from cordwood.alerts.delivery.connections import BoundedFile, Connector, with_tls
+from cordwood.alerts.delivery.failure import Deadline, DeliveryFailed
+from cordwood.alerts.delivery.targets import HttpAddress, Target
+
+# What is read of the answer's body, to tell why a message was not taken.
+_MOST_OF_BODY: Final = 1024
+_LONGEST_WAIT_SECONDS: Final = 86400.0
+_USUAL_PORTS: Final = {True: 443, False: 80}
+
+# The headers of a body; made when it is sent.
+Headers = Callable[[bytes], Mapping[str, str]]
+
+
+class HttpPost:
+    """Posts JSON to targets."""
+
+    def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
+        self._connector = connector
+        self._context = context
+
+    def post(self, target: Target, bodies: Iterable[bytes], headers: Headers, deadline: Deadline) -> None:
+        """Post each body; raise DeliveryFailed at the first that the target does not take."""
+        left = list(bodies)
+        while left:
+            with self._connector.connected(target.host, target.port, deadline) as plain:
+                self._post_on(plain, target, left, headers)
+
+    def _post_on(self, plain: socket.socket, target: Target, left: list[bytes], headers: Headers) -> None:
+        """Post bodies and remove them from the list, as long as the connection is good for another one."""
+        address = _address(target)
+        connection = with_tls(plain, target.host, self._context()) if address.is_tls else plain
+        with connection:
+            client = _Client(target.host, target.port)
+            client.sock = connection
+            is_usable = True
+            while left and is_usable:
+                own = {**_own_headers(target, address), **headers(left[0])}
+                client.request("POST", address.path, left[0], own)
+                is_usable = _take_answer(client, target, is_last=len(left) == 1)
+                del left[0]
+
+
+def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last: bool) -> bool:
+    """Read an answer, and return whether another one may follow; raise DeliveryFailed if it is no success."""
+    with client.getresponse() as answer:
+        _check(target, answer)
+        # The text of a success is of no use, except that the next answer begins behind it.
+        if is_last or answer.will_close or (answer.length or 0) > _MOST_OF_BODY:
+            return False
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer.read(_MOST_OF_BODY)
+        return answer.isclosed()
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer of which a bounded number of bytes is read, whatever its head says."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self._file = BoundedFile(sock)
+        self.fp = io.BufferedReader(self._file)
+
+    def begin(self) -> None:
+        """Read the head. The library takes the end of the connection for the end of the head."""
+        super().begin()
+        if self._file.is_at_end:
+            raise ConnectionResetError
+
+
+class _Client(http.client.HTTPConnection):
+    response_class = _Answer
+    # It never connects by itself: the address is checked.
+    auto_open = 0
+
+
+def _address(target: Target) -> HttpAddress:
+    if not isinstance(target.address, HttpAddress):
+        raise TypeError(f"{target} is no target of HTTP")
+    return target.address
+
+
+def _own_headers(target: Target, address: HttpAddress) -> dict[str, str]:
+    host = target.host.rstrip(".")
+    named = f"[{host}]" if ":" in host else host
+    port = "" if target.port == _USUAL_PORTS[address.is_tls] else f":{target.port}"
+    login = {"Authorization": address.authorization} if address.authorization else {}
+    return {"Host": named + port, "Content-Type": "application/json", "User-Agent": "cordwood", **login}
+
+
+def _check(target: Target, answer: http.client.HTTPResponse) -> None:
+    if 200 <= answer.status < 300:
+        return
+    said = b""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        said = answer.read(_MOST_OF_BODY)
+    text = said.decode("utf-8", "replace").strip()
+    status = f"{answer.status} {answer.reason}".strip()
+    hint = " Redirects are not followed." if 300 <= answer.status < 400 else ""
+    raise DeliveryFailed(
+        f"{target.host} answered {status}{f': {text}' if text and not hint else ''}.{hint}",
+        read_retry_after(answer.getheader("Retry-After"), time.time()),
+    )
+
+
+def read_retry_after(text: str | None, now: float) -> float | None:
+    """Return the seconds that a Retry-After header states, as a number or a date; None if it cannot be read."""
+    if text is None:
+        return None
+    given = text.strip()
+    if given.isascii() and given.isdigit():
+        return min(float(given[:10]), _LONGEST_WAIT_SECONDS)
+    try:
+        moment = parsedate_to_datetime(given)
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), _LONGEST_WAIT_SECONDS)

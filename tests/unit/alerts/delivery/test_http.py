@@ -1,0 +1,400 @@
+"""Posting to real receivers that take, refuse, redirect, hang, drip and lie."""
+
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cordwood.alerts.delivery.addresses import read_policy
+from cordwood.alerts.delivery.deliverer import Deliverer
+from cordwood.alerts.delivery.failure import DeliveryFailed
+from cordwood.alerts.delivery.http_post import read_retry_after
+from cordwood.alerts.delivery.signature import webhook_headers
+from cordwood.alerts.delivery.targets import read_targets
+from cordwood.alerts.notification import Notification, State
+from tests.certificates import Authority
+from tests.unit.alerts.delivery.receivers import Answer, change, http_receiver, notification, raw_receiver
+
+Script = Callable[[socket.socket, threading.Event], None]
+
+
+def deliverer(
+    address: str, *, refuse: str = "", seconds: float = 5.0, key: bytes = b"", tls: ssl.SSLContext | None = None
+) -> Deliverer:
+    targets = read_targets(f"team = {address}")
+    return Deliverer(targets, policy=read_policy(refuse), signing_key=key, send_seconds=seconds, tls=tls)
+
+
+def deliver(made: Deliverer, told: Notification | None = None) -> None:
+    made.deliver(made.targets["team"], told or notification())
+
+
+def failure(made: Deliverer, told: Notification | None = None) -> DeliveryFailed:
+    with pytest.raises(DeliveryFailed) as raised:
+        deliver(made, told)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+    return raised.value
+
+
+def answers(status: int, said: bytes = b"", **headers: str) -> Callable[[int], Answer]:
+    return lambda _: (status, {name.replace("_", "-"): value for name, value in headers.items()}, said)
+
+
+def test_a_webhook_is_posted_and_signed() -> None:
+    with http_receiver() as receiver:
+        deliver(deliverer(f"webhook+http://bob:pa%3Ass@127.0.0.1:{receiver.port}/hook?a=b", key=b"secret"))
+    (one,) = receiver.received
+    assert one.path == "/hook?a=b"
+    assert json.loads(one.body)["data"]["alert"] == "too-many-errors"
+    assert one.headers["Host"] == f"127.0.0.1:{receiver.port}"
+    assert one.headers["Content-Type"] == "application/json"
+    assert one.headers["Authorization"] == "Basic Ym9iOnBhOnNz"
+    sent = int(one.headers["webhook-timestamp"])
+    assert abs(time.time() - sent) < 60
+    expected = webhook_headers(b"secret", notification().id, sent, one.body)
+    assert {name: one.headers[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("slack+http://127.0.0.1:{}/services/x", "/services/x"),
+        ("alertmanager+http://127.0.0.1:{}/am", "/am/api/v2/alerts"),
+    ],
+)
+def test_the_other_forms_are_posted_unsigned(address: str, path: str) -> None:
+    with http_receiver() as receiver:
+        deliver(deliverer(address.format(receiver.port), key=b"secret"))
+    (one,) = receiver.received
+    assert one.path == path
+    assert not [name for name in one.headers if name.lower().startswith("webhook-")]
+
+
+def test_pagerduty_gets_each_change_on_one_connection() -> None:
+    changes = [change(fingerprint=str(number)) for number in range(30)]
+    with http_receiver(answers(202, b'{"status":"success"}')) as receiver:
+        deliver(deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY"), notification(*changes))
+    events = [json.loads(one.body) for one in receiver.received]
+    assert [event["dedup_key"] for event in events] == [str(number) for number in range(20)]
+    assert {event["payload"]["custom_details"]["further_changes_not_sent"] for event in events} == {10}
+    assert {one.path for one in receiver.received} == {"/q"}
+
+
+@pytest.mark.parametrize("said", [b"ok", b"x" * 5000])
+def test_pagerduty_gets_each_change_also_when_connections_end(said: bytes) -> None:
+    changes = [change(fingerprint=str(number), state=State.RESOLVED) for number in range(5)]
+    with http_receiver(answers(202, said), version="HTTP/1.0" if said == b"ok" else "HTTP/1.1") as receiver:
+        deliver(deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY"), notification(*changes))
+    assert [json.loads(one.body)["dedup_key"] for one in receiver.received] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_failure_in_the_middle_is_a_failure() -> None:
+    with http_receiver(lambda number: (429 if number == 2 else 202, {"Retry-After": "7"}, b"slow down")) as receiver:
+        made = deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY")
+        failed = failure(made, notification(*[change(fingerprint=str(number)) for number in range(5)]))
+    assert (failed.reason, failed.retry_after_seconds) == ("127.0.0.1 answered 429 Too Many Requests: slow down.", 7.0)
+    assert len(receiver.received) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "retry_after"),
+    [
+        (
+            answers(500, b"broken\r\n\x1b[2J\xe2\x80\xaenow\xff"),
+            "answered 500 Internal Server Error: broken [2Jnow\ufffd.",
+            None,
+        ),
+        (answers(503, b"", Retry_After="120"), "answered 503 Service Unavailable.", 120.0),
+        (answers(429, b"", Retry_After="-5"), "answered 429 Too Many Requests.", None),
+        (answers(429, b"", Retry_After="9" * 400), "answered 429 Too Many Requests.", 86400.0),
+        (answers(302, b"", Location="http://127.0.0.1:1/"), "answered 302 Found. Redirects are not followed.", None),
+        (answers(404, b"y" * 5000), "… (cut from", None),
+        (answers(403, b"no team/SECRETPATH here"), "403 Forbidden: no team/… here.", None),
+    ],
+    ids=["500", "503", "negative", "far", "redirect", "long", "secret"],
+)
+def test_an_answer_other_than_success_is_told(
+    answer: Callable[[int], Answer], reason: str, retry_after: float | None
+) -> None:
+    with http_receiver(answer) as receiver:
+        failed = failure(deliverer(f"slack+http://127.0.0.1:{receiver.port}/team/SECRETPATH"))
+    assert reason in failed.reason
+    assert "SECRET" not in failed.reason
+    assert len(failed.reason) <= 400
+    assert failed.retry_after_seconds == retry_after
+    assert len(receiver.received) == 1
+
+
+def test_retry_after_may_be_a_date() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    later = format_datetime(now + timedelta(seconds=90), usegmt=True)
+    earlier = format_datetime(now - timedelta(seconds=90), usegmt=True)
+    assert read_retry_after(later, now.timestamp()) == 90.0
+    assert read_retry_after(earlier, now.timestamp()) == 0.0
+    assert read_retry_after("Thu, 01 Jan 2026 00:00:30 -0000", now.timestamp()) == 30.0
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "soon", "1.5", "²", "Thu, 99 Foo 2026 00:00:00", "Thu, 01 Jan 99999 00:00:00 GMT", "\x00"]
+)
+def test_a_retry_after_that_cannot_be_read_is_none(text: str | None) -> None:
+    assert read_retry_after(text, 0.0) is None
+
+
+def hang(_: socket.socket, ended: threading.Event) -> None:
+    ended.wait(10)
+
+
+def hang_up(_: socket.socket, __: threading.Event) -> None:
+    pass
+
+
+def drip_head(connection: socket.socket, ended: threading.Event) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    while not ended.wait(0.05):
+        connection.sendall(b"x")
+
+
+def drip_body(connection: socket.socket, ended: threading.Event) -> None:
+    connection.sendall(b"HTTP/1.1 500 No\r\nContent-Length: 1000\r\n\r\n")
+    while not ended.wait(0.05):
+        connection.sendall(b"x")
+
+
+def drip_continues(connection: socket.socket, ended: threading.Event) -> None:
+    while not ended.wait(0.05):
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def endless_head(connection: socket.socket, ended: threading.Event) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while not ended.is_set():
+        connection.sendall(b"X: " + b"y" * 5000 + b"\r\n")
+
+
+def no_http(connection: socket.socket, _: threading.Event) -> None:
+    connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+    connection.recv(65536)
+
+
+@pytest.mark.parametrize("script", [hang, drip_head, drip_continues], ids=lambda script: script.__name__)
+def test_no_complete_answer_in_time_is_a_failure(script: Script) -> None:
+    with raw_receiver(script) as port:
+        began = time.monotonic()
+        failed = failure(deliverer(f"webhook+http://127.0.0.1:{port}/", seconds=0.5))
+        assert 0.4 < time.monotonic() - began < 3
+    assert failed.reason == "127.0.0.1 gave no complete answer within 0.5 s."
+
+
+def test_a_refusal_whose_text_drips_is_told_by_its_status() -> None:
+    with raw_receiver(drip_body) as port:
+        began = time.monotonic()
+        failed = failure(deliverer(f"webhook+http://127.0.0.1:{port}/", seconds=0.5))
+        assert time.monotonic() - began < 3
+    assert "answered 500 No" in failed.reason
+
+
+def test_a_success_whose_body_drips_is_a_success() -> None:
+    def script(connection: socket.socket, ended: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        ended.wait(10)
+
+    with raw_receiver(script) as port:
+        began = time.monotonic()
+        deliver(deliverer(f"webhook+http://127.0.0.1:{port}/"))
+        assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (hang_up, "closed the connection without an answer"),
+        (endless_head, "failed: the answer is too long|answer of 127.0.0.1 is not HTTP"),
+        (no_http, "answer of 127.0.0.1 is not HTTP: BadStatusLine"),
+    ],
+    ids=["hang_up", "endless_head", "no_http"],
+)
+def test_what_is_no_answer_is_told(script: Script, reason: str) -> None:
+    with raw_receiver(script) as port, pytest.raises(DeliveryFailed, match=reason):
+        deliver(deliverer(f"webhook+http://127.0.0.1:{port}/"))
+
+
+def test_a_closed_port_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert (
+        failure(deliverer(f"webhook+http://127.0.0.1:{port}/")).reason
+        == "Sending to 127.0.0.1 failed: Connection refused."
+    )
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(authority.file))
+
+
+def test_tls_is_for_the_name_and_checked(tmp_path: Path, resolver: "Resolver") -> None:
+    authority = Authority(tmp_path)
+    resolver.names = {"hooks.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
+    with http_receiver(certificate=authority.signs(name="hooks.test")) as receiver:
+        deliver(deliverer(f"webhook+https://hooks.test:{receiver.port}/", tls=trusting(authority)))
+        deliver(deliverer(f"webhook+https://127.0.0.1:{receiver.port}/", tls=trusting(authority)))
+        failed = failure(deliverer(f"webhook+https://other.test:{receiver.port}/", tls=trusting(authority)))
+        assert "certificate of other.test is not accepted: Hostname mismatch" in failed.reason
+        failed = failure(deliverer(f"webhook+https://hooks.test:{receiver.port}/"))
+        assert "certificate of hooks.test is not accepted: " in failed.reason
+    assert [one.headers["Host"] for one in receiver.received] == [
+        f"hooks.test:{receiver.port}",
+        f"127.0.0.1:{receiver.port}",
+    ]
+
+
+def test_a_tls_handshake_that_hangs_or_fails_is_told() -> None:
+    with raw_receiver(hang) as port:
+        assert (
+            "no complete answer within 0.5 s"
+            in failure(deliverer(f"webhook+https://127.0.0.1:{port}/", seconds=0.5)).reason
+        )
+    with http_receiver() as receiver:
+        assert (
+            "TLS connection to 127.0.0.1 failed"
+            in failure(deliverer(f"webhook+https://127.0.0.1:{receiver.port}/")).reason
+        )
+
+
+class Resolver:
+    """Answers for names of a test, and counts the questions."""
+
+    def __init__(self) -> None:
+        self.names: Mapping[str, list[str]] = {}
+        self.asked: list[str] = []
+        self.real = socket.getaddrinfo
+
+    def __call__(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
+        self.asked.append(host)
+        if host not in self.names:
+            return self.real(host, port, *args, **options)
+        return [
+            (socket.AF_INET6 if ":" in one else socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port))
+            for one in self.names[host]
+        ]
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    made = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", made)
+    return made
+
+
+@contextmanager
+def never_connected() -> Iterator[int]:
+    accepted = []
+    with raw_receiver(lambda connection, _: accepted.append(connection)) as port:
+        yield port
+    assert not accepted
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "0x7f.1",
+        "0x7f000001",
+        "2130706433",
+        "017700000001",
+        "0",
+        "localhost",
+        "localhost.",
+        "LOCALHOST",
+        "[::ffff:127.0.0.1]",
+    ],
+)
+@pytest.mark.parametrize("form", ["webhook+http://{}:{}/", "smtp://{}:{}/?from=a@x.test&to=b@y.test"])
+def test_no_spelling_of_loopback_is_connected_to(host: str, form: str) -> None:
+    with never_connected() as port:
+        failed = failure(deliverer(form.format(host, port), refuse="loopback,link-local"))
+    # Resolvers differ in whether they know a spelling at all.
+    is_refused = "is refused by alerts.refuse_addresses" in failed.reason and "is a loopback address" in failed.reason
+    assert is_refused or (host == "localhost." and "cannot be resolved" in failed.reason)
+
+
+def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(resolver: Resolver) -> None:
+    with http_receiver() as receiver:
+        resolver.names = {"hooks.test": ["127.0.0.1"]}
+        deliver(deliverer(f"webhook+http://hooks.test:{receiver.port}/", refuse="link-local"))
+        assert resolver.asked == ["hooks.test"]
+    assert receiver.received[0].headers["Host"] == f"hooks.test:{receiver.port}"
+
+
+def test_a_name_with_refused_addresses_only_is_not_connected_to(resolver: Resolver) -> None:
+    with never_connected() as port:
+        resolver.names = {"hooks.test": ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "224.0.0.1"]}
+        failed = failure(deliverer(f"webhook+http://hooks.test:{port}/", refuse="loopback,link-local,private"))
+    assert failed.reason == (
+        "hooks.test is refused by alerts.refuse_addresses: 127.0.0.1 is a loopback address,"
+        " 169.254.169.254 is a link-local address, ::ffff:10.0.0.1 is a private address."
+    )
+
+
+def test_of_several_addresses_an_allowed_one_is_used(resolver: Resolver) -> None:
+    with http_receiver() as receiver:
+        resolver.names = {"hooks.test": ["169.254.169.254", "127.0.0.1"]}
+        deliver(deliverer(f"webhook+http://hooks.test:{receiver.port}/", refuse="link-local"))
+    assert len(receiver.received) == 1
+
+
+def test_an_address_that_refuses_leaves_the_others(resolver: Resolver) -> None:
+    with http_receiver() as receiver:
+        resolver.names = {"hooks.test": ["127.0.0.2", "127.0.0.1"]}
+        deliver(deliverer(f"webhook+http://hooks.test:{receiver.port}/"))
+    assert len(receiver.received) == 1
+
+
+def test_a_name_that_is_not_resolved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    failed = failure(deliverer("webhook+http://hooks.test/"))
+    assert failed.reason == "The name hooks.test cannot be resolved: Name or service not known."
+
+
+def test_a_resolver_that_hangs_is_left_and_its_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(30) and [])
+    made = deliverer("webhook+http://hooks.test/", seconds=0.05)
+    try:
+        reasons = [failure(made).reason for _ in range(20)]
+        assert reasons[0] == "The name hooks.test was not resolved within 0.05 s."
+        assert reasons[-1] == "The name hooks.test was not looked up: 16 look-ups are unanswered."
+        lookups = [thread for thread in threading.enumerate() if thread.name == "alerts-lookup"]
+        assert len(lookups) == 16
+    finally:
+        ended.set()
+    for thread in lookups:
+        thread.join(5)
+
+
+def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with never_connected() as port, http_receiver() as receiver:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+        deliver(deliverer(f"webhook+http://127.0.0.1:{receiver.port}/"))
+    assert len(receiver.received) == 1
+
+
+def test_a_delivery_leaves_no_thread() -> None:
+    with http_receiver() as receiver:
+        deliver(deliverer(f"webhook+http://127.0.0.1:{receiver.port}/"))
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("alerts-")]

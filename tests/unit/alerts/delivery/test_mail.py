@@ -1,0 +1,138 @@
+"""E-mail to a real SMTP receiver: encrypted where possible, never a password without it."""
+
+import email
+import email.policy
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cordwood.alerts.delivery.addresses import read_policy
+from cordwood.alerts.delivery.deliverer import Deliverer
+from cordwood.alerts.delivery.failure import DeliveryFailed
+from cordwood.alerts.delivery.targets import read_targets
+from tests.certificates import Authority
+from tests.unit.alerts.delivery.receivers import SmtpReceiver, change, notification, raw_receiver, smtp_receiver
+
+PEOPLE = "from=cordwood@x.test&to=a@x.test,b@y.test"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def served(authority: Authority, name: str = "localhost") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.signs(name=name))
+    return context
+
+
+def deliver(address: str, authority: Authority | None = None, *, seconds: float = 5.0, text: str = "12 errors") -> None:
+    tls = ssl.create_default_context(cafile=str(authority.file)) if authority else None
+    made = Deliverer(read_targets(f"team = {address}"), policy=read_policy(""), send_seconds=seconds, tls=tls)
+    made.deliver(made.targets["team"], notification(change(text=text)))
+
+
+def failure(address: str, authority: Authority | None = None, *, seconds: float = 5.0) -> str:
+    with pytest.raises(DeliveryFailed) as raised:
+        deliver(address, authority, seconds=seconds)
+    assert raised.value.__context__ is None
+    return raised.value.reason
+
+
+def commands(receiver: SmtpReceiver) -> list[str]:
+    return [line.upper().split(":")[0].split()[0] for line in receiver.said]
+
+
+def test_a_mail_is_sent_to_every_recipient() -> None:
+    with smtp_receiver() as receiver:
+        deliver(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}", text=".\r\n.\r\nQUIT ünd <&>")
+    assert receiver.said[0] == "ehlo [127.0.0.1]"
+    assert receiver.said[1].startswith("mail FROM:<cordwood@x.test>")
+    assert receiver.said[2:4] == ["rcpt TO:<a@x.test>", "rcpt TO:<b@y.test>"]
+    (text,) = receiver.mails
+    read = email.message_from_bytes(text, policy=email.policy.default)
+    assert read["Subject"] == "[critical] too-many-errors: 1 firing"
+    assert "  . . QUIT ünd <&>" in read.get_content().splitlines()
+
+
+def test_starttls_is_used_where_it_is_offered(authority: Authority) -> None:
+    with smtp_receiver(starttls=served(authority), password="s3cret-word") as receiver:
+        deliver(f"smtp://bob:s3cret-word@127.0.0.1:{receiver.port}/?{PEOPLE}", authority)
+    assert commands(receiver)[:4] == ["EHLO", "STARTTLS", "EHLO", "AUTH"]
+    assert receiver.logins == [("bob", "s3cret-word")]
+    assert len(receiver.mails) == 1
+
+
+def test_a_certificate_is_checked_also_without_a_password(authority: Authority) -> None:
+    with smtp_receiver(starttls=served(authority)) as receiver:
+        reason = failure(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}")
+    assert "certificate of 127.0.0.1 is not accepted" in reason
+    assert not receiver.mails
+
+
+def test_no_password_is_sent_without_encryption() -> None:
+    with smtp_receiver(password="s3cret-word") as receiver:
+        reason = failure(f"smtp://bob:s3cret-word@127.0.0.1:{receiver.port}/?{PEOPLE}")
+    assert reason == "The server does not offer STARTTLS, and the password is not sent without it."
+    assert commands(receiver) == ["EHLO"]
+
+
+def test_tls_from_the_start(authority: Authority) -> None:
+    with smtp_receiver(tls=served(authority), password="s3cret-word") as receiver:
+        deliver(f"smtps://bob:s3cret-word@127.0.0.1:{receiver.port}/?{PEOPLE}", authority)
+    assert commands(receiver)[:2] == ["EHLO", "AUTH"]
+    assert len(receiver.mails) == 1
+
+
+def test_a_wrong_password_is_told_without_it(authority: Authority) -> None:
+    with smtp_receiver(tls=served(authority), password="other") as receiver:
+        reason = failure(f"smtps://bob:s3cret-word@127.0.0.1:{receiver.port}/?{PEOPLE}", authority)
+    assert reason == "127.0.0.1 answered 535 wrong …."
+
+
+def test_a_refused_recipient_does_not_keep_the_message_from_the_others() -> None:
+    with smtp_receiver(refused=["a@x.test"]) as receiver:
+        deliver(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}")
+    assert b"The server did not accept these recipients: a@x.test" in receiver.mails[0]
+
+
+@pytest.mark.parametrize(
+    ("replies", "reason"),
+    [
+        ({"CONNECT": b"554 go away\r\n"}, "answered 554 go away."),
+        ({"MAIL": b"451 \x1b[2Jgrey\r\n"}, "answered 451 [2Jgrey."),
+        ({"RCPT": b"550 nobody\r\n"}, "answered 550 nobody."),
+        ({"DATA": b"554 no data\r\n"}, "answered 554 no data."),
+        ({"EHLO": b"500 what\r\n", "HELO": b"500 what\r\n"}, "answered 500 what."),
+        ({"EHLO": b"x" * 9000 + b"\r\n"}, "answered 500 Line too long."),
+        ({"MAIL": b"250-more\r\n" * 20_000}, "closed the connection|too long"),
+    ],
+    ids=["connect", "mail", "rcpt", "data", "ehlo", "long", "endless"],
+)
+def test_a_refusal_is_told(replies: dict[str, bytes], reason: str) -> None:
+    with smtp_receiver(replies=replies) as receiver, pytest.raises(DeliveryFailed, match=reason.replace("[", r"\[")):
+        deliver(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}")
+
+
+def test_a_server_that_drips_is_left() -> None:
+    def script(connection: socket.socket, ended: threading.Event) -> None:
+        connection.sendall(b"220-")
+        while not ended.wait(0.05):
+            connection.sendall(b"x")
+
+    with raw_receiver(script) as port:
+        began = time.monotonic()
+        reason = failure(f"smtp://127.0.0.1:{port}/?{PEOPLE}", seconds=0.5)
+        assert time.monotonic() - began < 3
+    assert reason == "127.0.0.1 gave no complete answer within 0.5 s."
+
+
+def test_a_server_that_hangs_up_is_told() -> None:
+    with raw_receiver(lambda *_: None) as port:
+        reason = failure(f"smtp://127.0.0.1:{port}/?{PEOPLE}")
+    assert reason == "127.0.0.1 closed the connection without an answer."
