@@ -55,7 +55,8 @@ class AddressPolicy(msgspec.Struct, frozen=True):
 
     def refusal(self, text: str) -> str | None:
         """Return why an address is refused, as a phrase; None if it is allowed."""
-        given = ip_address(text)
+        # The interface behind it does not matter.
+        given = ip_address(text.partition("%")[0])
         embedded = tuple(_embedded(given))
         kinds = [_kind(address) for address in (given, *embedded)]
         refused = next((kind for kind in kinds if kind in self.refused), None)

@@ -59,7 +59,11 @@ class Connector:
         if not self._lookups.acquire(timeout=deadline.remaining()):
             raise DeliveryFailed(f"The name {host} was not looked up: {_MOST_LOOKUPS} look-ups are unanswered.")
         lookup = _Lookup(host, port, self._lookups)
-        lookup.start()
+        try:
+            lookup.start()
+        except RuntimeError:
+            self._lookups.release()
+            raise DeliveryFailed("The system gives no further thread.") from None
         lookup.join(deadline.remaining())
         if lookup.is_alive():
             raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
@@ -112,7 +116,10 @@ def _shut_down_at(deadline: Deadline, connection: socket.socket) -> Iterator[Non
         timer = threading.Timer(deadline.remaining(), _shut_down, [twin])
         timer.name = "alerts-deadline"
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError:
+            raise DeliveryFailed("The system gives no further thread.") from None
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from cordwood.alerts.delivery.targets import MOST_CHANGES, Kind, MailAddress
-from cordwood.alerts.delivery.texts import cleaned, for_slack, shortened
+from cordwood.alerts.delivery.texts import cleaned, for_slack, shortened, utf16_length
 from cordwood.alerts.notification import Change, Notification, State
 
 _NAME: Final = 200
@@ -28,14 +28,15 @@ _LABEL: Final = 500
 _MOST_LABELS: Final = 30
 _LONGEST_URL: Final = 2000
 
-# Slack's limits are 3,000 characters a block, 150 a header and 50 blocks; characters outside of Unicode's first plane may count twice.
-_SLACK_BLOCK: Final = 1500
-_SLACK_HEADER: Final = 75
+# Slack's limits are 3,000 characters a block, 150 a header and 50 blocks.
+_SLACK_HEADER: Final = 150
+_SLACK_LABELS: Final = 8
+_SLACK_LABEL_NAME: Final = 60
+_SLACK_TEXT: Final = 1200
 # What Discord takes. Mattermost and Discord show this text instead of the blocks.
 _SLACK_FALLBACK: Final = 2000
+_SLACK_FALLBACK_TEXT: Final = 300
 _SLACK_LINK: Final = 300
-_SLACK_LABELS: Final = 8
-_SLACK_TEXT: Final = 700
 _PAGERDUTY_SUMMARY: Final = 1024
 _PAGERDUTY_KEY: Final = 255
 _SUBJECT: Final = 150
@@ -99,21 +100,21 @@ def _of_webhook(change: Change) -> Mapping[str, Any]:
 def slack_body(notification: Notification) -> bytes:
     """Return the form of Slack's incoming webhooks."""
     part = _part(notification, Kind.SLACK)
-    title = f"{for_slack(notification.alert, _SLACK_BLOCK // 2)}: {part.counts()}"
-    lines = [_slack_line(change) for change in part.changes]
+    title = for_slack(f"{notification.alert}: {part.counts()}", _SLACK_HEADER)
+    lines = [_slack_line(change, _SLACK_TEXT) for change in part.changes]
+    short_lines = [_slack_line(change, _SLACK_FALLBACK_TEXT) for change in part.changes]
     origin = f"{notification.severity.value}, endpoint {for_slack(notification.endpoint, _NAME)}"
     url = _url(notification.url)
-    # Slack's own link form, whose delimiters cannot be in an address of ASCII that has been quoted.
+    # Slack's own form of a link, whose delimiters are not in an address that has been quoted.
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
     further = [f"{part.omitted} further changes are not shown"] if part.omitted else []
-    header = {"type": "plain_text", "text": shortened(f"{notification.alert}: {part.counts()}", _SLACK_HEADER)}
+    fallback = [_slack_fallback(title, short_lines, part.omitted), *([link] if 0 < len(link) <= _SLACK_LINK else [])]
     return msgspec.json.encode(
         {
-            "text": "\n".join(
-                [_slack_fallback(title, lines, part.omitted), *([link] if 0 < len(link) <= _SLACK_LINK else [])]
-            ),
+            "text": "\n".join(fallback),
             "blocks": [
-                {"type": "header", "text": _without_markup(header)},
+                # A plain text has no markup, but Slack decodes entities in it, too.
+                {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": False}},
                 *({"type": "section", "text": _slack_text(line)} for line in lines),
                 {"type": "context", "elements": [_slack_text(" · ".join(filter(None, [origin, *further, link])))]},
             ],
@@ -121,11 +122,14 @@ def slack_body(notification: Notification) -> bytes:
     )
 
 
-def _slack_line(change: Change) -> str:
-    """Return a change in one line of at most 1,500 characters, with its labels and text escaped."""
-    labels = [f"{for_slack(name, 40)}={for_slack(value, 50)}" for name, value in _labels(change)[:_SLACK_LABELS]]
+def _slack_line(change: Change, limit: int) -> str:
+    """Return a change in one line, with its labels and its text escaped; the text has at most `limit` characters."""
+    labels = [
+        f"{for_slack(name, _SLACK_LABEL_NAME)}={for_slack(value, max(40, limit // 10))}"
+        for name, value in _labels(change)[:_SLACK_LABELS]
+    ]
     more = [f"{len(change.labels) - _SLACK_LABELS} more labels"] if len(change.labels) > _SLACK_LABELS else []
-    told = [", ".join([*labels, *more]), for_slack(change.text, _SLACK_TEXT)]
+    told = [", ".join([*labels, *more]), for_slack(change.text, limit)]
     words = " — ".join(filter(None, told))
     return f"{_SIGNS[change.state]} {change.state.value} {words}".rstrip()
 
@@ -133,9 +137,9 @@ def _slack_line(change: Change) -> str:
 def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
     """Return the title and as many whole lines as fit."""
     shown = [title]
-    room = _SLACK_FALLBACK - _SLACK_LINK - len(title) - len("\nand 1000000000 more\n")
+    room = _SLACK_FALLBACK - _SLACK_LINK - utf16_length(title) - len("\nand 1000000000 more\n")
     for line in lines:
-        room -= len(line) + 1
+        room -= utf16_length(line) + 1
         if room < 0:
             break
         shown.append(line)
@@ -146,12 +150,6 @@ def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
 def _slack_text(text: str) -> Mapping[str, Any]:
     # verbatim: no names of channels and people become links.
     return {"type": "mrkdwn", "text": text, "verbatim": True}
-
-
-def _without_markup(header: Mapping[str, str]) -> Mapping[str, Any]:
-    """Escape a header after it was shortened: a plain text has no markup, but Slack decodes its entities."""
-    escaped = for_slack(header["text"], 2 * _SLACK_HEADER)
-    return {**header, "text": escaped, "emoji": False}
 
 
 def pagerduty_events(notification: Notification, routing_key: str) -> Iterator[bytes]:

@@ -22,8 +22,8 @@ _MAIL: Final = re.compile(
 )
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]*")
 _MOST_RECIPIENTS: Final = 50
-# Shorter parts of an address are no secrets, and their removal would make messages unreadable.
-_SHORTEST_SECRET: Final = 8
+# Shorter parts of a path are no secrets, and their removal would make messages unreadable.
+_SHORTEST_SECRET_PART: Final = 8
 _PAGERDUTY: Final = "pagerduty+https://events.pagerduty.com/v2/enqueue?routing_key="
 
 
@@ -61,10 +61,10 @@ class MailAddress:
 
 
 class Secrets:
-    """Texts that no reason of a failure may contain."""
+    """Passwords, keys and secret parts of a path, which no reason of a failure may contain."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = sorted({text for text in texts if len(text) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        self._texts = sorted(set(filter(None, texts)), key=len, reverse=True)
 
     def removed_from(self, text: str) -> str:
         for secret in self._texts:
@@ -238,13 +238,13 @@ def _secrets_of(address: HttpAddress | MailAddress) -> Secrets:
         forms = (address.password, f"\0{address.user}\0{address.password}")
         encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []
         return Secrets([address.password, *encoded])
-    parts = re.split(r"[/?&=]", address.path)
     path, _, query = address.path.partition("?")
     # The path of Alertmanager's API is known to everyone.
-    paths = [] if path.endswith("/api/v2/alerts") else [address.path, path, *parts]
+    parts = [] if path.endswith("/api/v2/alerts") else [address.path, path, query, *re.split(r"[/?&=]", address.path)]
     login = address.authorization.removeprefix("Basic ")
     password = base64.b64decode(login).decode().partition(":")[2]
-    return Secrets([*paths, query, address.routing_key, login, password])
+    long_parts = [part for part in parts if len(part) >= _SHORTEST_SECRET_PART]
+    return Secrets([*long_parts, address.routing_key, login, password])
 
 
 _Reader = Callable[[SplitResult], HttpAddress | MailAddress]

@@ -37,20 +37,24 @@ def shortened(text: str, limit: int) -> str:
 
 
 def for_slack(text: str, limit: int) -> str:
-    """Return the cleaned text with Slack's markup escaped, with at most `limit` characters after escaping."""
-    clean = cleaned(text)
-    pieces = [_SLACK.get(character, character) for character in clean]
-    if sum(map(len, pieces)) <= limit and len(text) <= _MOST_READ:
+    """Return the cleaned text with Slack's markup escaped, with at most `limit` UTF-16 units after escaping."""
+    pieces = [_SLACK.get(character, character) for character in cleaned(text)]
+    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MOST_READ:
         return "".join(pieces)
     note = _cut_note(text)
     room = limit - len(note)
     count = 0
     for piece in pieces:
-        room -= len(piece)
+        room -= utf16_length(piece)
         if room < 0:
             break
         count += 1
     return "".join(pieces[:count]) + note
+
+
+def utf16_length(text: str) -> int:
+    """Return the length as most chat services count it: characters outside of the first plane are two."""
+    return len(text) + sum(character > "\uffff" for character in text)
 
 
 def _cut_note(text: str) -> str:

@@ -386,6 +386,19 @@ def test_a_resolver_that_hangs_is_left_and_its_threads_are_bounded(monkeypatch: 
         thread.join(5)
 
 
+def test_a_machine_without_threads_is_told_and_no_place_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with http_receiver() as receiver:
+        made = deliverer(f"webhook+http://127.0.0.1:{receiver.port}/", seconds=0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", none)
+            reasons = {failure(made).reason for _ in range(20)}
+        deliver(made)
+    assert reasons == {"The system gives no further thread."}
+
+
 def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with never_connected() as port, http_receiver() as receiver:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):

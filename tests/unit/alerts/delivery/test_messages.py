@@ -151,10 +151,14 @@ def test_slack_gets_no_markup_of_strangers_and_keeps_its_limits(told: Notificati
         assert "@everyone" not in text
         assert "](" not in text
         assert "`" not in text
-    assert all(0 < len(_text(block).encode("utf-16-le")) // 2 <= 3000 for block in blocks)
-    assert len(blocks[0]["text"]["text"].encode("utf-16-le")) // 2 <= 150 * 2
-    assert len(read["text"]) <= 2000
+    assert all(0 < units(_text(block)) <= 3000 for block in blocks)
+    assert units(_text(blocks[0])) <= 150
+    assert units(read["text"]) <= 2000
     assert len(read["text"].splitlines()) <= len(told.changes) + 3
+
+
+def units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
 
 
 def _text(block: Mapping[str, Any]) -> str:
@@ -175,7 +179,15 @@ def test_slack_shows_the_first_changes_and_counts_the_rest() -> None:
         "critical, endpoint errors.by-project · 37 further changes are not shown · <https://logs.test/a?b=1&amp;c=2|Open>"
     )
     lines = read["text"].splitlines()
+    assert lines[0] == "too-many-errors: 20 firing and 37 more"
     assert lines[-2:] == [f"and {57 - (len(lines) - 3)} more", "<https://logs.test/a?b=1&amp;c=2|Open>"]
+
+
+def test_a_long_change_is_in_the_text_without_blocks_too() -> None:
+    long = change(text="x" * 5000, labels={f"label-{number}": "v" * 500 for number in range(20)})
+    read = json.loads(slack_body(notification(long)))
+    assert "12 more labels — xxx" in read["text"]
+    assert "and 1 more" not in read["text"]
 
 
 def test_a_cut_is_stated() -> None:

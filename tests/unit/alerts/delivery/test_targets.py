@@ -52,6 +52,11 @@ def test_neither_its_representation_nor_an_encoder_shows_a_secret() -> None:
     with pytest.raises(TypeError):
         msgspec.json.encode(target)
     assert target.secrets.removed_from("no SECRETPATH for hunter2222, /services/SECRETPATH") == "no … for …, …"
+    short = read_targets("t = pagerduty:KEY\nm = smtp://u:pw@x.test/?from=a@x.test&to=b@y.test")
+    assert [one.secrets.removed_from("KEY and pw, AHUAcHc=") for one in short.values()] == [
+        "… and pw, AHUAcHc=",
+        "KEY and …, …",
+    ]
 
 
 @pytest.mark.parametrize(
