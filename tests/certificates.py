@@ -10,6 +10,18 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Authority:
     """`file` is what a client is given to know the authority by."""
@@ -18,8 +30,11 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("an authority of a test")
-        made = _begun(self._name, self._name, self._key).add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        made = (
+            _begun(self._name, self._name, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
         )
         self.file = folder / "authority.pem"
         self.file.write_bytes(made.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
@@ -28,7 +43,10 @@ class Authority:
         """A file of a certificate for that host and that address, and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         hosts = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ip_address(address))])
-        made = _begun(_name(name), self._name, key).add_extension(hosts, critical=False).sign(self._key, SHA256())
+        # Without it, Python 3.13 and later refuse the certificate.
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        begun = _begun(_name(name), self._name, key).add_extension(hosts, critical=False)
+        made = begun.add_extension(issuer, critical=False).sign(self._key, SHA256())
         file = self._folder / f"{name}-{address}.pem"
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         file.write_bytes(made.public_bytes(Encoding.PEM) + secret)

@@ -308,7 +308,7 @@ def _url(url: str) -> str:
         is_http = parts.scheme in {"http", "https"} and bool(parts.hostname)
     except ValueError:
         return ""
-    quoted = quote(url.encode("utf-8", "replace"), safe="%/:?#[]@!$&'()*+,;=~")
+    quoted = quote(url.encode("utf-8", "replace"), safe="%/:?#[]$&+,;=~")
     return quoted if is_http and len(quoted) <= _LONGEST_URL else ""
 
 

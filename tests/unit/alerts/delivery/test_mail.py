@@ -51,9 +51,12 @@ def commands(receiver: SmtpReceiver) -> list[str]:
 def test_a_mail_is_sent_to_every_recipient() -> None:
     with smtp_receiver() as receiver:
         deliver(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}", text=".\r\n.\r\nQUIT ünd <&>")
-    assert receiver.said[0] == "ehlo [127.0.0.1]"
-    assert receiver.said[1].startswith("mail FROM:<cordwood@x.test>")
-    assert receiver.said[2:4] == ["rcpt TO:<a@x.test>", "rcpt TO:<b@y.test>"]
+    assert [line.lower() for line in receiver.said[:4] if not line.lower().startswith("mail")] == [
+        "ehlo [127.0.0.1]",
+        "rcpt to:<a@x.test>",
+        "rcpt to:<b@y.test>",
+    ]
+    assert receiver.said[1].lower().startswith("mail from:<cordwood@x.test>")
     (text,) = receiver.mails
     read = email.message_from_bytes(text, policy=email.policy.default)
     assert read["Subject"] == "[critical] too-many-errors: 1 firing"

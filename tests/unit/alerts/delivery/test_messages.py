@@ -347,7 +347,7 @@ def test_what_is_no_address_of_http_is_no_link(url: str) -> None:
 
 def test_a_link_cannot_be_left() -> None:
     read = json.loads(slack_body(notification(url="https://logs.test/a|b> <!channel>")))
-    assert _text(read["blocks"][-1]).endswith("<https://logs.test/a%7Cb%3E%20%3C!channel%3E|Open>")
+    assert _text(read["blocks"][-1]).endswith("<https://logs.test/a%7Cb%3E%20%3C%21channel%3E|Open>")
 
 
 @given(st.text())
