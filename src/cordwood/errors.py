@@ -114,6 +114,10 @@ class UnknownStream(RequestFault):
     code = "request.unknown-stream"
 
 
+class UnknownAlert(RequestFault):
+    code = "request.unknown-alert"
+
+
 class UnknownRoute(RequestFault):
     code = "request.unknown-route"
 

@@ -45,6 +45,10 @@ class DataFolder:
     def keys_file(self) -> Path:
         return self.path / "keys.db"
 
+    @property
+    def alerts_file(self) -> Path:
+        return self.path / "alerts.db"
+
     def secret(self, name: str) -> str:
         """Return a secret of the folder, created on first use."""
         file = self.path / name

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 
@@ -21,6 +22,9 @@ class HeldCatalog:
 
     def stream(self, name_or_id: str) -> Stream | None:
         return None
+
+    def alerts(self) -> Sequence[Alert]:
+        return ()
 
     def streams(self) -> Sequence[Stream]:
         return []

@@ -47,3 +47,15 @@ class Notification(msgspec.Struct, frozen=True):
     expires_us: int
     omitted: int = 0
     url: str = ""
+
+
+class DeliveryFailed(Exception):
+    """A notification was not delivered.
+
+    `reason` is a sentence without secrets. `retry_after_seconds` is when the target wants it again, if it says so.
+    """
+
+    def __init__(self, reason: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds

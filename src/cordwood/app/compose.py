@@ -7,7 +7,7 @@ import importlib
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
@@ -19,7 +19,9 @@ import msgspec
 
 import cordwood
 from cordwood.access import Access, FixedKey
+from cordwood.app.alerting import alert_check, alert_targets, open_alerts
 from cordwood.app.configured_keys import CreatedKeys, first_keys, fixed_keys, signed_keys
+from cordwood.app.definitions import Checks
 from cordwood.app.engine_process import EngineHost
 from cordwood.app.management import Management
 from cordwood.app.redaction_settings import checked_rules, redaction_key, redaction_rules
@@ -147,6 +149,7 @@ class Components(msgspec.Struct, frozen=True):
 
     def close(self) -> None:
         """Store pending events and close everything; call it after the last request."""
+        self.services.alerts.close()
         self.services.intake.close()
         self.engine.close()
         self.keys.close()
@@ -159,8 +162,12 @@ def build(
     local_keys: Sequence[FixedKey] = (),
     clock_us: Callable[[], int] = now_us,
     host: EngineHost | None = None,
+    *,
+    evaluates_alerts: bool = True,
 ) -> Components:
     """Open everything that the settings name, in a data folder that is owned.
+
+    Without `evaluates_alerts`, the targets of alerts need not be in the settings.
 
     With `host`, the embedded engine runs in a process of its own, whose clock is the system's instead of `clock_us`.
     The engine is opened in parallel to reading the files, since each takes a tenth of a second.
@@ -169,7 +176,9 @@ def build(
     with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
         engine_future = executor.submit(_engine, settings, folder, observer, clock_us, host)
         cleanup.callback(_close_engine, engine_future)
-        contents = checked_contents(sources_of(settings), target_for(settings))
+        targets = alert_targets(settings) if evaluates_alerts else {}
+        target_names = targets.keys() if evaluates_alerts else None
+        contents = checked_contents(sources_of(settings), target_for(settings), target_names)
         catalog = FileCatalog(contents)
         fixed, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
         keys = SQLiteKeys(folder.keys_file)
@@ -182,8 +191,11 @@ def build(
         catalog,
         engine,
         ManagedFiles(folder.path),
-        lambda: checked_contents(sources_of(settings), engine.target),
-        lambda endpoint, streams: check(endpoint, streams, engine.target, _CHECK_SECONDS),
+        lambda: checked_contents(sources_of(settings), engine.target, target_names),
+        Checks(
+            lambda endpoint, streams: check(endpoint, streams, engine.target, _CHECK_SECONDS),
+            alert_check(engine.target, target_names),
+        ),
         settings.ingest.new_streams,
     )
     secret = redaction_key(settings, folder).encode()
@@ -192,13 +204,15 @@ def build(
     )
     answers = Answers(dependencies, _serve_limits(settings.limits), clock_us)
     intake = Intake(engine, clock_us, _intake_limits(settings), secret)
+    alerts = open_alerts(settings, folder, catalog, answers, targets, clock_us, observer.note)
     services = Services(
         answers=answers,
         intake=intake,
         tails=Tails(answers, intake, _tail_limits(settings), observer.note),
         access=Access(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
-        backups=Backups(engine, keys.copy_database, folder, cordwood.__version__),
+        alerts=alerts,
+        backups=Backups(engine, keys.copy_database, alerts.copy_database, folder, cordwood.__version__),
         maker=management,
         endpoint_definitions=management.endpoints,
         stream_definitions=management.streams,
@@ -211,10 +225,19 @@ def _close_engine(engine_future: Future[Engine]) -> None:
         engine_future.result().close()
 
 
-def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
-    """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error."""
+def checked_contents(
+    sources: Sources, target: Target | None = None, targets: Collection[str] | None = None
+) -> Contents:
+    """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error.
+
+    `targets` are the names to which alerts may be sent; None: they are not checked.
+    """
     checked_target = target or DuckDBTarget()
-    return read_contents(sources, lambda endpoint, streams: check(endpoint, streams, checked_target))
+    return read_contents(
+        sources,
+        lambda endpoint, streams: check(endpoint, streams, checked_target),
+        alert_check(checked_target, targets),
+    )
 
 
 def sources_of(settings: Settings) -> Sources:

@@ -12,7 +12,7 @@ from cordwood.catalog.catalog import Contents, Layer, Origin
 from cordwood.catalog.endpoint_fields import EndpointContent, changed_endpoint, new_endpoint
 from cordwood.catalog.endpoint_fields import field_of as field_of_endpoint
 from cordwood.catalog.field_values import Fields
-from cordwood.catalog.files import with_managed
+from cordwood.catalog.files import CheckAlert, alert_faults, with_managed
 from cordwood.catalog.ids import is_uuid
 from cordwood.catalog.managed_files import ManagedFiles, read_text, streams_toml
 from cordwood.catalog.stream_fields import changed_stream, new_stream, stream_revision, table_of
@@ -43,6 +43,13 @@ MAX_STREAMS_BYTES: Final = 1024 * 1024
 T = TypeVar("T", bound=Endpoint | Stream)
 # Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """The checks of an endpoint and of an alert, as at start."""
+
+    endpoint: Check
+    alert: CheckAlert
 
 
 class StreamPreparer(Protocol):
@@ -101,9 +108,9 @@ class EndpointDefinitions:
     kind: Final = "endpoint"
     namespace: Final = endpoint_file.NAMESPACE
 
-    def __init__(self, files: ManagedFiles, check: Check) -> None:
+    def __init__(self, files: ManagedFiles, checks: Checks) -> None:
         self._files = files
-        self._check = check
+        self._checks = checks
 
     def all_definitions(self, contents: Contents) -> Sequence[Endpoint]:
         return contents.endpoints
@@ -142,7 +149,7 @@ class EndpointDefinitions:
             endpoint = endpoint_file.read_endpoint_file("", text)
         except BadEndpointFile as fault:
             raise _endpoint_fault(fault, text) from fault
-        return msgspec.structs.replace(endpoint, file=str(self._files.endpoint_file(endpoint.id)))
+        return _placed(endpoint, str(self._files.endpoint_file(endpoint.id)))
 
     def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, text: str | None) -> Contents:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
@@ -166,10 +173,20 @@ class EndpointDefinitions:
             endpoint for endpoint in checked.endpoints if endpoint.revision != revisions.get(endpoint.name)
         ):
             try:
-                self._check(endpoint, checked.streams)
+                self._checks.endpoint(endpoint, checked.streams)
             except BadEndpointFile as fault:
                 raise _fault_of_endpoints(fault, new, text, contents) from fault
+        self._check_alerts(checked, old, new)
         return checked
+
+    def _check_alerts(self, checked: Contents, old: Endpoint | None, new: Endpoint | None) -> None:
+        """Check the alerts of changed endpoints: their own, and those in files of the operator's."""
+        names = {endpoint.name for endpoint in (old, new) if endpoint is not None}
+        alerts = [alert for alert in checked.alerts if alert.endpoint in names]
+        for fault in alert_faults(msgspec.structs.replace(checked, alerts=tuple(alerts)), self._checks.alert):
+            if new is not None and fault.span is not None and fault.span.file == new.file:
+                raise BadDefinition("alert", fault.message, message=fault.message, hint=fault.hint)
+            raise InUse(f"{fault.message} It watches this endpoint.", hint="Change or remove that alert first.")
 
     def prepare(self, contents: Contents) -> None:
         """Do nothing: endpoints need no storage."""
@@ -313,12 +330,18 @@ def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
 
 def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
     """Keep the file of the old endpoint, which may have been named by hand."""
-    return new if old is None else msgspec.structs.replace(new, file=old.file)
+    return new if old is None else _placed(new, old.file)
+
+
+def _placed(endpoint: Endpoint, file: str) -> Endpoint:
+    alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file=file)
+    return msgspec.structs.replace(endpoint, file=file, alert=alert)
 
 
 def _without_layout(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint without properties that depend on the layout of its file, for comparison."""
-    return msgspec.structs.replace(endpoint, sql=endpoint.sql.strip(), revision="", file="", body_line=1)
+    alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file="", line=1, revision="")
+    return msgspec.structs.replace(endpoint, sql=endpoint.sql.strip(), revision="", file="", body_line=1, alert=alert)
 
 
 def _require_free(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], kind: str) -> None:

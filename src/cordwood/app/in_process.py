@@ -49,7 +49,8 @@ def open_service(settings: Settings, clock_us: Callable[[], int] = now_us) -> It
         Observability.of(_with_quiet_log(settings)),
     )
     with folder.owned(), asyncio.Runner() as runner:
-        components = build(settings, folder, observability.observer, (fixed_key("private", key, "local"),), clock_us)
+        keys = (fixed_key("private", key, "local"),)
+        components = build(settings, folder, observability.observer, keys, clock_us, evaluates_alerts=False)
         lifecycle = Lifecycle()
         try:
             lifecycle.open(components.services)

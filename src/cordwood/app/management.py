@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
-from cordwood.app.definitions import Check, Definitions, EndpointDefinitions, StreamDefinitions, StreamPreparer
+from cordwood.app.definitions import Checks, Definitions, EndpointDefinitions, StreamDefinitions, StreamPreparer
 from cordwood.catalog.catalog import Author, Contents, Layer, Origin
 from cordwood.catalog.field_values import Fields
 from cordwood.catalog.files import FileCatalog, with_managed
@@ -214,7 +214,7 @@ class Management:
         engine: StreamPreparer,
         files: ManagedFiles,
         read: Read,
-        check: Check,
+        checks: Checks,
         max_new_streams: int = 0,
     ) -> None:
         self._catalog = catalog
@@ -225,8 +225,10 @@ class Management:
         self._changing = threading.Lock()
         # The keys that created streams since the start, by stream.
         self._creators: dict[str, str] = {}
-        self.endpoints: Managed[Endpoint] = Managed(catalog, files, EndpointDefinitions(files, check), self._changing)
-        self.streams: Managed[Stream] = Managed(catalog, files, StreamDefinitions(files, check, engine), self._changing)
+        self.endpoints: Managed[Endpoint] = Managed(catalog, files, EndpointDefinitions(files, checks), self._changing)
+        self.streams: Managed[Stream] = Managed(
+            catalog, files, StreamDefinitions(files, checks.endpoint, engine), self._changing
+        )
 
     def reload(self) -> Contents:
         """Reload all files; leave everything unchanged if one has an error."""

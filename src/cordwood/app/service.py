@@ -8,12 +8,14 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 import uvloop
 
+from cordwood.alerts.states import Phase
 from cordwood.app.background import SWEEP_SECONDS, WRITE_USES_SECONDS, cancel_all, every
 from cordwood.app.compose import Components, build, connections_allowed, web_options
 from cordwood.app.configured_keys import CreatedKeys, fixed_key
@@ -184,6 +186,9 @@ class _ServiceRun(msgspec.Struct):
         self.lifecycle.open(components.services)
         tails = components.services.tails
         self.hooks.observability.metrics.gauges["cordwood_followers"] = lambda: float(tails.followers)
+        alerts = components.services.alerts
+        for phase in (Phase.PENDING, Phase.FIRING):
+            self.hooks.observability.metrics.gauges[f"cordwood_alerts_{phase}"] = partial(alerts.count, phase)
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
         names = tuple(
@@ -214,6 +219,7 @@ class _ServiceRun(msgspec.Struct):
         observer = self.hooks.observability.observer
         return [
             components.services.answers.warm(),
+            components.services.alerts.run(),
             self._reload_on_request(components),
             self.hooks.in_background(components),
             every(SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),

@@ -9,6 +9,7 @@ import msgspec
 
 from cordwood.catalog.field_values import Fields
 from cordwood.catalog.versions import Version
+from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 
@@ -33,10 +34,11 @@ class Origin(StrEnum):
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """The endpoints and streams of one origin."""
+    """The endpoints and streams of one origin, and the alerts that have a file of their own."""
 
     endpoints: tuple[Endpoint, ...] = ()
     streams: tuple[Stream, ...] = ()
+    alerts: tuple[Alert, ...] = ()
 
 
 class Layers(msgspec.Struct, frozen=True):
@@ -59,11 +61,12 @@ class Layers(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The endpoints and streams that are served, and the layers that they are merged from."""
+    """The endpoints and streams that are served, the alerts, and the layers that they are merged from."""
 
     endpoints: tuple[Endpoint, ...]
     streams: tuple[Stream, ...]
     layers: Layers = Layers()
+    alerts: tuple[Alert, ...] = ()
 
     def reader_of(self, name: str) -> Endpoint | None:
         """Return an endpoint that reads the endpoint of this name, which a stream of the name would replace."""
@@ -85,6 +88,9 @@ class Catalog(Protocol):
 
     def streams(self) -> Sequence[Stream]:
         """Return all streams by name."""
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return all alerts by name."""
 
 
 class Author(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from cordwood.catalog.field_values import (
     require_toml_value,
     required_text,
     seconds,
+    table,
     text,
 )
 from cordwood.catalog.toml_writing import assignments, table_header
@@ -52,6 +53,7 @@ _FIELDS: Final[Settings] = {
     "redact_mode": ("redact_mode", text),
     "enable_auth": ("auth", flag),
     "zone": ("zone", text),
+    "alert": ("alert", table),
 }
 _SEPARATE_FIELDS: Final = ("token", "query", "parameters")
 # Read-only fields of answers, and fields of Logflare without a meaning here.
@@ -79,10 +81,13 @@ class EndpointContent(msgspec.Struct, frozen=True):
     @property
     def head(self) -> str:
         """The settings comment at the beginning of the file."""
-        parameters = self.settings.get("parameters")
-        lines = [*assignments({name: value for name, value in self.settings.items() if name != "parameters"})]
-        for name, table in parameters.items() if isinstance(parameters, Mapping) else ():
-            lines += ["", table_header("parameters", name), *assignments(table)]
+        parameters, alert = self.settings.get("parameters"), self.settings.get("alert")
+        flat = {name: value for name, value in self.settings.items() if name not in ("parameters", "alert")}
+        lines = [*assignments(flat)]
+        for name, settings in parameters.items() if isinstance(parameters, Mapping) else ():
+            lines += ["", table_header("parameters", name), *assignments(settings)]
+        if isinstance(alert, Mapping):
+            lines += ["", table_header("alert"), *assignments(alert)]
         return "/*\n" + "\n".join(lines) + "\n*/\n"
 
     @property

@@ -8,6 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 from zoneinfo import available_timezones
 
+from cordwood.catalog.alert_table import read_alert_table
 from cordwood.catalog.ids import is_uuid, read_id
 from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml_document import Document
@@ -21,7 +22,7 @@ NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 REDACT_MODES = ("replace", "hash", "truncate")
 _SETTINGS = (
     "name", "id", "description", "max_rows", "cache", "warm", "timeout",
-    "sandbox", "redact_pii", "redact_mode", "auth", "zone", "dialect", "parameters",
+    "sandbox", "redact_pii", "redact_mode", "auth", "zone", "dialect", "parameters", "alert",
 )  # fmt: skip
 _COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 _LEADING_COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
@@ -56,6 +57,7 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         zone=_zone(document),
         dialect=_dialect(document),
         parameters=read_parameters(document),
+        alert=read_alert_table(document, name),
     )
 
 

@@ -77,6 +77,15 @@ def number(field: str, value: object) -> int | None:
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
 
+def table(field: str, value: object) -> Mapping[str, object] | None:
+    """Return an object whose values TOML can represent; None if it is empty or null."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise BadDefinition(field, "is invalid", hint="It is an object.")
+    return {str(name): require_toml_value(field, item) for name, item in value.items()} or None
+
+
 def seconds(field: str, value: object) -> str | None:
     """Convert a number of seconds to a duration; None if it is 0 or null."""
     return duration(field, value, "s")

@@ -1,4 +1,4 @@
-"""Endpoints and streams from files: all are read and compiled, then replaced at once."""
+"""Endpoints, streams and alerts from files: all are read and compiled, then replaced at once."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
@@ -9,17 +9,21 @@ from uuid import UUID
 
 import msgspec
 
+from cordwood.catalog.alert_table import SUFFIX, fault_of_alert, read_alert_file
 from cordwood.catalog.catalog import Contents, Layer, Layers, Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.stream_file import read_stream_file
-from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span
+from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span, did_you_mean
+from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Dialect, Endpoint, StreamProject
 from cordwood.model.stream import Stream
 from cordwood.sql.included import with_included
 
 # Compiles an endpoint against the streams; raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
+# Compiles the query of an alert over its endpoint; raises a fault with its place in the file.
+CheckAlert = Callable[[Alert, Endpoint], object]
 
 
 class FileCatalog:
@@ -52,8 +56,11 @@ class FileCatalog:
     def streams(self) -> Sequence[Stream]:
         return self._contents.streams
 
+    def alerts(self) -> Sequence[Alert]:
+        return self._contents.alerts
 
-def read_contents(sources: Sources, check: Check) -> Contents:
+
+def read_contents(sources: Sources, check: Check, check_alert: CheckAlert = lambda _, __: None) -> Contents:
     """Read and compile all files; raise BrokenFiles with the errors of every file."""
     faults: list[Fault] = []
     streams = _stream_layers(sources)
@@ -65,15 +72,33 @@ def read_contents(sources: Sources, check: Check) -> Contents:
             _operator_files(sources.endpoints),
         )
     ]
-    contents = _merge(Layers(*map(Layer, endpoints, streams)), faults)
+    alerts = (), (), tuple(_read_alerts(sources.endpoints, faults))
+    contents = _merge(Layers(*map(Layer, endpoints, streams, alerts)), faults)
     for endpoint in contents.endpoints:
         try:
             check(endpoint, contents.streams)
         except Fault as fault:
             faults.append(fault)
+    faults += alert_faults(contents, check_alert)
     if faults:
         raise BrokenFiles(faults)
     return contents
+
+
+def alert_faults(contents: Contents, check_alert: CheckAlert) -> list[Fault]:
+    """Compile the alerts; return their faults."""
+    endpoints = {endpoint.name: endpoint for endpoint in contents.endpoints}
+    faults: list[Fault] = []
+    for alert in contents.alerts:
+        endpoint = endpoints.get(alert.endpoint)
+        try:
+            if endpoint is None:
+                message = f"there is no endpoint {alert.endpoint!r}."
+                raise fault_of_alert(alert, message, did_you_mean(alert.endpoint, endpoints))
+            check_alert(alert, endpoint)
+        except Fault as fault:
+            faults.append(fault)
+    return faults
 
 
 def with_managed(contents: Contents, managed: Layer) -> Contents:
@@ -88,8 +113,31 @@ def with_managed(contents: Contents, managed: Layer) -> Contents:
 def _merge(layers: Layers, faults: list[Fault]) -> Contents:
     streams = _merge_streams(layers)
     merged = [_with_streams(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
-    endpoints = with_included(merged, {stream.name for stream in streams}, faults)
-    return Contents(tuple(sorted(endpoints, key=lambda endpoint: endpoint.name)), streams, layers)
+    endpoints = sorted(
+        with_included(merged, {stream.name for stream in streams}, faults), key=lambda endpoint: endpoint.name
+    )
+    return Contents(tuple(endpoints), streams, layers, _merge_alerts(endpoints, layers, faults))
+
+
+def _merge_alerts(endpoints: Sequence[Endpoint], layers: Layers, faults: list[Fault]) -> tuple[Alert, ...]:
+    """Return the alerts of all endpoints that are served, and those of files; their names are unique."""
+    merged: dict[str, Alert] = {}
+    of_endpoints = [endpoint.alert for endpoint in endpoints if endpoint.alert is not None]
+    for alert in [*of_endpoints, *layers.operator.alerts]:
+        other = merged.setdefault(alert.name.casefold(), alert)
+        if other is not alert:
+            faults.append(fault_of_alert(alert, f"the name is also that of {other.file}."))
+    return tuple(sorted(merged.values(), key=lambda alert: alert.name))
+
+
+def _read_alerts(folder: Path | None, faults: list[Fault]) -> Iterator[Alert]:
+    for file in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
+        try:
+            yield read_alert_file(str(file), file.read_text(encoding="utf-8"))
+        except Fault as fault:
+            faults.append(fault)
+        except (OSError, UnicodeDecodeError) as problem:
+            faults.append(_unreadable(str(file), problem))
 
 
 def _shipped_files() -> Iterator[tuple[str, Traversable]]:
@@ -117,7 +165,11 @@ def _read_all(files: Iterable[tuple[str, Traversable]], faults: list[Fault]) -> 
         except Fault as fault:
             faults.append(fault)
         except (OSError, UnicodeDecodeError) as problem:
-            faults.append(BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path)))
+            faults.append(_unreadable(path, problem))
+
+
+def _unreadable(path: str, problem: Exception) -> Fault:
+    return BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path))
 
 
 def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:

@@ -34,11 +34,12 @@ class Comparison(StrEnum):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A condition over the rows of a group. `column` is empty for the number of rows.
+    """A condition over the rows of a group. `column` is empty for the number of rows, `written` is its text.
 
     `is_percent`: a change is compared in percent of the value of the period before.
     """
 
+    written: str
     measure: Measure
     column: str = ""
     comparison: Comparison = Comparison.MORE

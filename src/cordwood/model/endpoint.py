@@ -5,6 +5,7 @@ from uuid import UUID
 
 import msgspec
 
+from cordwood.model.alert import Alert
 from cordwood.model.parameter import Parameter
 
 
@@ -28,7 +29,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     `body_line` is the line of the file on which `sql` begins. `zone` is the time zone of LQL's relative dates, such as
     `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of callers' queries. `streams` are those of
     the catalogue, for a sub-query that stands for every stream that no other sub-query reads. `included` are the
-    endpoints that the query reads by name; `parameters` and `revision` cover theirs, too.
+    endpoints that the query reads by name; `parameters` and `revision` cover theirs, too. `alert` is that of the file.
     """
 
     name: str
@@ -51,3 +52,4 @@ class Endpoint(msgspec.Struct, frozen=True):
     dialect: Dialect = Dialect.BIGQUERY
     streams: tuple[StreamProject, ...] = ()
     included: "tuple[Endpoint, ...]" = ()
+    alert: Alert | None = None

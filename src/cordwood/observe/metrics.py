@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from cordwood.observe.observation import (
+    AlertEvaluated,
+    AlertSent,
     EngineEnded,
     EngineQueried,
     Ingested,
@@ -136,6 +138,12 @@ class Metrics:
             "Messages and connections of the listeners beside HTTP, by outcome.",
             ("listener", "outcome"),
         )
+        self._alert_evaluations = Counter(
+            "cordwood_alert_evaluations_total", "Evaluations of alerts, by outcome.", ("alert", "outcome")
+        )
+        self._alerts_sent = Counter(
+            "cordwood_alert_notifications_total", "Notifications of alerts, by outcome.", ("target", "outcome")
+        )
         self._isolation = Counter(
             "cordwood_isolation_refusals_total",
             "Statements refused by the isolation check.",
@@ -179,6 +187,10 @@ class Metrics:
                     self._quarantine.add((observation.by,))
                 case Refreshed():
                     self._refreshes.add((observation.endpoint, observation.outcome))
+                case AlertEvaluated():
+                    self._alert_evaluations.add((observation.alert, observation.outcome))
+                case AlertSent():
+                    self._alerts_sent.add((observation.target, observation.outcome))
                 case ListenerCounted():
                     self._listeners.add((observation.listener, observation.outcome), observation.count)
                 case Ingested():
@@ -205,6 +217,8 @@ class Metrics:
                 self._beyond_bounds,
                 self._transforms,
                 self._listeners,
+                self._alert_evaluations,
+                self._alerts_sent,
                 self._isolation,
                 self._engine_ends,
                 self._quarantine,

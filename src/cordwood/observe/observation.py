@@ -93,6 +93,25 @@ class ListenerCounted(Observation, frozen=True, kw_only=True, tag="listener"):
     default_level: ClassVar[Level] = "debug"
 
 
+class AlertEvaluated(Observation, frozen=True, kw_only=True, tag="alert_evaluated"):
+    """An alert was evaluated. `outcome` is ok or error."""
+
+    alert: str
+    outcome: str
+    message: str = ""
+    default_level: ClassVar[Level] = "debug"
+
+
+class AlertSent(Observation, frozen=True, kw_only=True, tag="alert_sent"):
+    """A notification was sent, failed, or was given up."""
+
+    alert: str
+    target: str
+    outcome: str
+    changes: int
+    reason: str = ""
+
+
 class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
     """An internal error: `incident` is the id that the caller was told."""
 

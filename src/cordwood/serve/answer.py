@@ -260,6 +260,26 @@ class Answers:
         self._executor.quarantine.check(job)
         return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(request.account), refresh=True)
 
+    async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished:
+        """Return an answer for the service itself: from the cache, or from a run when no caller waits for one.
+
+        `as_of_us` is the time that the query takes for the current one; such an answer is not cached.
+        """
+        with add_fault_position(_callers_sql(request)):
+            return await _until_current(partial(self._background_once, request, as_of_us))
+
+    async def _background_once(self, request: QueryRequest, as_of_us: int | None) -> Finished:
+        job = await self._job(request, as_of_us)
+        self._executor.quarantine.check(job)
+        if as_of_us is not None:
+            return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(SERVICE), refresh=True)
+        key = cache_key(request, job.question)
+        self._index_key(job, key)
+        cached = self._find_cached(key, job.requested_us)
+        if cached is not None:
+            return cached.finished
+        return await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
+
     def newest_receipt_us(self) -> int | None:
         """Return the receive time of the newest events; None if the engine cannot follow queries."""
         return self._engine.newest_receipt_us()
@@ -293,10 +313,10 @@ class Answers:
         outcome = Outcome.STALE if is_stale(entry, now_us) else Outcome.HIT
         return Answer(entry.finished, outcome, age_us(entry, now_us) / SECOND_US)
 
-    async def _job(self, request: QueryRequest) -> Job:
+    async def _job(self, request: QueryRequest, as_of_us: int | None = None) -> Job:
         started_at = time.monotonic()
         statement = await self._statement_of(request)
-        now_us = self._clock_us()
+        now_us = self._clock_us() if as_of_us is None else as_of_us
         question = await self._bind(statement, request, now_us)
         seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
         if request.follows:

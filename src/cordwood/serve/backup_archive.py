@@ -112,10 +112,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Backups(msgspec.Struct, frozen=True):
-    """Makes backups of the engine's events and of the keys, secrets and managed files in the data folder."""
+    """Makes backups of the engine's events and of the keys, alerts, secrets and managed files in the data folder."""
 
     engine: Engine
     copy_keys: Callable[[], bytes]
+    # None without a store of alerts.
+    copy_alerts: Callable[[], bytes | None]
     folder: DataFolder
     version: str
 
@@ -132,6 +134,9 @@ class Backups(msgspec.Struct, frozen=True):
 
     def _other_files(self) -> Iterator[BackupFile]:
         yield _file_of(self.folder.keys_file.name, self.copy_keys())
+        alerts = self.copy_alerts()
+        if alerts is not None:
+            yield _file_of(self.folder.alerts_file.name, alerts)
         for secret in self.folder.secrets():
             yield _file_of(secret.name, secret.read_bytes())
         for file in self.folder.managed():

@@ -4,13 +4,17 @@ import difflib
 
 import msgspec
 
-from cordwood.trials.test_page import REFUSED, ROWS, Case, Fence, fenced
+from cordwood.trials.test_page import ALERTS, REFUSED, ROWS, Case, Fence, fenced
 
 UNORDERED = "unordered"
 
 
 class _Result(msgspec.Struct):
     result: list[msgspec.Raw]
+
+
+class _Preview(msgspec.Struct):
+    firing: list[msgspec.Raw]
 
 
 class _Error(msgspec.Struct):
@@ -41,6 +45,18 @@ def outcome_of(status: int, body: bytes) -> Outcome:
     if status == 200:
         rows = msgspec.json.decode(body, type=_Result).result
         return Outcome(ROWS, tuple(bytes(row).decode() for row in rows))
+    return _refusal(status, body)
+
+
+def outcome_of_alert(status: int, body: bytes) -> Outcome:
+    """Return what fires by the preview of an alert."""
+    if status == 200:
+        firing = msgspec.json.decode(body, type=_Preview).firing
+        return Outcome(ALERTS, tuple(bytes(fired).decode() for fired in firing))
+    return _refusal(status, body)
+
+
+def _refusal(status: int, body: bytes) -> Outcome:
     error = msgspec.json.decode(body, type=_Problem).error
     position = "" if error.line is None else f" at {error.line}:{error.column}"
     hint = [error.hint] if error.hint else []
@@ -53,9 +69,9 @@ def differences(case: Case, actual: Outcome) -> list[str]:
     if expected is None:
         return ["The case has no expected answer; the answer was:", *_prefix_lines("+", actual.lines)]
     if expected.kind != actual.kind:
-        expected_lines = expected.text.splitlines() or ["no rows"]
-        return [*_prefix_lines("-", expected_lines), *_prefix_lines("+", actual.lines or ("no rows",))]
-    return _compare_rows(case, expected, actual) if actual.kind == ROWS else _compare_refusals(expected, actual)
+        expected_lines = expected.text.splitlines() or [f"no {expected.kind}"]
+        return [*_prefix_lines("-", expected_lines), *_prefix_lines("+", actual.lines or (f"no {actual.kind}",))]
+    return _compare_refusals(expected, actual) if actual.kind == REFUSED else _compare_rows(case, expected, actual)
 
 
 def _compare_rows(case: Case, expected: Fence, actual: Outcome) -> list[str]:

@@ -14,11 +14,12 @@ import msgspec
 from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, sources_of, target_for
 from cordwood.app.event_files import with_id
 from cordwood.app.in_process import InProcessApp, open_service
+from cordwood.catalog.catalog import Contents
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
 from cordwood.trials.case_inputs import Call, CaseData, call_of, case_data
-from cordwood.trials.comparison import Outcome, differences, outcome_of
-from cordwood.trials.test_page import Case, Replacement, apply_replacements, read_cases
+from cordwood.trials.comparison import Outcome, differences, outcome_of, outcome_of_alert
+from cordwood.trials.test_page import ALERTS, Case, Replacement, apply_replacements, read_cases
 
 PAGES = "*.test.md"
 EMBEDDED = "duckdb"
@@ -34,6 +35,11 @@ class Page(msgspec.Struct, frozen=True):
     @property
     def endpoint_file(self) -> str:
         return self.file.removesuffix(PAGES[1:]) + ".sql"
+
+    @property
+    def alert_file(self) -> str:
+        """The file that is tested if the page is beside an alert's file."""
+        return self.file.removesuffix(PAGES[1:]) + ".toml"
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -71,17 +77,23 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
             address = stack.enter_context(clickhouse_module().in_temporary_folder(engine))
             isolated = msgspec.structs.replace(isolated, engine=address)
         contents = checked_contents(sources_of(isolated), target_for(isolated))
-        ids = {endpoint.file: endpoint.id for endpoint in contents.endpoints}
         for page in pages:
-            yield from _run_page(isolated, page, _endpoint(page, ids))
+            yield from _run_page(isolated, page, _subject(page, contents))
 
 
-def _run_page(settings: Settings, page: Page, endpoint_id: UUID) -> Iterator[Trial]:
+class _Subject(msgspec.Struct, frozen=True):
+    """What a page tests: an endpoint, and the alert of its file or of a file of its own."""
+
+    endpoint_id: UUID
+    alert: str | None
+
+
+def _run_page(settings: Settings, page: Page, subject: _Subject) -> Iterator[Trial]:
     # Close the engines of a page before the next one is opened.
     with ExitStack() as stack:
         services = _CaseServices(settings, stack)
         for case in read_cases(page.file, _read(page)):
-            yield _run(page, case, services, endpoint_id)
+            yield _run(page, case, services, subject)
 
 
 def update(trials: Sequence[Trial]) -> list[Page]:
@@ -130,12 +142,14 @@ def _isolated_settings(settings: Settings, engine: str) -> Settings:
     return msgspec.structs.replace(settings, engine=engine, keys=Keys(), limits=Limits(), compat=Compat())
 
 
-def _endpoint(page: Page, ids: dict[str, UUID]) -> UUID:
-    endpoint_id = ids.get(page.endpoint_file)
-    if endpoint_id is None:
-        hint = "A test page is beside its endpoint's file: my.endpoint.sql, my.endpoint.test.md."
-        raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
-    return endpoint_id
+def _subject(page: Page, contents: Contents) -> _Subject:
+    alert = next((alert for alert in contents.alerts if alert.file == page.alert_file), None)
+    for endpoint in contents.endpoints:
+        if endpoint.file == page.endpoint_file or (alert is not None and endpoint.name == alert.endpoint):
+            own = alert or endpoint.alert
+            return _Subject(endpoint.id, own.name if own is not None else None)
+    hint = "A test page is beside its endpoint's file: my.endpoint.sql, my.endpoint.test.md."
+    raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
 
 
 def _read(page: Page) -> str:
@@ -145,10 +159,13 @@ def _read(page: Page) -> str:
         raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
 
 
-def _run(page: Page, case: Case, services: _CaseServices, endpoint_id: UUID) -> Trial:
+def _run(page: Page, case: Case, services: _CaseServices, subject: _Subject) -> Trial:
     call, service = call_of(case), services.of(case, case_data(case))
     started_at = time.perf_counter()
-    actual = _send_call(service, endpoint_id, call)
+    if case.expected is not None and case.expected.kind == ALERTS:
+        actual = _preview(case, service, subject)
+    else:
+        actual = _send_call(service, subject.endpoint_id, call)
     return Trial(page, case, actual, differences(case, actual), time.perf_counter() - started_at)
 
 
@@ -159,6 +176,14 @@ def _send_call(service: InProcessApp, endpoint_id: UUID, call: Call) -> Outcome:
     body = msgspec.json.encode(call.texts)
     status, _, answer = service.send("POST", f"/api/endpoints/query/{endpoint_id}", body, headers)
     return outcome_of(status, answer)
+
+
+def _preview(case: Case, service: InProcessApp, subject: _Subject) -> Outcome:
+    """Evaluate the alert at the time of the case."""
+    if subject.alert is None:
+        raise case.fault_at("The endpoint of this page has no alert.", case.expected, "Write an [alert] table.")
+    status, _, answer = service.send("GET", f"/api/alerts/{quote(subject.alert, safe='')}/preview", b"", {})
+    return outcome_of_alert(status, answer)
 
 
 def _fill(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:

@@ -8,9 +8,9 @@ import msgspec
 from cordwood.errors import BadTestPage, Span, did_you_mean
 
 EVENTS, CLOCK, CALL, SQL, LQL = "events", "clock", "call", "sql", "lql"
-ROWS, REFUSED = "rows", "refused"
+ROWS, REFUSED, ALERTS = "rows", "refused", "alerts"
 INPUT_KINDS = (EVENTS, CLOCK, CALL, SQL, LQL)
-EXPECTED_KINDS = (ROWS, REFUSED)
+EXPECTED_KINDS = (ROWS, REFUSED, ALERTS)
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)

@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from cordwood.access import Access
+from cordwood.alerts.service import Alerts
 from cordwood.catalog.catalog import Catalog, Definitions, StreamMaker
 from cordwood.ingest.accept import Intake
 from cordwood.model.endpoint import Endpoint
@@ -16,7 +17,7 @@ from cordwood.serve.tail.tails import Tails
 
 
 class Services(msgspec.Struct, frozen=True):
-    """The services that handlers use: queries, ingestion, access control, the catalog, backups and followers."""
+    """The services that handlers use: queries, ingestion, access, the catalog, backups, followers and alerts."""
 
     answers: Answers
     intake: Intake
@@ -24,6 +25,7 @@ class Services(msgspec.Struct, frozen=True):
     catalog: Catalog
     backups: Backups
     tails: Tails
+    alerts: Alerts
     maker: StreamMaker | None = None
     endpoint_definitions: Definitions[Endpoint] | None = None
     stream_definitions: Definitions[Stream] | None = None

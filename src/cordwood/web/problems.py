@@ -20,6 +20,7 @@ STATUSES: Mapping[type[Fault], int] = {
     errors.UnknownEndpoint: 404,
     errors.UnknownStream: 404,
     errors.UnknownRoute: 404,
+    errors.UnknownAlert: 404,
     errors.UnknownKey: 404,
     errors.UnknownItem: 404,
     errors.TooSlow: 408,

@@ -12,6 +12,7 @@ from cordwood.web import (
     account,
     ad_hoc,
     agents,
+    alerts,
     explorer,
     keys,
     manage,
@@ -105,6 +106,21 @@ async def _replay(context: HandlerContext) -> Response:
     return await quarantine.replay_quarantine(
         context.request, context.services(), context.edge.observer, context.address
     )
+
+
+async def _silences(context: HandlerContext) -> Response:
+    if context.request.method == "POST":
+        edge = context.edge
+        return await alerts.create_silence(context.request, context.services(), edge.options, edge.observer)
+    return await alerts.list_silences(context.request, context.services())
+
+
+async def _silence(context: HandlerContext) -> Response:
+    return await alerts.delete_silence(context.request, context.services(), context.edge.observer, context.address)
+
+
+async def _target_test(context: HandlerContext) -> Response:
+    return await alerts.test_target(context.request, context.services(), context.edge.observer, context.address)
 
 
 def _listed(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
@@ -242,6 +258,9 @@ EXACT: Mapping[bytes, Route] = {
     b"/docs": Route("docs", READ, _listed(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ_OR_MAKE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
     b"/api/sources": Route("sources", READ_OR_MAKE, _definitions(manage.SOURCES, catalog.list_sources)),
+    b"/api/alerts": Route("alerts", READ, _listed(alerts.list_alerts)),
+    b"/api/alerts/history": Route("alerts", READ, _listed(alerts.list_history)),
+    b"/api/alerts/silences": Route("silences", READ_OR_MAKE, _silences),
     b"/api/key": Route("key_view", READ, _listed(agents.show_key)),
     b"/mcp": Route("mcp", WRITE, agents.answer_mcp),
     b"/api/account": Route("account", READ, _listed(account.show_account)),
@@ -277,6 +296,9 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
     (EVENTS_ADDRESS, Route("export", READ_OR_MAKE, _export)),
+    (alerts.ALERT_ADDRESS, Route("alert", READ, _shown(alerts.preview_alert))),
+    (alerts.TARGET_ADDRESS, Route("alert_target", WRITE, _target_test)),
+    (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _silence)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
     *_versions(manage.ENDPOINTS),

@@ -35,9 +35,9 @@ def opened(kitchen: Kitchen) -> Lifecycle:
     lifecycle = Lifecycle()
     intake = Intake(kitchen.engine, lambda: kitchen.now_us)
     nowhere: Any = None
-    access, backups = Access(nowhere), Backups(kitchen.engine, bytes, nowhere, "1")
+    access, backups = Access(nowhere), Backups(kitchen.engine, bytes, bytes, nowhere, "1")
     tails = Tails(kitchen.answers, intake, TailLimits())
-    lifecycle.open(Services(kitchen.answers, intake, access, kitchen.catalog, backups, tails))
+    lifecycle.open(Services(kitchen.answers, intake, access, kitchen.catalog, backups, tails, nowhere))
     return lifecycle
 
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from cordwood.alerts.delivery.addresses import AddressPolicy
-from cordwood.alerts.delivery.failure import Deadline, DeliveryFailed
+from cordwood.alerts.delivery.deadline import Deadline
+from cordwood.alerts.notification import DeliveryFailed
 
 # The system's resolver cannot be stopped: a look-up that takes too long goes on in its thread.
 _MOST_LOOKUPS: Final = 16

@@ -12,8 +12,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from cordwood.alerts.delivery.connections import BoundedFile, Connector, with_tls
-from cordwood.alerts.delivery.failure import Deadline, DeliveryFailed
+from cordwood.alerts.delivery.deadline import Deadline
 from cordwood.alerts.delivery.targets import HttpAddress, Target
+from cordwood.alerts.notification import DeliveryFailed
 
 # What is read of the answer's body, to tell why a message was not taken.
 _MOST_OF_BODY: Final = 1024

@@ -9,8 +9,9 @@ from email.message import EmailMessage
 from typing import Final
 
 from cordwood.alerts.delivery.connections import BoundedFile, Connector, with_tls
-from cordwood.alerts.delivery.failure import Deadline, DeliveryFailed
+from cordwood.alerts.delivery.deadline import Deadline
 from cordwood.alerts.delivery.targets import MailAddress, Target
+from cordwood.alerts.notification import DeliveryFailed
 
 _ACCEPTED: Final = {250, 251}
 

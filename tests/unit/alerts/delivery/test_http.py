@@ -16,11 +16,10 @@ import pytest
 
 from cordwood.alerts.delivery.addresses import read_policy
 from cordwood.alerts.delivery.deliverer import Deliverer
-from cordwood.alerts.delivery.failure import DeliveryFailed
 from cordwood.alerts.delivery.http_post import read_retry_after
 from cordwood.alerts.delivery.signature import webhook_headers
 from cordwood.alerts.delivery.targets import read_targets
-from cordwood.alerts.notification import Notification, State
+from cordwood.alerts.notification import DeliveryFailed, Notification, State
 from tests.certificates import Authority
 from tests.unit.alerts.delivery.receivers import Answer, change, http_receiver, notification, raw_receiver
 

@@ -12,8 +12,8 @@ import pytest
 
 from cordwood.alerts.delivery.addresses import read_policy
 from cordwood.alerts.delivery.deliverer import Deliverer
-from cordwood.alerts.delivery.failure import DeliveryFailed
 from cordwood.alerts.delivery.targets import read_targets
+from cordwood.alerts.notification import DeliveryFailed
 from tests.certificates import Authority
 from tests.unit.alerts.delivery.receivers import SmtpReceiver, change, notification, raw_receiver, smtp_receiver
 

@@ -1,18 +1,6 @@
-"""The failure of a delivery, and the deadline that it has to keep."""
+"""The deadline that a delivery has to keep."""
 
 import time
-
-
-class DeliveryFailed(Exception):
-    """A notification was not delivered.
-
-    `reason` is a sentence without secrets. `retry_after_seconds` is when the target wants it again, if it says so.
-    """
-
-    def __init__(self, reason: str, retry_after_seconds: float | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.retry_after_seconds = retry_after_seconds
 
 
 class Deadline:

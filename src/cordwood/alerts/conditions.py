@@ -1,0 +1,163 @@
+"""Evaluate the condition of an alert over the rows of an answer, for each group of rows."""
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from cordwood.alerts.text_template import filled, shown_value
+from cordwood.model.alert import Alert, Comparison, Condition, Measure
+
+Row = Mapping[str, object]
+Labels = tuple[tuple[str, str], ...]
+
+# The groups of one evaluation; the rest is left out, and this is told.
+MAX_GROUPS: Final = 1_000
+
+_COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
+    Comparison.MORE: operator.gt,
+    Comparison.AT_LEAST: operator.ge,
+    Comparison.LESS: operator.lt,
+    Comparison.AT_MOST: operator.le,
+    Comparison.EQUAL: operator.eq,
+    Comparison.UNEQUAL: operator.ne,
+}
+
+
+class MissingColumn(Exception):
+    """The rows of the answer have no column of this name."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether the condition holds for a group. `value` is what was compared, `is_present` whether the group has rows."""
+
+    fingerprint: str
+    labels: Labels
+    holds: bool
+    value: float | None
+    text: str
+    is_present: bool
+
+
+def remembers_groups(condition: Condition) -> bool:
+    """Return whether the condition may hold for a group without rows, so that groups must be remembered."""
+    if condition.measure is Measure.MISSING:
+        return True
+    return condition.measure is Measure.ROWS and _compare(condition, 0.0)
+
+
+def judge(
+    alert: Alert, rows: Sequence[Row], earlier: Sequence[Row] = (), known: Mapping[str, Labels] | None = None
+) -> list[Verdict]:
+    """Return a verdict for each group of the rows, of the earlier rows, and of the known groups without rows.
+
+    Without `group_by`, all rows are one group, which is there also without a row. `earlier` are the rows of the period
+    before. `known` are the labels of groups that had rows, by fingerprint.
+    """
+    now, before = _grouped(alert, rows), _grouped(alert, earlier)
+    labels = {fingerprint: group.labels for groups in (before, now) for fingerprint, group in groups.items()}
+    labels |= {fingerprint: found for fingerprint, found in (known or {}).items() if fingerprint not in labels}
+    if not alert.group_by:
+        labels.setdefault(fingerprint_of(alert, ()), ())
+    empty = _Group()
+    return [
+        _verdict(alert, fingerprint, labels[fingerprint], now.get(fingerprint, empty), before.get(fingerprint, empty))
+        for fingerprint in labels
+    ]
+
+
+def fingerprint_of(alert: Alert, values: Iterable[object]) -> str:
+    """Return the identity of a group of an alert: a digest of the whole values, which labels show cut."""
+    digest = blake2b(alert.id.bytes, digest_size=12)
+    digest.update(msgspec.json.encode(list(values)))
+    return digest.hexdigest()
+
+
+class _Group(msgspec.Struct):
+    labels: Labels = ()
+    rows: list[Row] = []
+
+
+def _grouped(alert: Alert, rows: Sequence[Row]) -> dict[str, _Group]:
+    groups: dict[str, _Group] = {}
+    for row in rows:
+        values = [_value(row, name) for name in alert.group_by]
+        fingerprint = fingerprint_of(alert, values)
+        group = groups.get(fingerprint)
+        if group is None:
+            if len(groups) >= MAX_GROUPS:
+                continue
+            shown = zip(alert.group_by, map(shown_value, values), strict=True)
+            group = groups[fingerprint] = _Group(tuple(shown), [])
+        group.rows.append(row)
+    return groups
+
+
+def _verdict(alert: Alert, fingerprint: str, labels: Labels, now: _Group, before: _Group) -> Verdict:
+    condition = alert.condition
+    row: Row = now.rows[0] if now.rows else dict(labels)
+    value: float | None
+    match condition.measure:
+        case Measure.MISSING:
+            holds, value = not now.rows, float(len(now.rows))
+        case Measure.ROWS:
+            value = float(len(now.rows))
+            holds = _compare(condition, value)
+        case Measure.COLUMN:
+            holds, value, row = _first_that_holds(condition, now.rows, row)
+        case Measure.CHANGE:
+            value = _change(condition, _total(condition, now.rows), _total(condition, before.rows))
+            holds = _compare(condition, value)
+    text = filled(alert.text or _default_text(alert), {"value": value, **row})
+    return Verdict(fingerprint, labels, holds, value, text, is_present=bool(now.rows))
+
+
+def _default_text(alert: Alert) -> str:
+    condition = alert.condition.written.replace("{", "{{").replace("}", "}}")
+    return f"{alert.endpoint}: {condition}" + ("" if alert.condition.measure is Measure.MISSING else " (is {value})")
+
+
+def _first_that_holds(condition: Condition, rows: Sequence[Row], row: Row) -> tuple[bool, float | None, Row]:
+    values = [(_number(_value(candidate, condition.column)), candidate) for candidate in rows]
+    for value, candidate in values:
+        if value is not None and _compare(condition, value):
+            return True, value, candidate
+    return False, values[0][0] if values else None, row
+
+
+def _total(condition: Condition, rows: Sequence[Row]) -> float:
+    if not condition.column:
+        return float(len(rows))
+    return math.fsum(value for row in rows if (value := _number(_value(row, condition.column))) is not None)
+
+
+def _change(condition: Condition, now: float, before: float) -> float:
+    """Return the difference, or its percentage: infinite from nothing to something, 0 from nothing to nothing."""
+    difference = now - before
+    if not condition.is_percent or difference == 0:
+        return difference
+    return 100.0 * difference / abs(before) if before else math.copysign(math.inf, difference)
+
+
+def _compare(condition: Condition, value: float) -> bool:
+    return _COMPARE[condition.comparison](value, condition.number)
+
+
+def _value(row: Row, name: str) -> object:
+    if name not in row:
+        raise MissingColumn(name)
+    return row[name]
+
+
+def _number(value: object) -> float | None:
+    """Return a number; texts are numbers where the answer writes large decimals so. Others are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(number) else number

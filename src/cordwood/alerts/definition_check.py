@@ -1,0 +1,78 @@
+"""Check an alert when it is loaded: compile its query, and look for its columns and parameters."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from cordwood.alerts.relative_times import resolve_times
+from cordwood.alerts.text_template import template_columns, template_problem
+from cordwood.catalog.alert_table import fault_of_alert
+from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
+from cordwood.errors import NOT_COMPILED, BadParameter, Fault, did_you_mean
+from cordwood.model.alert import Alert, Measure
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.timestamps import now_us
+from cordwood.sql.bind import value_of
+from cordwood.sql.stages import Statement
+from cordwood.sql.target import Target
+
+# A star that is not that of COUNT(*): then the columns are those of the events.
+_STAR: Final = re.compile(r"(?<!\()\*(?!\))")
+
+
+def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
+    """Raise BadEndpointFile for an alert that could not be evaluated."""
+    _check_template(alert)
+    _check_parameters(alert, endpoint)
+    statement = _compiled(alert, endpoint, target)
+    text = endpoint.sql if alert.sandbox is None else alert.sandbox[1]
+    if not _STAR.search(text):
+        _check_columns(alert, statement.column_names[: statement.answered_columns])
+
+
+def _check_template(alert: Alert) -> None:
+    problem = template_problem(alert.text)
+    if problem is not None:
+        raise fault_of_alert(alert, f"text: {problem}", "Write {column} for a value, and {{ or }} for a brace.")
+
+
+def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
+    declared = {parameter.name: parameter for parameter in endpoint.parameters}
+    for name in alert.parameters:
+        if name not in declared:
+            hint = did_you_mean(name, declared) or f"There are: {', '.join(declared) or 'none'}."
+            raise fault_of_alert(alert, f"{endpoint.name} has no parameter {name}.", hint)
+    values = resolve_times(alert.parameters, endpoint.parameters, now_us())
+    for parameter in endpoint.parameters:
+        try:
+            value_of(parameter, values.get(parameter.name), lambda _: None)
+        except BadParameter as fault:
+            raise fault_of_alert(alert, fault.message, fault.hint) from fault
+
+
+def _compiled(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
+    program = read_endpoint(endpoint)
+    try:
+        if alert.sandbox is None:
+            return compile_saved(program, target, {})
+        language, text = alert.sandbox
+        compile_text = compile_sql if language == "sql" else compile_lql_query
+        return compile_text(program, text, target, {})
+    except NOT_COMPILED as fault:
+        raise fault_of_alert(alert, _told(alert, fault), fault.hint) from fault
+
+
+def _told(alert: Alert, fault: Fault) -> str:
+    if alert.sandbox is None:
+        return fault.message
+    position = f" at {fault.span.line}:{fault.span.column}" if fault.span else ""
+    return f"{alert.sandbox[0]}{position}: {fault.message}"
+
+
+def _check_columns(alert: Alert, names: Sequence[str]) -> None:
+    condition = alert.condition
+    read = [condition.column] if condition.measure in (Measure.COLUMN, Measure.CHANGE) and condition.column else []
+    for name in [*read, *alert.group_by, *(column for column in template_columns(alert.text) if column != "value")]:
+        if name not in names:
+            hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
+            raise fault_of_alert(alert, f"the answer has no column {name}.", hint)

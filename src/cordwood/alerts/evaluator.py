@@ -1,0 +1,260 @@
+"""Evaluate alerts periodically: ask the query, judge its rows, store the new states and what is to be sent."""
+
+import asyncio
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Final, Protocol
+from uuid import uuid4
+
+import msgspec
+
+from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, Row, Verdict, judge
+from cordwood.alerts.relative_times import resolve_times
+from cordwood.alerts.silences import is_silenced
+from cordwood.alerts.states import SECOND_US, Evaluation, Step, advance, withdraw
+from cordwood.alerts.store import AlertFacts, AlertStore, Happening
+from cordwood.catalog.catalog import Catalog
+from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
+from cordwood.model.alert import Alert
+from cordwood.model.key import Caller
+from cordwood.observe.observation import AlertEvaluated, BugFound
+from cordwood.observe.observer import Note
+from cordwood.serve.jobs import Finished
+from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
+
+TICK_SECONDS: Final = 0.5
+# First evaluations are spread over this time after the start.
+_SPREAD_SECONDS: Final = 5.0
+# The rows of an answer take about ten times as much while they are judged.
+MAX_ANSWER_BYTES: Final = 4 * 2**20
+
+
+class Queries(Protocol):
+    """The service's own queries."""
+
+    async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished: ...
+
+
+class Health(msgspec.Struct):
+    """The last evaluation of an alert: when it was, what it could not do, and what its reader should know."""
+
+    evaluated_us: int | None = None
+    error: str | None = None
+    hint: str | None = None
+    notice: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    result: list[dict[str, object]]
+
+
+class Evaluator:
+    """Evaluates each alert when it is due, one evaluation of it at a time.
+
+    `rows_format` is the JSON that callers are answered with, so that they share cached answers. `wake` is called when
+    there is something to send.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        queries: Queries,
+        store: AlertStore,
+        clock_us: Callable[[], int],
+        note: Note,
+        rows_format: Format,
+    ) -> None:
+        self._catalog = catalog
+        self._queries = queries
+        self._store = store
+        self._clock_us = clock_us
+        self._note = note
+        self._format = rows_format
+        self._next_us: dict[str, int] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._health: dict[str, Health] = {}
+        self.wake: Callable[[], None] = lambda: None
+        # How long after a firing state was sent to a target it is sent again, whatever the alert says.
+        self.target_repeats: Mapping[str, float] = {}
+
+    def health(self, alert: Alert) -> Health:
+        return self._health.get(str(alert.id), Health())
+
+    async def run(self) -> None:
+        """Evaluate until cancelled."""
+        try:
+            while True:
+                try:
+                    self.tick()
+                except Exception:  # noqa: BLE001 - a defect must not end the evaluation of all alerts
+                    self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            tasks = list(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def tick(self) -> list["asyncio.Task[None]"]:
+        """Start the evaluations that are due; return their tasks."""
+        now_us = self._clock_us()
+        alerts = {str(alert.id): alert for alert in self._catalog.alerts()}
+        started: list[asyncio.Task[None]] = []
+        for alert_id, alert in alerts.items():
+            due_us = self._next_us.setdefault(alert_id, now_us + _spread_us(alert))
+            if now_us >= due_us and alert_id not in self._running:
+                self._next_us[alert_id] = now_us + round(alert.every_seconds * SECOND_US)
+                started.append(self._start(alert_id, self.evaluate(alert)))
+        removed = [facts for facts in self._store.alerts_with_instances() if facts.id not in alerts]
+        started += [self._start(facts.id, self._withdraw(facts)) for facts in removed if facts.id not in self._running]
+        for forgotten in self._next_us.keys() - alerts.keys():
+            del self._next_us[forgotten]
+            self._health.pop(forgotten, None)
+        return started
+
+    def _start(self, alert_id: str, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        async def run() -> None:
+            try:
+                await work
+            finally:
+                del self._running[alert_id]
+
+        task = asyncio.ensure_future(run())
+        self._running[alert_id] = task
+        return task
+
+    async def evaluate(self, alert: Alert) -> None:
+        """Evaluate once. An error leaves the states as they are, and is kept in the health of the alert."""
+        now_us = self._clock_us()
+        try:
+            health = await self._evaluate(alert, now_us)
+        except Fault as fault:
+            health = Health(now_us, fault.message, fault.hint)
+        except MissingColumn as missing:
+            health = Health(now_us, f"The answer has no column {missing}.")
+        except Exception:  # noqa: BLE001 - a defect in one alert must not end the others
+            incident = uuid4().hex
+            self._note(BugFound(incident=incident, trace=traceback.format_exc()))
+            health = Health(now_us, "The evaluation failed.", f"The log has the cause under {incident}.")
+        await self._record_health(alert, health)
+
+    async def _evaluate(self, alert: Alert, now_us: int) -> Health:
+        answer, earlier = await self._answers(alert, now_us)
+        is_cut = answer.receipt.truncated is not None
+        step = await asyncio.to_thread(self._apply, alert, answer, earlier, now_us, is_cut=is_cut)
+        if step.outgoing:
+            self.wake()
+        return Health(now_us, notice=_notice(answer, len(step.instances)))
+
+    async def _answers(self, alert: Alert, now_us: int) -> tuple[Finished, Finished | None]:
+        """Return the answer of now, and that of the period before if the alert compares with it."""
+        answer = await self._ask(alert, now_us)
+        if alert.before_seconds is None:
+            return answer, None
+        before_us = now_us - round(alert.before_seconds * SECOND_US)
+        return answer, await self._ask(alert, before_us, as_of_us=before_us)
+
+    async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
+        """Return the verdicts of an evaluation now, and what its reader should know. It changes and sends nothing."""
+        now_us = self._clock_us()
+        answer, earlier = await self._answers(alert, now_us)
+        try:
+            verdicts = await asyncio.to_thread(self._judge, alert, answer, earlier)
+        except MissingColumn as missing:
+            raise QueryValue(f"The answer has no column {missing}.") from missing
+        return verdicts, _notice(answer, len(verdicts))
+
+    def _judge(self, alert: Alert, answer: Finished, earlier: Finished | None) -> list[Verdict]:
+        instances = self._store.instances(str(alert.id))
+        known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
+        return judge(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
+
+    def _apply(self, alert: Alert, answer: Finished, earlier: Finished | None, now_us: int, *, is_cut: bool) -> Step:
+        verdicts = self._judge(alert, answer, earlier)
+        instances = self._store.instances(str(alert.id))
+        silences = self._store.silences()
+        step = advance(
+            alert,
+            instances,
+            Evaluation(verdicts, now_us, is_cut),
+            lambda target: self.target_repeats.get(target, alert.repeat_seconds),
+            lambda labels: is_silenced(silences, alert.name, labels, now_us),
+        )
+        self._store.apply(facts_of(alert), step, now_us)
+        return step
+
+    async def _ask(self, alert: Alert, now_us: int, as_of_us: int | None = None) -> Finished:
+        endpoint = self._catalog.endpoint(alert.endpoint)
+        if endpoint is None:
+            raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
+        sandbox = None if alert.sandbox is None else SandboxText(Language(alert.sandbox[0]), alert.sandbox[1])
+        # An account of its own for each alert: one whose query has to be killed does not stop the others.
+        account = f"alert {alert.name}"
+        request = QueryRequest(
+            endpoint,
+            Caller(account, frozenset({"private"})),
+            self._format,
+            resolve_times(alert.parameters, endpoint.parameters, now_us),
+            sandbox,
+            alert.redact,
+        )
+        return await self._queries.background(request, as_of_us)
+
+    async def _withdraw(self, facts: AlertFacts) -> None:
+        """End the states of an alert that is no longer defined."""
+        now_us = self._clock_us()
+        step = withdraw(self._store.instances(facts.id), now_us)
+        try:
+            await asyncio.to_thread(self._store.apply, facts, step, now_us)
+        except Fault as fault:
+            self._note_error(facts.name, fault.message)
+            return
+        self.wake()
+
+    async def _record_health(self, alert: Alert, health: Health) -> None:
+        """Keep the health, and record in the history when an error begins and when it has ended."""
+        was_well, is_well = self.health(alert).error is None, health.error is None
+        self._health[str(alert.id)] = health
+        if was_well == is_well:
+            self._note(AlertEvaluated(alert=alert.name, outcome="ok" if is_well else "error"))
+            return
+        error = health.error or ""
+        kind = "recovered" if is_well else "error"
+        if is_well:
+            self._note(AlertEvaluated(alert=alert.name, outcome="ok"))
+        else:
+            self._note_error(alert.name, error)
+        try:
+            happening = Happening(health.evaluated_us or 0, alert.name, kind, reason=error)
+            await asyncio.to_thread(self._store.record, happening)
+        except Fault as fault:
+            self._note_error(alert.name, fault.message)
+
+    def _note_error(self, alert: str, message: str) -> None:
+        self._note(AlertEvaluated(alert=alert, outcome="error", message=message, level="warning"))
+
+
+def facts_of(alert: Alert) -> AlertFacts:
+    return AlertFacts(str(alert.id), alert.name, alert.endpoint, alert.severity, alert.every_seconds)
+
+
+def _rows(answer: Finished) -> Sequence[Row]:
+    if len(answer.body) > MAX_ANSWER_BYTES:
+        raise TooManyBytes(
+            f"The answer has more than {MAX_ANSWER_BYTES // 2**20} MiB.",
+            hint="Have the query of the alert group its rows, or answer fewer columns.",
+        )
+    return msgspec.json.decode(answer.body, type=_Answer).result
+
+
+def _notice(answer: Finished, groups: int) -> str | None:
+    if groups >= MAX_GROUPS:
+        return f"Only the first {MAX_GROUPS:,} groups are watched."
+    if answer.receipt.truncated is not None:
+        return f"The answer was cut ({answer.receipt.truncated}): groups beyond it are not watched."
+    return None
+
+
+def _spread_us(alert: Alert) -> int:
+    """Return a part of the spread that depends on the alert alone."""
+    return round(min(alert.every_seconds, _SPREAD_SECONDS) * (alert.id.int % 1000) / 1000 * SECOND_US)

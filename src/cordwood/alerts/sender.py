@@ -1,0 +1,228 @@
+"""Send queued changes: grouped by alert, limited in rate, and repeated with a growing pause until they are accepted."""
+
+import asyncio
+import random
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from cordwood.alerts.notification import DeliveryFailed, Notification
+from cordwood.alerts.states import SECOND_US
+from cordwood.alerts.store import AlertStore, Happening, Outgoing
+from cordwood.errors import Fault
+from cordwood.observe.observation import AlertSent, BugFound
+from cordwood.observe.observer import Note
+
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
+_POLL_SECONDS: Final = 1.0
+# A firing state counts for this many intervals without being sent again, and for at least this time.
+_EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
+
+
+# The most changes of one notification, and how it is delivered.
+Receiver = tuple[int, Callable[[Notification], None]]
+
+
+class SendLimits(msgspec.Struct, frozen=True):
+    """How many notifications a target is sent a second, and for how long a notification is repeated."""
+
+    per_second: float = 1 / 6
+    retry_seconds: float = 86_400.0
+    # Notifications that may be sent at once after a quiet time.
+    burst: int = 5
+
+
+class Attempts(msgspec.Struct):
+    """The state of a target: failures since the last success, when it is tried again, and its tokens."""
+
+    failures: int = 0
+    next_us: int = 0
+    error: str = ""
+    tokens: float = 0.0
+    counted_us: int | None = None
+
+
+class Sender:
+    """Sends to each target one notification at a time. `deliver` blocks, and raises DeliveryFailed."""
+
+    def __init__(
+        self,
+        store: AlertStore,
+        receivers: Mapping[str, Receiver],
+        limits: SendLimits,
+        clock_us: Callable[[], int],
+        note: Note,
+        external_url: str = "",
+    ) -> None:
+        self._store = store
+        self._receivers = receivers
+        self._limits = limits
+        self._clock_us = clock_us
+        self._note = note
+        self._external_url = external_url.rstrip("/")
+        self._attempts: defaultdict[str, Attempts] = defaultdict(Attempts)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look for changes to send; call it on the event loop."""
+        self._woken.set()
+
+    def attempts(self, target: str) -> Attempts:
+        return self._attempts[target]
+
+    async def run(self) -> None:
+        """Send until cancelled, and wait for what is being sent then, which has a time limit of its own."""
+        self._woken.set()
+        try:
+            while True:
+                await self._wait()
+                try:
+                    await self.tick()
+                except Exception:  # noqa: BLE001 - a defect must not end the sending to all targets
+                    self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
+        finally:
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    async def _wait(self) -> None:
+        """Wait for changes, or until a target may be tried again."""
+        try:
+            async with asyncio.timeout(_POLL_SECONDS):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+        self._woken.clear()
+
+    async def tick(self) -> list["asyncio.Task[None]"]:
+        """Start to send to each target that may be sent to now; return the tasks."""
+        by_target: defaultdict[str, list[Outgoing]] = defaultdict(list)
+        for outgoing in await asyncio.to_thread(self._store.queued):
+            by_target[outgoing.target].append(outgoing)
+        now_us = self._clock_us()
+        started = []
+        for target, queued in by_target.items():
+            if (
+                target in self._running
+                or now_us < self._attempts[target].next_us
+                or not self._take_token(target, now_us)
+            ):
+                continue
+            group = [outgoing for outgoing in queued if outgoing.alert.id == queued[0].alert.id]
+            started.append(self._start(target, group, now_us))
+        return started
+
+    def _start(self, target: str, group: Sequence[Outgoing], now_us: int) -> "asyncio.Task[None]":
+        async def send() -> None:
+            try:
+                await self._send(target, group, now_us)
+            finally:
+                del self._running[target]
+
+        task = asyncio.ensure_future(send())
+        self._running[target] = task
+        return task
+
+    def _take_token(self, target: str, now_us: int) -> bool:
+        attempts, limits = self._attempts[target], self._limits
+        if attempts.counted_us is None:
+            attempts.tokens = float(limits.burst)
+        else:
+            passed = max(0, now_us - attempts.counted_us) / SECOND_US
+            attempts.tokens = min(float(limits.burst), attempts.tokens + passed * limits.per_second)
+        attempts.counted_us = now_us
+        if attempts.tokens < 1:
+            return False
+        attempts.tokens -= 1
+        return True
+
+    async def _send(self, target: str, group: Sequence[Outgoing], now_us: int) -> None:
+        attempts = self._attempts[target]
+        most_changes, deliver = self._receivers.get(target, (len(group), None))
+        # Further changes follow in the next notification.
+        sent = group[:most_changes]
+        notification = self._notification(sent, len(group) - len(sent), now_us)
+        try:
+            if deliver is None:
+                await self._finish(sent, "given_up", "There is no target of this name any more.")
+                return
+            await asyncio.to_thread(deliver, notification)
+            attempts.failures, attempts.next_us, attempts.error = 0, 0, ""
+            await self._finish(sent, "sent")
+            # There may be more of them.
+            self.wake()
+        except DeliveryFailed as failure:
+            await self._fail(target, sent, failure, now_us)
+        except Fault as fault:
+            # It was sent, and could not be removed: it is sent again with the same id.
+            self._pause(attempts, fault.message, None, now_us)
+        except Exception:  # noqa: BLE001 - a defect in one form of message must not end the others
+            incident = uuid4().hex
+            self._note(BugFound(incident=incident, trace=traceback.format_exc()))
+            self._pause(attempts, f"An internal error: the log has the cause under {incident}.", None, now_us)
+
+    async def _fail(self, target: str, sent: Sequence[Outgoing], failure: DeliveryFailed, now_us: int) -> None:
+        attempts = self._attempts[target]
+        self._pause(attempts, failure.reason, failure.retry_after_seconds, now_us)
+        expired_us = now_us - round(self._limits.retry_seconds * SECOND_US)
+        expired = [outgoing for outgoing in sent if outgoing.queued_us <= expired_us]
+        if expired:
+            await self._finish(expired, "given_up", failure.reason)
+        elif attempts.failures == 1:
+            # Further failures are in the state of the target, so that they do not displace the rest of the history.
+            await self._record(sent, "failed", failure.reason)
+
+    def _pause(self, attempts: Attempts, reason: str, retry_after: float | None, now_us: int) -> None:
+        """Wait twice as long after each failure, with a random part, and at least as long as the target asks."""
+        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.failures, 20))
+        pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, 3_600.0))  # noqa: S311 - no secret
+        attempts.failures += 1
+        attempts.error = reason
+        attempts.next_us = now_us + round(pause * SECOND_US)
+
+    async def _finish(self, sent: Sequence[Outgoing], kind: str, reason: str = "") -> None:
+        happening = self._happening(sent, kind, reason)
+        await asyncio.to_thread(self._store.finish, sent, happening)
+        self._note_sent(happening)
+
+    async def _record(self, sent: Sequence[Outgoing], kind: str, reason: str) -> None:
+        happening = self._happening(sent, kind, reason)
+        self._note_sent(happening)
+        await asyncio.to_thread(self._store.record, happening)
+
+    def _happening(self, sent: Sequence[Outgoing], kind: str, reason: str) -> Happening:
+        first = sent[0]
+        return Happening(self._clock_us(), first.alert.name, kind, target=first.target, count=len(sent), reason=reason)
+
+    def _note_sent(self, happening: Happening) -> None:
+        self._note(
+            AlertSent(
+                alert=happening.alert,
+                target=happening.target,
+                outcome=happening.kind,
+                changes=happening.count,
+                reason=happening.reason,
+                level="info" if happening.kind == "sent" else "warning",
+            )
+        )
+
+    def _notification(self, sent: Sequence[Outgoing], omitted: int, now_us: int) -> Notification:
+        alert = sent[-1].alert
+        # The same changes have the same id, so that a receiver recognises what it was sent twice.
+        numbers = "|".join(f"{item.number}:{item.change.state}:{item.change.fingerprint}" for item in sent)
+        expires_seconds = max(_MIN_EXPIRES_SECONDS, _EXPIRES_INTERVALS * alert.every_seconds)
+        return Notification(
+            id=blake2b(f"{sent[0].target}|{numbers}".encode(), digest_size=16).hexdigest(),
+            alert=alert.name,
+            endpoint=alert.endpoint,
+            severity=alert.severity,
+            changes=tuple(item.change for item in sent),
+            created_us=now_us,
+            expires_us=now_us + round(expires_seconds * SECOND_US),
+            omitted=omitted,
+            url=f"{self._external_url}/#/alerts" if self._external_url else "",
+        )

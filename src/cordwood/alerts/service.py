@@ -1,0 +1,120 @@
+"""All of alerting behind one object, which opens its store and begins to evaluate with the first alert."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cordwood.alerts.evaluator import Evaluator, Queries
+from cordwood.alerts.notification import Notification
+from cordwood.alerts.sender import Sender, SendLimits
+from cordwood.alerts.states import Phase
+from cordwood.alerts.store import AlertStore
+from cordwood.catalog.catalog import Catalog
+from cordwood.observe.observer import Note
+from cordwood.serve.query_request import Format
+
+_POLL_SECONDS: Final = 1.0
+
+
+class TargetFacts(msgspec.Struct, frozen=True):
+    """A target, and what may be told of it: no secret.
+
+    `repeat_seconds` is how often it must be told of a firing state. `most_changes` is for how many one notification has
+    place.
+    """
+
+    name: str
+    kind: str
+    host: str
+    repeat_seconds: float | None
+    most_changes: int
+    deliver: Callable[[Notification], None]
+
+
+class AlertOptions(msgspec.Struct, frozen=True):
+    """The store's file, the targets, the limits of sending, and the address of the service in messages."""
+
+    file: Path
+    targets: Mapping[str, TargetFacts]
+    limits: SendLimits
+    external_url: str
+    rows_format: Format
+
+
+class AlertParts(msgspec.Struct, frozen=True):
+    """What is open once there are alerts."""
+
+    store: AlertStore
+    evaluator: Evaluator
+    sender: Sender
+
+
+class Alerts:
+    """Alerting. Without alerts, now or earlier, it opens nothing."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        queries: Queries,
+        options: AlertOptions,
+        clock_us: Callable[[], int],
+        note: Note,
+    ) -> None:
+        self.catalog = catalog
+        self.options = options
+        self.clock_us = clock_us
+        self._queries = queries
+        self._note = note
+        self._parts: AlertParts | None = None
+
+    @property
+    def parts(self) -> AlertParts | None:
+        return self._parts
+
+    async def run(self) -> None:
+        """Evaluate and send until cancelled."""
+        while not self.is_needed():  # noqa: ASYNC110 - a reload of files has no event
+            await asyncio.sleep(_POLL_SECONDS)
+        parts = self.open()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(parts.evaluator.run())
+            tasks.create_task(parts.sender.run())
+
+    def is_needed(self) -> bool:
+        """Return whether there are alerts, or states of earlier ones that have to be ended."""
+        return self._parts is not None or bool(self.catalog.alerts()) or self.options.file.exists()
+
+    def open(self) -> AlertParts:
+        """Open the store; raise DataFolderUnusable if it is damaged."""
+        if self._parts is None:
+            options = self.options
+            store = AlertStore(options.file)
+            evaluator = Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, options.rows_format)
+            receivers = {name: (target.most_changes, target.deliver) for name, target in options.targets.items()}
+            sender = Sender(store, receivers, options.limits, self.clock_us, self._note, options.external_url)
+            evaluator.wake = sender.wake
+            evaluator.target_repeats = {
+                name: target.repeat_seconds
+                for name, target in options.targets.items()
+                if target.repeat_seconds is not None
+            }
+            self._parts = AlertParts(store, evaluator, sender)
+        return self._parts
+
+    def count(self, phase: Phase) -> int:
+        """Return how many groups of all alerts are in a phase."""
+        if self._parts is None:
+            return 0
+        store = self._parts.store
+        return sum(store.count(str(alert.id), phase) for alert in self.catalog.alerts())
+
+    def copy_database(self) -> bytes | None:
+        """Return a copy of the store; None if there is none."""
+        return self.open().store.copy_database() if self.is_needed() else None
+
+    def close(self) -> None:
+        if self._parts is not None:
+            self._parts.store.close()

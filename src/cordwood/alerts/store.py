@@ -1,0 +1,285 @@
+"""The states of alerts, what is still to be sent, silences and history, in a SQLite file in the data folder.
+
+A change of state and what it sends are one transaction, so that a restart neither repeats nor forgets either.
+"""
+
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cordwood.alerts.notification import Change
+from cordwood.alerts.silences import MAX_SILENCES, Silence
+from cordwood.alerts.states import Instance, Phase, Step
+from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
+from cordwood.model.alert import Severity
+
+MAX_HISTORY: Final = 10_000
+_PRUNE_EVERY: Final = 100
+_SCHEMA: Final = """
+create table if not exists instances (
+  alert text not null, facts text not null, fingerprint text not null, body text not null,
+  primary key (alert, fingerprint)
+);
+create table if not exists outbox (
+  id integer primary key autoincrement,
+  target text not null, fingerprint text not null, body text not null,
+  unique (target, fingerprint)
+);
+create table if not exists silences (id text primary key, body text not null);
+create table if not exists history (id integer primary key autoincrement, alert text not null, body text not null);
+create index if not exists history_of_alert on history (alert, id);
+"""
+_HINT: Final = "Restore it from a backup, or move it away: then alerts begin without states, silences and history."
+
+
+class AlertFacts(msgspec.Struct, frozen=True):
+    """The facts of an alert that a message states."""
+
+    id: str
+    name: str
+    endpoint: str
+    severity: Severity
+    every_seconds: float
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A change that is to be sent to a target. `number` grows with each change, and is 0 before it is stored."""
+
+    target: str
+    alert: AlertFacts
+    change: Change
+    queued_us: int
+    number: int = 0
+
+
+class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An item of the history: a change of state, a message that was sent or given up, or an error.
+
+    `kind` is pending, firing, resolved, sent, failed, given_up, error or recovered.
+    """
+
+    at_us: int
+    alert: str
+    kind: str
+    labels: Mapping[str, str] = {}
+    text: str = ""
+    value: float | None = None
+    target: str = ""
+    count: int = 0
+    reason: str = ""
+    number: int = 0
+
+
+class AlertStore:
+    """The store of alerts. Thread-safe; all instances and silences are held in memory, too."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.RLock()
+        self._writes = 0
+        try:
+            # Transactions are begun by hand. The default of a full sync makes each commit durable.
+            self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+            self._database.executescript(_SCHEMA)
+            self._instances: dict[str, Mapping[str, Instance]] = {}
+            self._counts: dict[str, Mapping[Phase, int]] = {}
+            instances, self._facts = self._loaded_instances()
+            for alert_id, found in instances.items():
+                self._set_instances(alert_id, found)
+            self._silences = self._loaded_silences()
+        except (sqlite3.Error, msgspec.DecodeError, OSError) as problem:
+            message = f"The store of alerts {file} cannot be used: {problem}."
+            raise DataFolderUnusable(message, hint=_HINT) from problem
+
+    # States
+
+    def instances(self, alert_id: str) -> Mapping[str, Instance]:
+        """Return the instances of an alert by fingerprint."""
+        with self._lock:
+            return self._instances.get(alert_id, {})
+
+    def alerts_with_instances(self) -> Sequence[AlertFacts]:
+        """Return the alerts that have instances, whether or not they are still defined."""
+        with self._lock:
+            return [self._facts[alert_id] for alert_id, found in self._instances.items() if found]
+
+    def count(self, alert_id: str, phase: Phase) -> int:
+        """Return how many groups of an alert are in a phase."""
+        with self._lock:
+            return self._counts.get(alert_id, {}).get(phase, 0)
+
+    def apply(self, alert: AlertFacts, step: Step, now_us: int) -> int:
+        """Store the result of an evaluation; return how many changes are to be sent."""
+        with self._lock:
+            if step.changed or step.removed or step.outgoing or step.events:
+                with self._transaction() as database:
+                    self._write_step(database, alert, step, now_us)
+            self._set_instances(alert.id, step.instances)
+            self._facts[alert.id] = alert
+            return len(step.outgoing)
+
+    def _set_instances(self, alert_id: str, instances: Mapping[str, Instance]) -> None:
+        self._instances[alert_id] = instances
+        # Counted here, so that metrics cost nothing for each group.
+        self._counts[alert_id] = Counter(instance.phase for instance in instances.values())
+
+    def _write_step(self, database: sqlite3.Connection, alert: AlertFacts, step: Step, now_us: int) -> None:
+        database.executemany(
+            "delete from instances where alert = ? and fingerprint = ?",
+            [(alert.id, fingerprint) for fingerprint in step.removed],
+        )
+        database.executemany(
+            "insert or replace into instances (alert, facts, fingerprint, body) values (?, ?, ?, ?)",
+            [(alert.id, _text(alert), instance.fingerprint, _text(instance)) for instance in step.changed],
+        )
+        for target, change in step.outgoing:
+            self._queue(database, Outgoing(target, alert, change, now_us))
+        for kind, instance in step.events:
+            happening = Happening(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
+            self._record(database, happening)
+
+    # What is to be sent
+
+    def _queue(self, database: sqlite3.Connection, outgoing: Outgoing) -> None:
+        """Queue a change in place of an earlier one of the same group that was not sent yet."""
+        earlier = database.execute(
+            "select body from outbox where target = ? and fingerprint = ?",
+            (outgoing.target, outgoing.change.fingerprint),
+        ).fetchone()
+        if earlier is not None:
+            first_us = msgspec.json.decode(earlier[0], type=Outgoing).queued_us
+            outgoing = msgspec.structs.replace(outgoing, queued_us=first_us)
+        database.execute(
+            "insert or replace into outbox (target, fingerprint, body) values (?, ?, ?)",
+            (outgoing.target, outgoing.change.fingerprint, _text(outgoing)),
+        )
+
+    def queued(self, limit: int = 1_000) -> list[Outgoing]:
+        """Return what is to be sent, the oldest of each target first."""
+        with self._lock:
+            rows = self._database.execute(
+                "select id, body from (select id, body, row_number() over (partition by target order by id) as place"
+                " from outbox) where place <= ? order by id",
+                (limit,),
+            ).fetchall()
+        return [
+            msgspec.structs.replace(msgspec.json.decode(body, type=Outgoing), number=number) for number, body in rows
+        ]
+
+    def queued_counts(self) -> Mapping[str, int]:
+        """Return how many changes are to be sent to each target."""
+        with self._lock:
+            return dict(self._database.execute("select target, count(*) from outbox group by target").fetchall())
+
+    def finish(self, outgoing: Sequence[Outgoing], happening: Happening) -> None:
+        """Remove changes that were sent or given up, unless a later change took their place; record it."""
+        with self._lock, self._transaction() as database:
+            database.executemany("delete from outbox where id = ?", [(item.number,) for item in outgoing])
+            self._record(database, happening)
+
+    # Silences
+
+    def silences(self) -> Sequence[Silence]:
+        with self._lock:
+            return tuple(self._silences.values())
+
+    def add_silence(self, silence: Silence, now_us: int) -> None:
+        """Store a silence; those that have ended are removed."""
+        with self._lock:
+            ended = [found.id for found in self._silences.values() if found.ends_us <= now_us]
+            if len(self._silences) - len(ended) >= MAX_SILENCES:
+                raise TooManyDefinitions(f"There are {MAX_SILENCES} silences.", hint="Delete some.")
+            with self._transaction() as database:
+                database.executemany("delete from silences where id = ?", [(found,) for found in ended])
+                database.execute("insert into silences (id, body) values (?, ?)", (silence.id, _text(silence)))
+            for found in ended:
+                del self._silences[found]
+            self._silences[silence.id] = silence
+
+    def delete_silence(self, silence_id: str) -> bool:
+        """Delete a silence; return whether there was one."""
+        with self._lock:
+            if silence_id not in self._silences:
+                return False
+            with self._transaction() as database:
+                database.execute("delete from silences where id = ?", (silence_id,))
+            del self._silences[silence_id]
+            return True
+
+    # History
+
+    def record(self, happening: Happening) -> None:
+        with self._lock, self._transaction() as database:
+            self._record(database, happening)
+
+    def history(self, alert: str | None, limit: int, before: int | None = None) -> list[Happening]:
+        """Return the latest items, newest first; of one alert, or of all. `before` is the number of an item."""
+        where = "id < ?" + ("" if alert is None else " and alert = ?")
+        values = [before or 2**62, *([] if alert is None else [alert]), limit]
+        with self._lock:
+            rows = self._database.execute(
+                f"select id, body from history where {where} order by id desc limit ?",  # noqa: S608 - texts of our own
+                values,
+            ).fetchall()
+        return [
+            msgspec.structs.replace(msgspec.json.decode(body, type=Happening), number=number) for number, body in rows
+        ]
+
+    def _record(self, database: sqlite3.Connection, happening: Happening) -> None:
+        database.execute("insert into history (alert, body) values (?, ?)", (happening.alert, _text(happening)))
+        self._writes += 1
+        if self._writes % _PRUNE_EVERY == 0:
+            database.execute("delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY,))
+
+    # The file
+
+    def copy_database(self) -> bytes:
+        """Return a consistent copy of the file."""
+        with self._lock, closing(sqlite3.connect(":memory:")) as copy:
+            self._database.backup(copy)
+            return copy.serialize()
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._database.execute("begin immediate")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("rollback")
+                raise
+            self._database.execute("commit")
+        except sqlite3.OperationalError as problem:
+            raise OutOfDisk(
+                f"The store of alerts cannot be written: {problem}.",
+                hint="Make room on the disk of the data folder, or make it writable again.",
+                retry_after=30,
+            ) from problem
+
+    def _loaded_instances(self) -> tuple[dict[str, Mapping[str, Instance]], dict[str, AlertFacts]]:
+        found: dict[str, dict[str, Instance]] = {}
+        facts: dict[str, AlertFacts] = {}
+        for alert_id, text, body in self._database.execute("select alert, facts, body from instances"):
+            instance = msgspec.json.decode(body, type=Instance)
+            found.setdefault(alert_id, {})[instance.fingerprint] = instance
+            facts[alert_id] = msgspec.json.decode(text, type=AlertFacts)
+        return dict(found), facts
+
+    def _loaded_silences(self) -> dict[str, Silence]:
+        rows = self._database.execute("select body from silences").fetchall()
+        silences = [msgspec.json.decode(body, type=Silence) for (body,) in rows]
+        return {silence.id: silence for silence in silences}
+
+
+def _text(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,249 @@
+"""The [alert] table of an endpoint's settings, and alert files: TOML that ends in .alert.toml."""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from typing import Final, TypeVar
+from uuid import UUID, uuid5
+
+import msgspec
+
+from cordwood.catalog.toml_document import Document, Path
+from cordwood.errors import BadEndpointFile, Span
+from cordwood.model.alert import Alert, Comparison, Condition, Measure, Severity
+from cordwood.settings.quantities import read_duration, show_duration
+
+SUFFIX: Final = ".alert.toml"
+# The namespace of ids that are derived from names. States and silences are kept under the id.
+NAMESPACE: Final = UUID("c02d0000-0000-5000-8000-00000000a1e7")
+
+_SETTINGS: Final = (
+    "name", "every", "for", "condition", "before", "repeat", "group_by", "severity", "text", "send_to",
+    "parameters", "sql", "lql", "redact",
+)  # fmt: skip
+_FILE_SETTINGS: Final = ("endpoint", *_SETTINGS)
+MIN_EVERY_SECONDS: Final = 1.0
+_LONGEST_SECONDS: Final = 366 * 86_400.0
+_MAX_TEXT: Final = 2_000
+_MAX_GROUP_COLUMNS: Final = 16
+_MAX_NAME: Final = 200
+
+_NAME: Final = r"(?:[A-Za-z_]\w*|`[^`]+`)"
+_COMPARED: Final = re.compile(
+    rf"(?:change\s*\(\s*(?P<changed>{_NAME})\s*\)|(?P<name>{_NAME}))"
+    r"\s*(?P<comparison>>=|<=|==|!=|>|<)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<percent>%)?"
+)
+_CONDITION_HINT: Final = (
+    "Write one of: rows, rows > 10, missing, COLUMN > 10, change(COLUMN) > 50%, change(rows) < -100."
+    " A column whose name is not a word, or is `rows`, stands in backquotes."
+)
+
+T = TypeVar("T", str, bool)
+
+
+def read_alert_file(file: str, text: str) -> Alert:
+    """Parse an alert file; raise BadEndpointFile with the place of an error."""
+    document = Document(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
+    document.check_names(document.tables, _FILE_SETTINGS)
+    endpoint = _of_type(document, (), document.tables, "endpoint", str)
+    if not endpoint:
+        raise document.fault_at("The alert names no endpoint.", hint='Write: endpoint = "logs.all"')
+    return _read(document, (), document.tables, endpoint, file.replace("\\", "/").rpartition("/")[2][: -len(SUFFIX)])
+
+
+def read_alert_table(document: Document, endpoint: str) -> Alert | None:
+    """Return the alert of an endpoint's settings, whose name is that of the endpoint unless it states one."""
+    table = document.tables.get("alert")
+    if table is None:
+        return None
+    if not isinstance(table, Mapping):
+        raise document.fault_at("alert must be a table.", ("alert",), "Write: [alert]")
+    document.check_names(table, _SETTINGS, ("alert",))
+    return _read(document, ("alert",), table, endpoint, endpoint)
+
+
+def _read(document: Document, path: Path, table: Mapping[str, object], endpoint: str, default_name: str) -> Alert:
+    name = _of_type(document, path, table, "name", str) or default_name
+    if not name.isprintable() or "/" in name or name != name.strip() or not 0 < len(name) <= _MAX_NAME:
+        raise document.fault_at(f"{name!r} cannot be the name of an alert: it stands in an address.", (*path, "name"))
+    condition = _condition(document, path, table)
+    alert = Alert(
+        name=name,
+        id=uuid5(NAMESPACE, name),
+        endpoint=endpoint,
+        condition=condition,
+        every_seconds=_every(document, path, table),
+        revision=hashlib.sha256(msgspec.json.encode((endpoint, table), enc_hook=str)).hexdigest(),
+        file=document.file,
+        line=document.line_of(path),
+        for_seconds=_seconds(document, path, table, "for") or 0.0,
+        before_seconds=_before(document, path, table, condition),
+        repeat_seconds=_seconds(document, path, table, "repeat"),
+        group_by=_names(document, path, table, "group_by"),
+        severity=_severity(document, path, table),
+        text=_text(document, path, table),
+        send_to=_names(document, path, table, "send_to"),
+        parameters=_parameters(document, path, table),
+        sandbox=_sandbox(document, path, table),
+        redact=_of_type(document, path, table, "redact", bool),
+    )
+    if len(alert.group_by) > _MAX_GROUP_COLUMNS:
+        raise document.fault_at(f"group_by has more than {_MAX_GROUP_COLUMNS} columns.", (*path, "group_by"))
+    return alert
+
+
+def read_condition(text: str) -> Condition | None:
+    """Parse a condition; return None if it is not one."""
+    written = text.strip()
+    if written == "rows":
+        return Condition(written, Measure.ROWS)
+    if written == "missing":
+        return Condition(written, Measure.MISSING)
+    found = _COMPARED.fullmatch(written)
+    if found is None or (found["percent"] and not found["changed"]):
+        return None
+    name = found["changed"] or found["name"]
+    column = "" if name == "rows" else name.strip("`")
+    measure = Measure.CHANGE if found["changed"] else Measure.COLUMN if column else Measure.ROWS
+    number = float(found["number"])
+    if not math.isfinite(number):
+        return None
+    comparison = Comparison(found["comparison"])
+    return Condition(written, measure, column, comparison, number, is_percent=bool(found["percent"]))
+
+
+def _condition(document: Document, path: Path, table: Mapping[str, object]) -> Condition:
+    text = _of_type(document, path, table, "condition", str)
+    if text is None:
+        raise document.fault_at("The alert has no condition.", path, _CONDITION_HINT)
+    condition = read_condition(text)
+    if condition is None:
+        raise document.fault_at(f"{text!r} is not a condition.", (*path, "condition"), _CONDITION_HINT)
+    return condition
+
+
+def _every(document: Document, path: Path, table: Mapping[str, object]) -> float:
+    seconds = _seconds(document, path, table, "every")
+    if seconds is None:
+        raise document.fault_at("The alert does not say how often it is evaluated.", path, 'Write: every = "1m"')
+    if seconds < MIN_EVERY_SECONDS:
+        raise document.fault_at(f"every must be at least {MIN_EVERY_SECONDS:g} s.", (*path, "every"))
+    return seconds
+
+
+def _before(document: Document, path: Path, table: Mapping[str, object], condition: Condition) -> float | None:
+    seconds = _seconds(document, path, table, "before")
+    if condition.measure is Measure.CHANGE and not seconds:
+        hint = 'Write how long before the period lies with which it is compared, such as: before = "1h"'
+        raise document.fault_at("A condition about a change needs `before`.", (*path, "condition"), hint)
+    if condition.measure is not Measure.CHANGE and seconds is not None:
+        raise document.fault_at("Only a condition about a change has a use for `before`.", (*path, "before"))
+    return seconds
+
+
+def _seconds(document: Document, path: Path, table: Mapping[str, object], key: str) -> float | None:
+    text = _of_type(document, path, table, key, str)
+    if text is None:
+        return None
+    try:
+        seconds = read_duration(text)
+    except ValueError as problem:
+        raise document.fault_at(f"{key}: {problem}.", (*path, key)) from problem
+    if not 0 <= seconds <= _LONGEST_SECONDS:
+        raise document.fault_at(f"{key} must be at most a year.", (*path, key))
+    if key == "repeat" and seconds < MIN_EVERY_SECONDS:
+        raise document.fault_at(f"repeat must be at least {MIN_EVERY_SECONDS:g} s.", (*path, key))
+    return seconds
+
+
+def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Severity:
+    text = _of_type(document, path, table, "severity", str) or Severity.WARNING
+    try:
+        return Severity(text)
+    except ValueError as problem:
+        hint = f"There are: {', '.join(Severity)}."
+        raise document.fault_at(f"{text!r} is no severity.", (*path, "severity"), hint) from problem
+
+
+def _text(document: Document, path: Path, table: Mapping[str, object]) -> str:
+    text = _of_type(document, path, table, "text", str) or ""
+    if len(text) > _MAX_TEXT:
+        raise document.fault_at(f"text has more than {_MAX_TEXT} characters.", (*path, "text"))
+    return text
+
+
+def _names(document: Document, path: Path, table: Mapping[str, object], key: str) -> tuple[str, ...]:
+    names = table.get(key, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise document.fault_at(f"{key} must be a list of texts.", (*path, key), f'Write it as in {key} = ["a", "b"].')
+    if len(set(names)) < len(names):
+        raise document.fault_at(f"{key} has a name twice.", (*path, key))
+    return tuple(names)
+
+
+def _parameters(document: Document, path: Path, table: Mapping[str, object]) -> Mapping[str, str]:
+    values = table.get("parameters", {})
+    if not isinstance(values, Mapping):
+        raise document.fault_at(
+            "parameters must be a table.", (*path, "parameters"), 'Write: parameters = {project = "default"}'
+        )
+    return {name: _parameter_text(document, (*path, "parameters", name), value) for name, value in values.items()}
+
+
+def _parameter_text(document: Document, path: Path, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    raise document.fault_at("A parameter must be a text, a number or a time.", path)
+
+
+def _sandbox(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, str] | None:
+    texts = {language: _of_type(document, path, table, language, str) for language in ("sql", "lql")}
+    written = [(language, text) for language, text in texts.items() if text is not None]
+    if len(written) > 1:
+        raise document.fault_at("An alert has either sql or lql.", (*path, "lql"))
+    return written[0] if written else None
+
+
+def _of_type(document: Document, path: Path, table: Mapping[str, object], key: str, expected: type[T]) -> T | None:
+    value = table.get(key)
+    if value is not None and type(value) is not expected:
+        words = {str: "a text in quotes", bool: "true or false"}[expected]
+        raise document.fault_at(f"{key} must be {words}.", (*path, key))
+    return value if isinstance(value, expected) else None
+
+
+def table_of_alert(alert: Alert) -> dict[str, object]:
+    """Return the settings of an alert that differ from the defaults, as its table has them."""
+    durations = {
+        "every": alert.every_seconds,
+        "for": alert.for_seconds or None,
+        "before": alert.before_seconds,
+        "repeat": alert.repeat_seconds,
+    }
+    table: dict[str, object] = {
+        "condition": alert.condition.written,
+        **{key: show_duration(seconds) for key, seconds in durations.items() if seconds is not None},
+        "severity": str(alert.severity),
+        "text": alert.text,
+        "group_by": list(alert.group_by),
+        "send_to": list(alert.send_to),
+        "parameters": dict(alert.parameters),
+        "redact": alert.redact,
+    }
+    if alert.sandbox is not None:
+        table[alert.sandbox[0]] = alert.sandbox[1]
+    if alert.name != alert.endpoint:
+        table["name"] = alert.name
+    return {key: value for key, value in table.items() if value not in ("", [], {}, None)}
+
+
+def fault_of_alert(alert: Alert, message: str, hint: str | None = None) -> BadEndpointFile:
+    """Return a fault at the beginning of an alert's table."""
+    fault = BadEndpointFile(f"The alert {alert.name}: {message}", hint=hint, span=Span(alert.line, 1, alert.file))
+    fault.path = ("alert",)
+    return fault

@@ -1,0 +1,161 @@
+"""A service in this process with a clock that stands still, and a receiver of webhooks that does as it is told."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from cordwood.alerts.service import AlertParts
+from cordwood.app.compose import Components, build, web_options
+from cordwood.app.configured_keys import fixed_key
+from cordwood.app.in_process import InProcessApp
+from cordwood.app.observability import Observability
+from cordwood.folder import DataFolder
+from cordwood.settings.settings import Alerts, Serve, Settings
+from cordwood.web.lifecycle import Lifecycle
+from cordwood.web.routes import application
+
+SECOND = 1_000_000
+START_US = 1_700_000_000 * SECOND
+
+
+class Receiver:
+    """A server that takes webhooks: it answers with `status`, after `delay` seconds."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.received: list[dict[str, Any]] = []
+        self.ids: list[str] = []
+        self.status, self.delay, self.headers = 200, 0.0, dict[str, str]()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                time.sleep(receiver.delay)
+                if receiver.status == 200:
+                    receiver.received.append(body)
+                    receiver.ids.append(str(self.headers["webhook-id"]))
+                self.send_response(receiver.status)
+                for name, value in receiver.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return self._server.server_address[1]
+
+    @property
+    def target(self) -> str:
+        return f"webhook+http://127.0.0.1:{self.port}/hook"
+
+    @property
+    def told(self) -> list[tuple[str, str, dict[str, str]]]:
+        """The alert, state and labels of each change that was taken."""
+        return [
+            (body["data"]["alert"], change["state"], change["labels"])
+            for body in self.received
+            for change in body["data"]["changes"]
+        ]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class FrozenService:
+    """Alerts over a real engine. Time passes only in `turn`."""
+
+    def __init__(self, folder: Path, targets: str, **settings: Any) -> None:
+        self.folder = folder
+        self.now_us = START_US
+        self._settings = Settings(
+            serve=Serve(data_dir=str(folder / "data"), endpoints=str(folder / "queries")),
+            alerts=Alerts(targets=targets, refuse_addresses="private", send_rate=1_000.0, **settings),
+        )
+        self._runner = asyncio.Runner()
+        self._components = self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._runner.close()
+
+    def _open(self) -> Components:
+        folder, observability = DataFolder(self.folder / "data"), Observability.of(self._settings)
+        folder.create()
+        keys = (fixed_key("private", "key", "local"),)
+        components = build(self._settings, folder, observability.observer, keys, lambda: self.now_us)
+        lifecycle = Lifecycle()
+        lifecycle.open(components.services)
+        routes = application(lifecycle, observability.observer, web_options(self._settings), observability.metrics)
+        self._app = InProcessApp(routes, self._runner, "key")
+        return components
+
+    def http(self, method: str, path: str, body: object = None) -> Any:
+        """Send a request with a private key; return the JSON of the answer."""
+        data = b"" if body is None else msgspec.json.encode(body)
+        status, _, answer = self._app.send(method, path, data, {"content-type": "application/json"})
+        assert status < 300, answer
+        return msgspec.json.decode(answer) if answer else None
+
+    def close(self) -> None:
+        self._runner.run(self._components.services.answers.close())
+        self._components.close()
+
+    def restart(self) -> None:
+        self.close()
+        self._components = self._open()
+
+    def reload(self) -> None:
+        self._components.reload()
+
+    @property
+    def parts(self) -> AlertParts:
+        return self._components.services.alerts.open()
+
+    def send(self, stream: str, events: Sequence[Mapping[str, object]]) -> None:
+        assert self.http("POST", f"/api/logs?source_name={stream}", events)["accepted"] == len(events)
+
+    def turn(self, seconds: float = 0.0, step: float = 1.0) -> None:
+        """Let time pass in steps; evaluate and send what is due at each."""
+        end_us = self.now_us + round(seconds * SECOND)
+        while True:
+            self._runner.run(self._work())
+            if self.now_us >= end_us:
+                return
+            self.now_us = min(end_us, self.now_us + round(step * SECOND))
+
+    async def _work(self) -> None:
+        parts = self.parts
+        await asyncio.gather(*parts.evaluator.tick())
+        while tasks := await parts.sender.tick():
+            await asyncio.gather(*tasks)
+
+    def states(self) -> dict[str, list[str]]:
+        """The phases of the groups of each alert."""
+        return {
+            alert.name: sorted(str(one.phase) for one in self.parts.store.instances(str(alert.id)).values())
+            for alert in self._components.services.catalog.alerts()
+        }
+
+    def error(self, name: str) -> str | None:
+        alert = next(alert for alert in self._components.services.catalog.alerts() if alert.name == name)
+        return self.parts.evaluator.health(alert).error
+
+    def history(self) -> list[str]:
+        return [item.kind for item in reversed(self.parts.store.history(None, 1_000))]

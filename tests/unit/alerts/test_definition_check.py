@@ -1,0 +1,83 @@
+"""What is wrong with an alert that can only be told with its endpoint: its query, columns and parameters."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cordwood.alerts.definition_check import check_alert
+from cordwood.alerts.relative_times import resolve_times
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import BadEndpointFile
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from tests.unit.alerts.made import START_US, alert
+
+PARAMETERS = (
+    Parameter("project", required=True),
+    Parameter("since", Kind.TIMESTAMP),
+    Parameter("least", Kind.INT64),
+)
+ENDPOINT = Endpoint(
+    "errors",
+    UUID(int=1),
+    """with logs as (select t.project, t.event_message, t.metadata from `postgres.logs` as t
+       where t.project = @project and (@since is null or t.timestamp > @since) and @least > 0)
+       select project, count(*) as n from logs group by project""",
+    "1",
+    sandbox=True,
+    parameters=PARAMETERS,
+)
+GIVEN: dict[str, Any] = {"parameters": {"project": "p", "since": "now-5m"}}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        alert("n > 1", group_by=("project",), text="{project}: {n} ({value})", **GIVEN),
+        alert("hits > 1", sandbox=("sql", "select count(*) as hits from logs"), **GIVEN),
+        alert("rows", sandbox=("lql", "m.level:error"), **GIVEN),
+        # The columns of a star are those of the events.
+        alert("whatever > 1", sandbox=("sql", "select * from logs"), **GIVEN),
+    ],
+)
+def test_alerts_that_can_be_evaluated(made: Any) -> None:
+    check_alert(made, ENDPOINT, DuckDBTarget())
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (alert("m > 1", **GIVEN), "the answer has no column m"),
+        (alert("change(m) > 1", before_seconds=1.0, **GIVEN), "the answer has no column m"),
+        (alert("rows", group_by=("projects",), **GIVEN), "no column projects. Did you mean project?"),
+        (alert("rows", text="{gone}", **GIVEN), "the answer has no column gone"),
+        (alert("rows", text="{n", **GIVEN), "the brace at character 1 has no other"),
+        (alert("rows", text="a {} b", **GIVEN), "name no column"),
+        (alert("rows"), "The parameter project is required"),
+        (alert("rows", parameters={"projct": "p"}), "errors has no parameter projct. Did you mean project?"),
+        (alert("rows", parameters={"project": "p", "since": "now-soon"}), 'The parameter since is "now-soon"'),
+        (alert("rows", parameters={"project": "p", "least": "few"}), 'The parameter least is "few"'),
+        (alert("rows", sandbox=("sql", "select x from logs"), **GIVEN), "sql at 1:8"),
+        (alert("rows", sandbox=("sql", "select n from other"), **GIVEN), "sql at 1:15"),
+        (alert("rows", sandbox=("lql", "m.a:>"), **GIVEN), "lql at 1:"),
+    ],
+)
+def test_alerts_that_cannot_be_evaluated_are_refused_with_the_reason(made: Any, message: str) -> None:
+    with pytest.raises(BadEndpointFile) as caught:
+        check_alert(made, ENDPOINT, DuckDBTarget())
+    assert message in caught.value.told()
+    assert "The alert a" in caught.value.told()
+
+
+def test_relative_times_are_times_of_the_type_of_their_parameter() -> None:
+    kinds = {"t": Kind.TIMESTAMP, "d": Kind.DATE, "dt": Kind.DATETIME, "s": Kind.STRING}
+    parameters = [Parameter(name, kind) for name, kind in kinds.items()]
+    resolved = resolve_times(dict.fromkeys(kinds, "now-1d2h"), parameters, START_US)
+    assert resolved == {
+        "t": "2023-11-13T20:13:20+00:00", "d": "2023-11-13", "dt": "2023-11-13T20:13:20", "s": "now-1d2h",
+    }  # fmt: skip
+    assert resolve_times({"t": "now"}, parameters, START_US) == {"t": "2023-11-14T22:13:20+00:00"}
+    for text in ("now+1h", "now-", "now-5", "then", "now-1h1", "now-999999999999d"):
+        assert resolve_times({"t": text}, parameters, START_US) == {"t": text}

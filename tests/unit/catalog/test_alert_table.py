@@ -1,0 +1,109 @@
+"""The [alert] table of an endpoint file, and alert files: what they mean, and the place of what is wrong."""
+
+import pytest
+
+from cordwood.catalog.alert_table import read_alert_file, table_of_alert
+from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.errors import BadEndpointFile
+from cordwood.model.alert import Comparison, Condition, Measure, Severity
+
+EVERYTHING = """
+name = "slow"
+[alert]
+name = "too slow"
+every = "1m"
+for = "5m"
+condition = "change(`p95 ms`) >= 50%"
+before = "1d"
+repeat = "4h"
+group_by = ["path", "project"]
+severity = "critical"
+text = "{path} is slow"
+send_to = ["ops"]
+parameters = {project = "p", least = 5, all = true, since = "now-5m", day = 2024-05-15}
+sql = "select 1"
+redact = true
+"""
+
+
+def endpoint_text(settings: str) -> str:
+    return f"/*{settings}*/\nselect 1 as n"
+
+
+def test_everything_that_a_table_can_say() -> None:
+    alert = read_endpoint_file("a.sql", endpoint_text(EVERYTHING)).alert
+    assert alert is not None
+    assert (alert.name, alert.endpoint, alert.file, alert.line) == ("too slow", "slow", "a.sql", 3)
+    assert alert.condition == Condition(
+        "change(`p95 ms`) >= 50%", Measure.CHANGE, "p95 ms", Comparison.AT_LEAST, 50.0, is_percent=True
+    )
+    assert (alert.every_seconds, alert.for_seconds, alert.before_seconds, alert.repeat_seconds) == (
+        60.0, 300.0, 86_400.0, 14_400.0,
+    )  # fmt: skip
+    assert (alert.group_by, alert.severity, alert.send_to) == (("path", "project"), Severity.CRITICAL, ("ops",))
+    assert alert.parameters == {
+        "project": "p", "least": "5", "all": "true", "since": "now-5m", "day": "2024-05-15",
+    }  # fmt: skip
+    assert (alert.sandbox, alert.redact) == (("sql", "select 1"), True)
+
+
+def test_the_fields_of_an_alert_are_the_table_that_makes_it() -> None:
+    alert = read_endpoint_file("a.sql", endpoint_text(EVERYTHING)).alert
+    assert alert is not None
+    assert table_of_alert(alert) == {
+        "name": "too slow", "every": "1m", "for": "5m", "condition": "change(`p95 ms`) >= 50%", "before": "1d",
+        "repeat": "4h", "group_by": ["path", "project"], "severity": "critical", "text": "{path} is slow",
+        "send_to": ["ops"], "sql": "select 1", "redact": True,
+        "parameters": {"project": "p", "least": "5", "all": "true", "since": "now-5m", "day": "2024-05-15"},
+    }  # fmt: skip
+
+
+def test_an_endpoint_without_an_alert_has_none_and_a_file_is_named_by_its_name() -> None:
+    assert read_endpoint_file("a.sql", endpoint_text('name = "a"')).alert is None
+    alert = read_alert_file("/q/quiet.alert.toml", 'endpoint = "logs.all"\nevery = "1m"\ncondition = "missing"\n')
+    assert (alert.name, alert.endpoint, alert.severity, alert.for_seconds) == (
+        "quiet", "logs.all", Severity.WARNING, 0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line", "message"),
+    [
+        ('every = "1m"', 2, "has no condition"),
+        ('condition = "rows"', 2, "does not say how often"),
+        ('every = "1m"\ncondition = "rows >"', 4, "'rows >' is not a condition"),
+        ('every = "0.5s"\ncondition = "rows"', 3, "every must be at least 1 s"),
+        ('every = "soon"\ncondition = "rows"', 3, "every: 'soon' is not a duration"),
+        ('every = 60\ncondition = "rows"', 3, "every must be a text in quotes"),
+        ('every = "1m"\ncondition = "rows"\nfor = "400d"', 5, "for must be at most a year"),
+        ('every = "1m"\ncondition = "rows"\nrepeat = "0"', 5, "repeat must be at least 1 s"),
+        ('every = "1m"\ncondition = "change(rows) > 1"', 4, "needs `before`"),
+        ('every = "1m"\ncondition = "rows"\nbefore = "1h"', 5, "has a use for `before`"),
+        ('every = "1m"\ncondition = "rows"\nseverity = "bad"', 5, "'bad' is no severity"),
+        ('every = "1m"\ncondition = "rows"\ngroup_by = "a"', 5, "group_by must be a list of texts"),
+        ('every = "1m"\ncondition = "rows"\nsend_to = ["a", "a"]', 5, "send_to has a name twice"),
+        ('every = "1m"\ncondition = "rows"\nsql = "a"\nlql = "b"', 6, "either sql or lql"),
+        ('every = "1m"\ncondition = "rows"\nparameters = {a = [1]}', 5, "must be a text, a number or a time"),
+        ('every = "1m"\ncondition = "rows"\nname = "a/b"', 5, "cannot be the name of an alert"),
+        ('every = "1m"\ncondition = "rows"\nevry = "1m"', 5, "evry is no setting here"),
+        ('every = "1m"\ncondition = "rows"\nendpoint = "b"', 5, "endpoint is no setting here"),
+        ('every = "1m"\ncondition = "rows"\ntext = "' + "x" * 2_001 + '"', 5, "more than 2000 characters"),
+        (
+            'every = "1m"\ncondition = "rows"\ngroup_by = [' + ",".join(f'"{n}"' for n in range(17)) + "]",
+            5,
+            "more than 16",
+        ),
+    ],
+)
+def test_errors_have_their_place(wrong: str, line: int, message: str) -> None:
+    with pytest.raises(BadEndpointFile, match=message) as caught:
+        read_endpoint_file("a.sql", endpoint_text(f'name = "a"\n[alert]\n{wrong}\n'))
+    assert caught.value.span is not None
+    assert (caught.value.span.file, caught.value.span.line) == ("a.sql", line)
+
+
+def test_an_alert_that_is_no_table_and_a_file_without_an_endpoint() -> None:
+    with pytest.raises(BadEndpointFile, match="alert must be a table"):
+        read_endpoint_file("a.sql", endpoint_text('name = "a"\nalert = "rows"\n'))
+    with pytest.raises(BadEndpointFile, match="names no endpoint"):
+        read_alert_file("a.alert.toml", 'every = "1m"\ncondition = "rows"')
