@@ -333,6 +333,23 @@ def test_a_restored_backup_goes_on_with_states_and_silences(start: Start, folder
     assert len(receiver.told) == 1
 
 
+def test_the_doctor_tells_of_alerts_and_targets_that_fail(start: Start, folder: Path, receiver: Receiver) -> None:
+    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
+    (folder / "queries" / "errors.sql").write_text(text)
+    failing = text.replace('name = "errors"', 'name = "broken"').replace("count(*) as", "error('always') as")
+    (folder / "queries" / "broken.sql").write_text(failing)
+    receiver.status = 500
+    service = start_with(start, folder, receiver)
+    assert service.send(STREAM, errors(3)).status_code == 200
+    until(lambda: service.client.get("/api/alerts").json()["targets"][0]["failures"] > 0)
+    doctor = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
+    assert doctor.returncode == 1
+    assert "broken: " in doctor.stdout
+    assert "always" in doctor.stdout
+    assert "hook failed " in doctor.stdout
+    assert "2 are evaluated" in doctor.stdout
+
+
 def test_sigterm_waits_for_a_notification_on_its_way(start: Start, folder: Path, receiver: Receiver) -> None:
     text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
     (folder / "queries" / "errors.sql").write_text(text)

@@ -277,6 +277,7 @@ def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Findin
         yield from _killed(service)
         yield from _keys(service, environment)
         yield _round_trip(service)
+        yield from _alerts(service)
     except Unreachable as problem:
         yield Finding(Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall.")
 
@@ -344,6 +345,29 @@ def _round_trip(service: Remote) -> Finding:
     if {"id": event["id"]} in answer.json()["result"]:
         return Finding(Verdict.GOOD, "round trip", "an event was sent, and was in the next answer")
     return Finding(Verdict.BAD, "round trip", "an event was taken, and is not in the next answer", "Look at the log.")
+
+
+def _alerts(service: Remote) -> Iterator[Finding]:
+    """Report alerts that cannot be evaluated, and targets that take nothing. Without a private key it is not known."""
+    answer = service.send("GET", "/api/alerts")
+    if answer.status != 200:
+        return
+    told = answer.json()
+    for alert in told["alerts"]:
+        if alert.get("error"):
+            yield Finding(
+                Verdict.BAD,
+                "alerts",
+                f"{alert['name']}: {alert['error'].rstrip('.')}",
+                "Change its query or its alert.",
+            )
+    for target in told["targets"]:
+        if target.get("failures"):
+            seen = f"{target['name']} failed {target['failures']} times: {target['error'].rstrip('.')}"
+            advice = f"Mend the target or alerts.targets, and try it: cordwood alerts test-target {target['name']}"
+            yield Finding(Verdict.BAD, "alerts", seen, advice)
+    if told["alerts"]:
+        yield Finding(Verdict.GOOD, "alerts", f"{len(told['alerts'])} are evaluated")
 
 
 _AS_JSON = {"Content-Type": "application/json"}
