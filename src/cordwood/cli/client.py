@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from cordwood.cli.tables import excerpt
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused, Unreachable
 from cordwood.folder import DataFolder
@@ -36,11 +37,11 @@ class Answer(msgspec.Struct, frozen=True):
         except ValueError as problem:
             raise Refused(f"The answer (status {self.status}) is not JSON.") from problem
 
-    def checked(self) -> "Answer":
-        """Return the answer; raise Refused with the service's message if it is an error."""
+    def checked(self, source: str = "") -> "Answer":
+        """Return the answer; raise Refused with the service's message if it is an error, and its place in the source."""
         if self.status < 400:
             return self
-        raise Refused(_refusal(self))
+        raise Refused(_refusal(self, source))
 
 
 class Posted(msgspec.Struct, frozen=True):
@@ -141,7 +142,7 @@ def base_path(url: str) -> str:
     return urllib.parse.urlsplit(url).path.rstrip("/")
 
 
-def _refusal(answer: Answer) -> str:
+def _refusal(answer: Answer, source: str) -> str:
     try:
         body = json.loads(answer.body)
     except ValueError:
@@ -150,7 +151,8 @@ def _refusal(answer: Answer) -> str:
     if isinstance(error, dict):
         place = f"line {error['line']}, column {error['column']}: " if error.get("line") else ""
         hint = f" {error['hint']}" if error.get("hint") else ""
-        return f"{place}{error.get('message')}{hint}"
+        shown = excerpt(source, error["line"], error["column"]) if source and place else ""
+        return f"{place}{error.get('message')}{hint}" + (f"\n{shown}" if shown else "")
     return str(error or f"status {answer.status}")
 
 

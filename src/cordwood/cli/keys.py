@@ -26,7 +26,8 @@ from urllib.parse import quote
 from cordwood.cli.arguments import name_value
 from cordwood.cli.client import Counterpart
 from cordwood.cli.service_target import add_target, target
-from cordwood.cli.terminal import note, say, table
+from cordwood.cli.tables import table
+from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused
 
 _PATH = "/api/access-tokens"

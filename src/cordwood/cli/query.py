@@ -1,7 +1,9 @@
 """Run an endpoint and print its rows, or write them to a file: on a running service, or on a data folder without one.
 
-An answer has at most the endpoint's max_rows rows; --all fetches the pages after it as well. With -o and without --format, the ending of the file's name chooses the format: .csv, .ndjson, .json, .arrow, .parquet. Times
-are ISO 8601 in tables and in CSV, and microseconds since 1970 in JSON.
+An answer has at most the endpoint's max_rows rows; --all fetches the pages after it as well. With -o and without
+--format, the ending of the file's name chooses the format: .csv, .ndjson, .json, .arrow, .parquet. Times are ISO 8601 in
+tables and in CSV, and microseconds since 1970 in JSON. On a terminal, a table is fitted to its width (or printed as
+--vertical does), coloured unless NO_COLOR is set, and shown by the program in PAGER if it is longer than the screen.
 
 examples:
   cordwood query usage.api-counts -p interval=daily -p project=default
@@ -15,21 +17,20 @@ examples:
 """
 
 import argparse
-import json
 import re
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+import time
 from pathlib import Path
-from urllib.parse import quote
 
 import msgspec
 
 from cordwood.cli.arguments import add_parameters
-from cordwood.cli.client import Answer, Counterpart, Posted, end_progress, show_progress
+from cordwood.cli.client import Answer, Counterpart
 from cordwood.cli.output_file import Write, add_output, format_of, is_standard_output, output
+from cordwood.cli.questions import Question, footer, tell_notices
 from cordwood.cli.service_target import add_target, target
-from cordwood.cli.terminal import note, table
+from cordwood.cli.tables import Look, table, terminal_look
+from cordwood.cli.terminal import note, page
 from cordwood.errors import Refused
 
 _ACCEPT = {
@@ -43,8 +44,6 @@ _ACCEPT = {
 _BINARY = ("arrow", "parquet")
 # Names of columns may have line breaks, in quotes.
 _HEADER_LINE = re.compile(rb'(?:"[^"]*"|[^"\n])*\n?')
-
-Send = Callable[[bytes, Mapping[str, str]], Answer]
 
 
 class _Page(msgspec.Struct):
@@ -64,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="fetch all pages of the answer; as table, json, csv or ndjson"
     )
+    parser.add_argument("--vertical", action="store_true", help="print each row as lines of a name and its whole value")
     add_output(parser)
     add_target(parser)
 
@@ -75,52 +75,60 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refused(f"A terminal cannot show {how}.", hint="Write it to a file: -o FILE.")
     if arguments.all and how in _BINARY:
         raise Refused(f"Several pages cannot be joined as {how}.", hint="Use --format csv, ndjson or json.")
-    headers = {"Content-Type": "application/json", "Accept": _ACCEPT[how]}
-    if arguments.redact:
-        headers["LF-ENDPOINT-REDACT-PII"] = "true"
-    path = f"/api/endpoints/query/{quote(arguments.endpoint, safe='')}"
+    if arguments.vertical and how != "table":
+        raise Refused("--vertical is a form of tables.", hint="Leave out --format, or --vertical.")
+    language, source = ("sql", arguments.sql) if arguments.sql is not None else ("lql", arguments.lql)
+    question = Question(
+        arguments.endpoint,
+        dict(arguments.parameter),
+        "" if source is None else language,
+        source or "",
+        _ACCEPT[how],
+        redacts=arguments.redact,
+    )
+    if how == "table" and is_standard_output(file):
+        with target(arguments) as service:
+            _show(service, question, arguments)
+        return 0
     with output(file, force=arguments.force) as write, target(arguments) as service:
-        if arguments.all:
-            answer = _write_pages(partial(service.send, "POST", path), _body(arguments), headers, how, write)
-        else:
-            answer = _written(service, path, Posted(_encoded(_body(arguments)), headers), how, write)
-    _tell(answer.headers)
+        answer = _write(service, question, how, write, arguments)
+    tell_notices(answer.headers)
     return 0
 
 
-def _written(service: Counterpart, path: str, posted: Posted, how: str, write: Write) -> Answer:
+def _show(service: Counterpart, question: Question, arguments: argparse.Namespace) -> None:
+    """Print a table on standard output; on a terminal as it fits, through the pager, and with a footer."""
+    began_at = time.monotonic()
+    answer, rows = question.rows(service, is_whole=arguments.all)
+    below = footer(answer, len(rows), time.monotonic() - began_at)
+    page(table(rows, terminal_look(is_vertical=arguments.vertical)))
+    tell_notices(answer.headers)
+    if sys.stdout.isatty():
+        note(below)
+
+
+def _write(service: Counterpart, question: Question, how: str, write: Write, arguments: argparse.Namespace) -> Answer:
     if how == "table":
-        answer = service.send("POST", path, posted.body, posted.headers).checked()
-        write(table(answer.json()["result"]).encode() + b"\n")
+        answer, rows = question.rows(service, is_whole=arguments.all)
+        write(table(rows, Look(is_vertical=arguments.vertical)).encode() + b"\n")
         return answer
-    answer = service.save(path, write, posted).checked()
+    if arguments.all:
+        return _write_pages(service, question, how, write)
+    answer = service.save(question.path, write, question.posted()).checked(question.source)
     if how == "json":
         write(b"\n")
     return answer
 
 
-def _write_pages(send: Send, body: Mapping[str, str], headers: Mapping[str, str], how: str, write: Write) -> Answer:
-    """Write the rows of all pages as of one answer; return the last page."""
-    rows = 0
-    parts: list[bytes] = []
-    # An empty cursor asks for the first page.
-    cursor: str | None = ""
-    is_first = True
-    while cursor is not None:
-        answer = send(_encoded({**body, "cursor": cursor}), headers).checked()
+def _write_pages(service: Counterpart, question: Question, how: str, write: Write) -> Answer:
+    """Write the rows of all pages as they arrive; return the last page."""
+    has_rows, is_first = False, True
+    for answer in question.pages(service):
         part = _rows_of_page(answer.body, how, is_first=is_first)
-        if how == "table":
-            parts.append(part)
-        else:
-            write(b"," + part if how == "json" and part and rows else part)
-        rows += int(answer.headers.get("cordwood-rows", "0"))
-        cursor, is_first = answer.headers.get("cordwood-next"), False
-        show_progress(f"{rows:,} rows")
-    end_progress()
+        write(b"," + part if how == "json" and part and has_rows else part)
+        has_rows, is_first = has_rows or int(answer.headers.get("cordwood-rows", "0")) > 0, False
     if how == "json":
         write(b"]}\n")
-    if how == "table":
-        write(table([row for part in parts for row in json.loads(part)["result"]]).encode() + b"\n")
     return answer
 
 
@@ -132,23 +140,6 @@ def _rows_of_page(body: bytes, how: str, *, is_first: bool) -> bytes:
     if how == "csv" and not is_first:
         return _HEADER_LINE.sub(b"", body, count=1)
     return body
-
-
-def _encoded(body: Mapping[str, str]) -> bytes:
-    return json.dumps(body).encode()
-
-
-def _body(arguments: argparse.Namespace) -> dict[str, str]:
-    texts = {"sql": arguments.sql, "lql": arguments.lql}
-    return {**dict(arguments.parameter), **{name: text for name, text in texts.items() if text is not None}}
-
-
-def _tell(headers: Mapping[str, str]) -> None:
-    """Print notices about truncation and ignored parameters."""
-    if "cordwood-truncated" in headers:
-        note(f"The rows were truncated at {headers['cordwood-truncated']}; --all fetches all.")
-    if "cordwood-notice" in headers:
-        note(headers["cordwood-notice"])
 
 
 def _text(text: str) -> str:

@@ -21,7 +21,8 @@ import msgspec
 from cordwood.app.compressed_files import OpenFile, opened
 from cordwood.app.event_files import Reading, how_to_import
 from cordwood.cli.reading import add_reading, reading_of
-from cordwood.cli.terminal import note, say, table
+from cordwood.cli.tables import table
+from cordwood.cli.terminal import note, say
 from cordwood.errors import BadBody, Refused, TooLarge
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody

@@ -1,6 +1,6 @@
 """Rows as people like to read them."""
 
-from cordwood.cli.terminal import table
+from cordwood.cli.tables import table
 
 
 def test_texts_stand_to_the_left_and_numbers_to_the_right() -> None:

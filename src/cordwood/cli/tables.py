@@ -1,0 +1,167 @@
+"""Rows as text for people: a table that fits the terminal, or each row as a record; and how the terminal looks."""
+
+import json
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from itertools import starmap
+from typing import Final
+
+import msgspec
+
+from cordwood.model.timestamps import format_time
+
+Row = Mapping[str, object]
+
+# The longest cell where no terminal says how much fits.
+_WIDEST: Final = 80
+# A table whose columns would be narrower than this is printed as records.
+_NARROWEST: Final = 8
+_GAP: Final = "  "
+# A TIMESTAMP is in microseconds since 1970: the years 2000 to 2100.
+_MICROSECONDS: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How rows are printed. Without a width, as for a file: nothing is fitted."""
+
+    width: int | None = None
+    is_coloured: bool = False
+    is_vertical: bool = False
+
+
+PLAIN: Final = Look()
+
+
+def terminal_look(*, is_vertical: bool = False) -> Look:
+    """Return the look for standard output: fitted and coloured on a terminal, unless NO_COLOR is set."""
+    if not sys.stdout.isatty():
+        return Look(is_vertical=is_vertical)
+    return Look(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
+
+
+def table(rows: Sequence[Row], look: Look = PLAIN) -> str:
+    """Format the rows under their column names, numbers right-aligned; as records if they do not fit."""
+    if not rows:
+        return "no rows"
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if look.is_vertical:
+        return _records(columns, rows, look)
+    cells = [[_shown(name, row.get(name)) for name in columns] for row in rows]
+    widths = [max(map(display_width, column)) for column in zip(map(_line, columns), *cells, strict=True)]
+    widths = [min(width, _WIDEST) for width in widths] if look.width is None else _fitted(widths, look.width)
+    if not widths:
+        return _records(columns, rows, look)
+    right = [_are_numbers(name, rows) for name in columns]
+    head = _row(list(map(_line, columns)), widths, right)
+    lines = [_row(line, widths, right) for line in cells]
+    rule = _GAP.join("-" * width for width in widths)
+    return "\n".join([_styled(head, _BOLD, look), _styled(rule, _DIM, look), *lines])
+
+
+def _records(columns: Sequence[str], rows: Sequence[Row], look: Look) -> str:
+    """Format each row as lines of a name and a whole value."""
+    names = {name: _line(name) for name in columns}
+    widest = max(map(display_width, names.values()))
+    lines = []
+    for number, row in enumerate(rows, 1):
+        lines.append(_styled(f"-- row {number}", _DIM, look))
+        for name in columns:
+            padding = " " * (widest - display_width(names[name]))
+            lines.append(f"{_styled(names[name], _BOLD, look)}{padding}{_GAP}{_whole(name, row.get(name))}".rstrip())
+    return "\n".join(lines)
+
+
+def _fitted(widths: Sequence[int], total: int) -> list[int]:
+    """Narrow the widest columns until the table fits; return an empty list if it cannot."""
+    available = total - len(_GAP) * (len(widths) - 1)
+    if sum(widths) <= available:
+        return list(widths)
+    cap = max(widths)
+    while cap >= _NARROWEST and sum(min(width, cap) for width in widths) > available:
+        cap -= 1
+    return [min(width, cap) for width in widths] if cap >= _NARROWEST else []
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    return _GAP.join(starmap(_padded, zip(cells, widths, right, strict=True))).rstrip()
+
+
+def _padded(cell: str, width: int, to_right: bool) -> str:  # noqa: FBT001 - one of three columns of a table
+    cut = _cut(cell, width)
+    padding = " " * (width - display_width(cut))
+    return padding + cut if to_right else cut + padding
+
+
+def _cut(text: str, width: int) -> str:
+    """Return the text, or as much of its beginning as fits with an ellipsis."""
+    if display_width(text) <= width:
+        return text
+    used, end = 0, 0
+    for character in text:
+        used += character_width(character)
+        if used > width - 1:
+            break
+        end += 1
+    return text[:end] + "…"
+
+
+def display_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(character_width, text))
+
+
+def character_width(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def _shown(name: str, value: object) -> str:
+    # Only what may be seen is looked at: an event may have megabytes.
+    return _whole(name, value, most=4 * _WIDEST)
+
+
+def _whole(name: str, value: object, most: int | None = None) -> str:
+    if value is None:
+        return ""
+    if is_time(name, value):
+        return format_time(int(str(value)))
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _line(text if most is None else text[:most])
+
+
+def _line(text: str) -> str:
+    """Return the text on one line, without what a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _styled(text: str, style: str, look: Look) -> str:
+    return f"{style}{text}{_RESET}" if look.is_coloured else text
+
+
+def is_time(name: str, value: object) -> bool:
+    """Return whether to format a value as a time: by its column's name and its magnitude."""
+    return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS
+
+
+def _are_numbers(name: str, rows: Sequence[Row]) -> bool:
+    return all(_is_number(name, row.get(name)) for row in rows)
+
+
+def _is_number(name: str, value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not is_time(name, value)
+
+
+def excerpt(source: str, line: int, column: int, width: int = _WIDEST) -> str:
+    """Return a line of a text with a caret below the column; of a long line the part around it."""
+    lines = source.replace("\r\n", "\n").split("\n")
+    if not 1 <= line <= len(lines):
+        return ""
+    text, place = lines[line - 1], max(0, column - 1)
+    start = max(0, place - width // 2) if len(text) > width - 4 else 0
+    part = _line(text[start : start + width - 4])
+    return f"  {part}\n  {' ' * display_width(part[: place - start])}^"
