@@ -12,6 +12,7 @@ import msgspec
 
 import cordwood
 from cordwood.cli.terminal import note, say
+from cordwood.cli.topics import TOPICS
 from cordwood.errors import Fault, did_you_mean
 
 # The approximate start of the process: slow imports follow this line.
@@ -39,6 +40,8 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
     "Query and ingest": {
         "query": Command("query", "run an endpoint and print its rows"),
+        "shell": Command("shell", "ask an endpoint interactively, with history and completion"),
+        "open": Command("open", "open the explorer of a service in the browser"),
         "tail": Command("tail", "print the rows of a query as their events are stored"),
         "import": Command("import_events", "send a file of events to a stream"),
         "sniff": Command("sniff", "say which format a file has, and what its events would be"),
@@ -55,11 +58,16 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         "check": Command("check", "compile endpoint and stream files without a service"),
         "compile": Command("compile", "print the SQL that a query compiles to"),
     },
+    "Use the terminal": {
+        "completion": Command("completion", "print a completion script for bash, zsh or fish"),
+    },
 }
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name and return its exit code."""
+    if arguments and arguments[0] == "help" and len(arguments) > 1:
+        return _help(arguments[1])
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         say(overview())
         return 0 if arguments else MISUSED
@@ -78,7 +86,22 @@ def overview() -> str:
     lines = ["cordwood serves saved, parameterized SQL over log streams by HTTP.", ""]
     for group, commands in COMMANDS.items():
         lines += [f"{group}:", *(f"  {name:<13}{command.summary}" for name, command in commands.items()), ""]
-    return "\n".join([*lines, "Try it:  cordwood serve --demo", "More:    cordwood COMMAND --help"])
+    lines += ["Try it:  cordwood serve --demo", "More:    cordwood COMMAND --help"]
+    return "\n".join([*lines, f"         cordwood help TOPIC: {', '.join(TOPICS)}"])
+
+
+def _help(topic: str) -> int:
+    """Print the help of a command or a topic."""
+    if topic in _all():
+        say(parser(topic).format_help().rstrip())
+        return 0
+    if topic in TOPICS:
+        say(TOPICS[topic][1])
+        return 0
+    known = [*_all(), *TOPICS]
+    hint = did_you_mean(topic, known) or f"There are the commands, and: {', '.join(TOPICS)}."
+    note(f"cordwood help: there is no topic {topic}. {hint}")
+    return MISUSED
 
 
 def parser(name: str) -> argparse.ArgumentParser:

@@ -26,8 +26,8 @@ import msgspec
 
 from cordwood.cli.arguments import add_parameters
 from cordwood.cli.client import Answer, Counterpart
+from cordwood.cli.endpoint_query import EndpointQuery, footer, tell_notices
 from cordwood.cli.output_file import Write, add_output, format_of, is_standard_output, output
-from cordwood.cli.questions import Question, footer, tell_notices
 from cordwood.cli.service_target import add_target, target
 from cordwood.cli.tables import Look, table, terminal_look
 from cordwood.cli.terminal import note, page
@@ -71,14 +71,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.output
     how = arguments.format or format_of(file, _ACCEPT) or "table"
-    if how in _BINARY and is_standard_output(file) and sys.stdout.isatty():
+    _check(arguments, how)
+    query = _query(arguments, how)
+    if how == "table" and is_standard_output(file):
+        with target(arguments) as service:
+            _show(service, query, arguments)
+        return 0
+    with output(file, force=arguments.force) as write, target(arguments) as service:
+        answer = _write(service, query, how, write, arguments)
+    tell_notices(answer.headers)
+    return 0
+
+
+def _check(arguments: argparse.Namespace, how: str) -> None:
+    """Raise Refused for options that do not fit together."""
+    if how in _BINARY and is_standard_output(arguments.output) and sys.stdout.isatty():
         raise Refused(f"A terminal cannot show {how}.", hint="Write it to a file: -o FILE.")
     if arguments.all and how in _BINARY:
         raise Refused(f"Several pages cannot be joined as {how}.", hint="Use --format csv, ndjson or json.")
     if arguments.vertical and how != "table":
         raise Refused("--vertical is a form of tables.", hint="Leave out --format, or --vertical.")
+
+
+def _query(arguments: argparse.Namespace, how: str) -> EndpointQuery:
     language, source = ("sql", arguments.sql) if arguments.sql is not None else ("lql", arguments.lql)
-    question = Question(
+    return EndpointQuery(
         arguments.endpoint,
         dict(arguments.parameter),
         "" if source is None else language,
@@ -86,20 +103,12 @@ def run(arguments: argparse.Namespace) -> int:
         _ACCEPT[how],
         redacts=arguments.redact,
     )
-    if how == "table" and is_standard_output(file):
-        with target(arguments) as service:
-            _show(service, question, arguments)
-        return 0
-    with output(file, force=arguments.force) as write, target(arguments) as service:
-        answer = _write(service, question, how, write, arguments)
-    tell_notices(answer.headers)
-    return 0
 
 
-def _show(service: Counterpart, question: Question, arguments: argparse.Namespace) -> None:
+def _show(service: Counterpart, query: EndpointQuery, arguments: argparse.Namespace) -> None:
     """Print a table on standard output; on a terminal as it fits, through the pager, and with a footer."""
     began_at = time.monotonic()
-    answer, rows = question.rows(service, is_whole=arguments.all)
+    answer, rows = query.rows(service, is_whole=arguments.all)
     below = footer(answer, len(rows), time.monotonic() - began_at)
     page(table(rows, terminal_look(is_vertical=arguments.vertical)))
     tell_notices(answer.headers)
@@ -107,23 +116,23 @@ def _show(service: Counterpart, question: Question, arguments: argparse.Namespac
         note(below)
 
 
-def _write(service: Counterpart, question: Question, how: str, write: Write, arguments: argparse.Namespace) -> Answer:
+def _write(service: Counterpart, query: EndpointQuery, how: str, write: Write, arguments: argparse.Namespace) -> Answer:
     if how == "table":
-        answer, rows = question.rows(service, is_whole=arguments.all)
+        answer, rows = query.rows(service, is_whole=arguments.all)
         write(table(rows, Look(is_vertical=arguments.vertical)).encode() + b"\n")
         return answer
     if arguments.all:
-        return _write_pages(service, question, how, write)
-    answer = service.save(question.path, write, question.posted()).checked(question.source)
+        return _write_pages(service, query, how, write)
+    answer = service.save(query.path, write, query.posted()).checked(query.source)
     if how == "json":
         write(b"\n")
     return answer
 
 
-def _write_pages(service: Counterpart, question: Question, how: str, write: Write) -> Answer:
+def _write_pages(service: Counterpart, query: EndpointQuery, how: str, write: Write) -> Answer:
     """Write the rows of all pages as they arrive; return the last page."""
     has_rows, is_first = False, True
-    for answer in question.pages(service):
+    for answer in query.pages(service):
         part = _rows_of_page(answer.body, how, is_first=is_first)
         write(b"," + part if how == "json" and part and has_rows else part)
         has_rows, is_first = has_rows or int(answer.headers.get("cordwood-rows", "0")) > 0, False

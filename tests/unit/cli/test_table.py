@@ -1,6 +1,9 @@
 """Rows as people like to read them."""
 
-from cordwood.cli.tables import table
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordwood.cli.tables import Look, display_width, excerpt, table
 
 
 def test_texts_stand_to_the_left_and_numbers_to_the_right() -> None:
@@ -33,3 +36,47 @@ def test_long_and_broken_lines_are_kept_to_one() -> None:
 
 def test_no_rows_are_said_in_words() -> None:
     assert table([]) == "no rows"
+
+
+ROW = st.dictionaries(st.text(min_size=1, max_size=30), st.none() | st.integers() | st.text(max_size=200), max_size=8)
+
+
+@given(st.lists(ROW, min_size=1, max_size=5), st.integers(20, 200))
+def test_no_line_of_a_table_is_wider_than_the_terminal_and_none_is_obeyed(
+    rows: list[dict[str, object]], width: int
+) -> None:
+    told = table(rows, Look(width))
+    assert told.replace("\n", "").isprintable()
+    if not told.startswith("-- row 1") and any(rows):
+        assert all(display_width(line) <= width for line in told.split("\n"))
+        assert told.count("\n") == len(rows) + 1
+
+
+def test_the_widest_columns_are_narrowed_first() -> None:
+    rows = [{"id": "abc", "level": "error", "message": "x" * 100, "path": "y" * 30}]
+    (_, rule, line) = table(rows, Look(60)).splitlines()
+    assert [len(part) for part in rule.split()] == [3, 5, 23, 23]
+    assert line.startswith("abc  error  xxx")
+
+
+def test_rows_with_other_columns_have_a_place() -> None:
+    assert table([{"a": 1}, {"b": "x"}]).splitlines()[0].split() == ["a", "b"]
+
+
+def test_records_have_whole_values_below_each_other() -> None:
+    told = table([{"id": "a", "message": "x" * 300}], Look(is_vertical=True))
+    assert told.splitlines() == ["-- row 1", "id       a", f"message  {'x' * 300}"]
+
+
+def test_characters_of_the_east_take_two_columns_and_combining_ones_none() -> None:
+    assert [display_width(text) for text in ("abc", "漢字", "e\u0301", "\u200b")] == [3, 4, 1, 0]
+    (head, _, line) = table([{"a": "漢字", "b": "x"}], Look(80)).splitlines()
+    assert (head, line) == ("a     b", "漢字  x")
+
+
+def test_an_excerpt_has_its_caret_below_the_column() -> None:
+    assert excerpt("select\n  a, b", 2, 6) == "    a, b\n       ^"
+    assert excerpt("漢字 x", 1, 4) == "  漢字 x\n       ^"
+    assert excerpt("select", 9, 1) == ""
+    line, caret = excerpt("x" * 500 + "!" + "y" * 500, 1, 501).split("\n")
+    assert line[caret.index("^")] == "!"

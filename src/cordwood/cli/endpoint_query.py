@@ -13,7 +13,7 @@ from cordwood.cli.terminal import note
 JSON: Final = "application/json"
 
 
-class Question(msgspec.Struct, frozen=True):
+class EndpointQuery(msgspec.Struct, frozen=True):
     """A query: the endpoint, its parameters, and the text of an own query in `language`, sql or lql."""
 
     endpoint: str

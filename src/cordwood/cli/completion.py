@@ -1,0 +1,90 @@
+"""Print a completion script for a shell: commands, their options, and the names of endpoints.
+
+examples:
+  source <(cordwood completion bash)                  in ~/.bashrc
+  source <(cordwood completion zsh)                   in ~/.zshrc, after compinit
+  cordwood completion fish | source                   in ~/.config/fish/config.fish
+"""
+
+import argparse
+
+from cordwood.cli import commands
+from cordwood.cli.terminal import say
+
+_BASH = """_cordwood() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}"
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "{names}" -- "$current"))
+    return
+  fi
+  case "$command" in
+{cases}
+  esac
+}}
+complete -o default -F _cordwood cordwood"""
+_BASH_CASE = '    {name}) COMPREPLY=($(compgen -W "{options}" -- "$current")) ;;'
+_ZSH = """_cordwood() {{
+  if (( CURRENT == 2 )); then
+    local -a names=(
+{names}
+    )
+    _describe command names
+    return
+  fi
+  case "$words[2]" in
+{cases}
+  esac
+  _files
+}}
+compdef _cordwood cordwood"""
+_ZSH_CASE = "    {name}) compadd -- {options} ;;"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to complete in")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    say({"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]())
+    return 0
+
+
+def _bash() -> str:
+    cases = [_BASH_CASE.format(name=name, options=" ".join(_words(name))) for name in _summaries()]
+    return _BASH.format(names=" ".join(_summaries()), cases="\n".join(cases))
+
+
+def _zsh() -> str:
+    names = [f"      '{name}:{summary.replace(chr(39), '')}'" for name, summary in _summaries().items()]
+    cases = [_ZSH_CASE.format(name=name, options=" ".join(_words(name))) for name in _summaries() if _words(name)]
+    return _ZSH.format(names="\n".join(names), cases="\n".join(cases))
+
+
+def _fish() -> str:
+    lines = []
+    for name, summary in _summaries().items():
+        told = summary.replace("'", "")
+        lines.append(f"complete -c cordwood -n __fish_use_subcommand -a {name} -d '{told}'")
+        condition = f"'__fish_seen_subcommand_from {name}'"
+        for word in _words(name):
+            option = f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" if word[0] == "-" else f"-a {word}"
+            lines.append(f"complete -c cordwood -n {condition} {option}")
+    return "\n".join(lines)
+
+
+def _summaries() -> dict[str, str]:
+    """Return every command with its summary."""
+    return {name: command.summary for group in commands.COMMANDS.values() for name, command in group.items()}
+
+
+def _words(name: str) -> list[str]:
+    """Return the options of a command, and its actions with theirs."""
+    words: dict[str, None] = {}
+    parsers = [commands.parser(name)]
+    while parsers:
+        for action in parsers.pop()._actions:  # noqa: SLF001 - argparse has no list of them
+            words |= dict.fromkeys(action.option_strings)
+            choices = action.choices if isinstance(action.choices, dict) else {}
+            words |= dict.fromkeys(choices)
+            parsers += [choice for choice in choices.values() if isinstance(choice, argparse.ArgumentParser)]
+    return list(words)

@@ -1,0 +1,40 @@
+"""Open the explorer of a service in the browser, and print its address.
+
+Without --url it is the service that owns the data folder. The key is not part of the address: the explorer asks for it
+once, and `cordwood keys create` makes one.
+
+examples:
+  cordwood open
+  cordwood open --url https://logs.example.com
+"""
+
+import argparse
+import webbrowser
+
+from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
+from cordwood.cli.client import add_service, local, named
+from cordwood.cli.terminal import note, say
+from cordwood.errors import Unreachable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_service(parser)
+    add_data_dir(parser)
+    add_config(parser)
+    parser.add_argument("--print", action="store_true", dest="only_prints", help="print the address, open no browser")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    service = named(arguments) or local(loaded_settings(arguments).settings)
+    if service is None:
+        raise Unreachable(
+            "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."
+        )
+    # An address of another scheme would be given to whatever program the desktop has for it.
+    if not service.url.startswith(("http://", "https://")):
+        raise Unreachable(f"{service.url!r} is not an address; write it like http://127.0.0.1:4000.")
+    service.send("GET", "/livez").checked()
+    say(f"{service.url}/")
+    if not arguments.only_prints and not webbrowser.open(f"{service.url}/"):
+        note("There is no browser here: open the address yourself.")
+    return 0

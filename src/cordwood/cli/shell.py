@@ -1,0 +1,300 @@
+r"""Ask the sub-queries of an endpoint interactively, in SQL that ends with a semicolon or in LQL.
+
+Tab completes sub-queries, columns, fields and words of SQL. The history is kept in the state folder of the user
+(XDG_STATE_HOME, else ~/.local/state), in cordwood/history. Inside the shell:
+
+  SELECT ...;        run SQL, which may have several lines
+  \lql QUERY         run LQL
+  \d [NAME]          list the sub-queries, or the columns and fields of one
+  \p [NAME=VALUE]    list the parameters, set one, or remove it with NAME=
+  \e [NAME]          show or change the endpoint
+  \x                 print rows as records, or as tables again
+  \timing            print the footer with rows and time, or not
+  \?                 this list
+  \q                 leave, as Ctrl-D does
+
+examples:
+  cordwood shell -p project=default
+  cordwood shell usage.api-counts -p project=default -p interval=daily
+  echo 'select count(*) as n from edge_logs;' | cordwood shell -p project=default
+"""
+
+import argparse
+import contextlib
+import importlib
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+from urllib.parse import quote
+
+from cordwood.cli.arguments import add_parameters
+from cordwood.cli.client import Counterpart
+from cordwood.cli.endpoint_query import EndpointQuery, footer, tell_notices
+from cordwood.cli.service_target import add_target, target
+from cordwood.cli.tables import table, terminal_look
+from cordwood.cli.terminal import note, page, say
+from cordwood.errors import Fault, Refused
+
+_HISTORY_LINES: Final = 2_000
+_WORDS: Final = (
+    "select", "from", "where", "group by", "order by", "having", "limit", "with", "as", "and", "or", "not", "in",
+    "is null", "between", "like", "case", "when", "then", "else", "end", "distinct", "desc", "cross join unnest(",
+    "count(*)",
+)  # fmt: skip
+_COMMANDS: Final = ("\\lql", "\\d", "\\p", "\\e", "\\x", "\\timing", "\\?", "\\q")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "endpoint",
+        nargs="?",
+        default="logs.all",
+        metavar="NAME",
+        help="name or UUID of the endpoint (default: logs.all)",
+    )
+    add_parameters(parser)
+    parser.add_argument("--redact", action="store_true", help="redact personal data")
+    add_target(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with target(arguments) as service:
+        shell = Shell(service, arguments.endpoint, dict(arguments.parameter), redacts=arguments.redact)
+        if not sys.stdin.isatty():
+            return shell.run_lines(sys.stdin)
+        note(f"Asking {arguments.endpoint}. \\? lists the commands, \\d the sub-queries.")
+        with _line_editing(shell.completions):
+            return shell.run_lines(_typed(shell))
+
+
+class Shell:
+    """The state of a session. A statement in SQL is complete at a semicolon at the end of a line."""
+
+    def __init__(
+        self, service: Counterpart, endpoint: str, parameters: dict[str, str], *, redacts: bool = False
+    ) -> None:
+        self.endpoint = endpoint
+        self._service = service
+        self._parameters = parameters
+        self._redacts = redacts
+        self._lines: list[str] = []
+        self._is_vertical = False
+        self._has_footer = sys.stdout.isatty()
+        self._is_over = False
+        self._scope: list[dict[str, Any]] | None = None
+        self.failures = 0
+
+    @property
+    def prompt(self) -> str:
+        return f"{self.endpoint}> " if not self._lines else "   -> "
+
+    def run_lines(self, lines: Iterator[str] | Any) -> int:
+        """Run all lines; return 1 if the last statement failed."""
+        for line in lines:
+            self.feed(line)
+            if self._is_over:
+                break
+        if self._lines:
+            self._attempt(lambda: self._run_sql(self._taken()))
+        return 1 if self.failures else 0
+
+    def feed(self, line: str) -> None:
+        """Take one line of input."""
+        text = line.rstrip("\n")
+        if not self._lines and text.strip().startswith("\\"):
+            self._attempt(lambda: self._command(text.strip()))
+        elif text.strip() or self._lines:
+            self._lines.append(text)
+            if text.rstrip().endswith(";"):
+                self._attempt(lambda: self._run_sql(self._taken()))
+
+    def discard(self) -> None:
+        """Forget the lines of a statement that is not complete."""
+        self._lines.clear()
+
+    def _taken(self) -> str:
+        text = "\n".join(self._lines).strip().rstrip(";").rstrip()
+        self._lines.clear()
+        return text
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+            self.failures = 0
+        except Fault as fault:
+            self.failures = 1
+            note(fault.told())
+
+    def _run_sql(self, text: str) -> None:
+        if text:
+            self._ask("sql", text)
+
+    def _ask(self, language: str, text: str) -> None:
+        query = EndpointQuery(self.endpoint, self._parameters, language, text, redacts=self._redacts)
+        began_at = time.monotonic()
+        answer, rows = query.rows(self._service)
+        below = footer(answer, len(rows), time.monotonic() - began_at)
+        page(table(rows, terminal_look(is_vertical=self._is_vertical)))
+        tell_notices(answer.headers)
+        if self._has_footer:
+            note(below)
+
+    def _command(self, text: str) -> None:
+        name, _, rest = text.partition(" ")
+        commands: Mapping[str, Callable[[str], None]] = {
+            "\\lql": lambda query: self._ask("lql", query),
+            "\\d": self._describe,
+            "\\p": self._parameter,
+            "\\e": self._change_endpoint,
+            "\\x": self._toggle_records,
+            "\\timing": self._toggle_footer,
+            "\\?": lambda _: say(_command_help()),
+            "\\q": self._leave,
+        }
+        command = commands.get(name)
+        if command is None:
+            raise Refused(f"{name} is not a command.", hint="\\? lists them.")
+        command(rest.strip())
+
+    def _describe(self, name: str) -> None:
+        scope = self._sub_queries()
+        if not name:
+            page(table([{"sub_query": one["name"], "columns": len(one["columns"])} for one in scope], terminal_look()))
+            return
+        found = next((one for one in scope if one["name"].lower() == name.lower()), None)
+        if found is None:
+            raise Refused(f"There is no sub-query {name}.", hint="\\d lists them.")
+        page(table(list(_described(found)), terminal_look()))
+
+    def _parameter(self, text: str) -> None:
+        name, equals, value = text.partition("=")
+        if not text:
+            page(
+                table(
+                    [{"parameter": each, "value": given} for each, given in self._parameters.items()], terminal_look()
+                )
+            )
+        elif not equals:
+            raise Refused(f"{text!r} is not NAME=VALUE.")
+        elif value:
+            self._parameters[name.strip()] = value.strip()
+        else:
+            self._parameters.pop(name.strip(), None)
+
+    def _change_endpoint(self, name: str) -> None:
+        if not name:
+            say(self.endpoint)
+            return
+        before = self.endpoint
+        self.endpoint, self._scope = name, None
+        try:
+            self._sub_queries()
+        except Fault:
+            self.endpoint = before
+            raise
+
+    def _toggle_records(self, _: str) -> None:
+        self._is_vertical = not self._is_vertical
+        note("Rows are printed as records." if self._is_vertical else "Rows are printed as tables.")
+
+    def _toggle_footer(self, _: str) -> None:
+        self._has_footer = not self._has_footer
+        note("The footer is on." if self._has_footer else "The footer is off.")
+
+    def _leave(self, _: str) -> None:
+        self._is_over = True
+
+    def _sub_queries(self) -> list[dict[str, Any]]:
+        if self._scope is None:
+            path = f"/api/endpoints/{quote(self.endpoint, safe='')}/scope"
+            self._scope = self._service.send("GET", path).checked().json()["sub_queries"]
+        return self._scope
+
+    def completions(self, prefix: str) -> list[str]:
+        """Return what may stand where `prefix` is being typed."""
+        if prefix.startswith("\\"):
+            return [name for name in _COMMANDS if name.startswith(prefix)]
+        functions = importlib.import_module("cordwood.sql.permitted").FUNCTIONS
+        names = [*_WORDS, *(f"{name.lower()}(" for name in functions)]
+        with contextlib.suppress(Fault):
+            for sub_query in self._sub_queries():
+                names += [sub_query["name"], *(row["column"] for row in _described(sub_query))]
+        lowered = prefix.lower()
+        return sorted({name for name in names if name.lower().startswith(lowered)})
+
+
+def _described(sub_query: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the columns of a sub-query and the fields ever seen in them."""
+    for column in sub_query["columns"]:
+        yield {"column": column["name"], "type": str(column["type"] or "")}
+        for field in column["fields"]:
+            path = ".".join([column["name"], *map(str, field["path"])])
+            yield {"column": path, "type": ", ".join(field["kinds"])}
+
+
+def _command_help() -> str:
+    return "\n".join(line for line in (__doc__ or "").splitlines() if re.match(r"  (\\|SELECT)", line))
+
+
+def _typed(shell: Shell) -> Iterator[str]:
+    """Yield the lines that are typed; Ctrl-C discards a statement, Ctrl-D ends."""
+    while True:
+        try:
+            yield input(shell.prompt)
+        except KeyboardInterrupt:
+            shell.discard()
+            note("")
+        except EOFError:
+            note("")
+            return
+
+
+@contextmanager
+def _line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
+    """Edit lines with history and completion, where Python has readline."""
+    try:
+        import readline  # noqa: PLC0415 - some builds of Python have none
+    except ImportError:
+        yield
+        return
+    file = _history_file()
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    readline.set_history_length(_HISTORY_LINES)
+    readline.set_completer_delims(" \t\n(),=<>+-*/'\"")
+    readline.set_completer(_completer(completions))
+    readline.parse_and_bind("bind ^I rl_complete" if _is_libedit(readline) else "tab: complete")
+    try:
+        yield
+    finally:
+        # What was asked may be private.
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file.touch(mode=0o600)
+            readline.write_history_file(file)
+
+
+def _completer(completions: Callable[[str], list[str]]) -> Callable[[str, int], str | None]:
+    found: list[str] = []
+
+    def complete(prefix: str, number: int) -> str | None:
+        if number == 0:
+            found[:] = completions(prefix)
+        return found[number] if number < len(found) else None
+
+    return complete
+
+
+def _is_libedit(readline: ModuleType) -> bool:
+    return "libedit" in (readline.__doc__ or "")
+
+
+def _history_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "cordwood" / "history"

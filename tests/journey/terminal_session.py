@@ -1,0 +1,93 @@
+"""A command under a pseudo-terminal of a given size: what it prints, and what is typed."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+_STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+# Makes standard input the controlling terminal, so that Ctrl-C is a signal, and becomes the command.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    " os.execv(sys.executable, [sys.executable, '-m', 'cordwood', *sys.argv[1:]])"
+)
+
+
+class TerminalSession:
+    """A running command whose standard input, output and error are one terminal."""
+
+    def __init__(
+        self, *arguments: str, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._terminal, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        without = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={**without, "TERM": "xterm", **(env or {})},
+            start_new_session=True,
+        )
+        os.close(inner)
+        self.raw = ""
+        self._seen = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._terminal)
+
+    @property
+    def text(self) -> str:
+        """What was printed, without styles."""
+        return _STYLES.sub("", self.raw)
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def read_until(self, *expected: str, last: str = "", seconds: float = 30.0) -> str:
+        """Return what was printed since the last call, as soon as it has the expected texts and ends with `last`."""
+        deadline = time.monotonic() + seconds
+        while not (all(text in self.unread for text in expected) and self.unread.endswith(last)):
+            assert self._read(max(0.0, deadline - time.monotonic())), f"{expected}, {last!r}: not in {self.unread!r}"
+        printed, self._seen = self.unread, len(self.text)
+        return printed
+
+    @property
+    def unread(self) -> str:
+        return self.text[self._seen :]
+
+    def end(self, seconds: float = 30.0) -> int:
+        """Read until the command has ended; return its exit code."""
+        deadline = time.monotonic() + seconds
+        while self._read(max(0.0, deadline - time.monotonic())):
+            pass
+        return self.process.wait(seconds)
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._terminal], [], [], seconds)[0]:
+            return False
+        try:
+            read = os.read(self._terminal, 65_536)
+        except OSError:
+            return False
+        self.raw += read.decode("utf-8", "replace")
+        return bool(read)
