@@ -26,7 +26,7 @@ import msgspec
 
 from cordwood.cli.arguments import add_config, add_data_dir, add_parameters, loaded_settings
 from cordwood.cli.client import Remote, add_service, local, named, whole_answer
-from cordwood.cli.terminal import note, say
+from cordwood.cli.terminal import note, printable, say
 from cordwood.errors import Refused, Unreachable
 from cordwood.model.timestamps import format_time
 from cordwood.settings.quantities import read_duration
@@ -196,7 +196,7 @@ def _text_line(row: Mapping[str, object], *, is_coloured: bool) -> str:
         "" if message is None else str(message),
         *(f"{name}={_value(one)}" for name, one in others.items()),
     ]
-    line = _printable("  ".join(part for part in parts if part) or json.dumps(row))
+    line = printable("  ".join(part for part in parts if part) or json.dumps(row))
     colour = _colour(level_of(row)) if is_coloured else ""
     return f"{colour}{line}{_RESET}" if colour else line
 
@@ -207,11 +207,6 @@ def _time(value: object) -> str:
 
 def _value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _printable(text: str) -> str:
-    """Return the text without what a terminal would obey."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
 
 
 def level_of(row: Mapping[str, object]) -> str:

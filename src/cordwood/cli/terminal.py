@@ -30,6 +30,11 @@ def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def printable(text: str) -> str:
+    """Return the text in one line, with spaces for the characters that a terminal would obey."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
+
+
 class ByteProgress(msgspec.Struct):
     byte_count: int = 0
     began: float = msgspec.field(default_factory=time.monotonic)
