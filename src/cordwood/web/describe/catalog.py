@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cordwood.access import may_query
+from cordwood.catalog.alert_table import table_of_alert
 from cordwood.catalog.catalog import Definitions
 from cordwood.catalog.endpoint_fields import LANGUAGES
 from cordwood.catalog.ids import numeric_id
@@ -137,6 +138,7 @@ def told_endpoint(one: Endpoint, origin: str | None) -> dict[str, Any]:
         "revision": one.revision,
         "origin": origin,
         "parameters": [_parameter(parameter) for parameter in one.parameters],
+        "alert": None if one.alert is None else table_of_alert(one.alert),
         # Other fields of Logflare's objects, which are the same for every endpoint.
         "labels": "",
         "enable_dynamic_reservation": False,
