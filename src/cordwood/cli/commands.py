@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         "backup": Command("backup", "back up everything that is stored, while the service runs"),
         "restore": Command("restore", "create a data folder from a backup"),
         "quarantine": Command("quarantine", "list, show and replay quarantined events"),
+        "alerts": Command("alerts", "list, preview and silence alerts, and test where they are sent"),
         "keys": Command("keys", "create, list, revoke and rotate keys"),
         "mcp": Command("mcp", "offer endpoints and streams as tools to an AI agent"),
     },

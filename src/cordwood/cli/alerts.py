@@ -1,0 +1,228 @@
+"""List alerts, their history and previews; silence them, and test the targets they are sent to.
+
+The key must be private, without pins, and not always redacted.
+
+examples:
+  cordwood alerts list
+  cordwood alerts history --alert errors.now --limit 20
+  cordwood alerts preview errors.now
+  cordwood alerts silence errors.now --for 2h --label database=orders --comment 'migration'
+  cordwood alerts silence --until 2026-01-01T06:00:00Z
+  cordwood alerts silences
+  cordwood alerts unsilence 8f6e0b9c3f0e4a0f9b572f6f5f4f7a10
+  cordwood alerts test-target on-call --url https://logs.example.com --key "$PRIVATE_KEY"
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from cordwood.cli.client import Counterpart
+from cordwood.cli.service_target import add_target, target
+from cordwood.cli.terminal import note, printable, say, table
+
+_PATH: Final = "/api/alerts"
+_STATES: Final = ("firing", "pending", "inactive")
+_NO_ALERTS: Final = (
+    "There are no alerts. One is the [alert] table of an endpoint file, or a .alert.toml file beside it."
+)
+
+Told = Mapping[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="list alerts with their states, firing first", allow_abbrev=False)
+    history = actions.add_parser("history", help="list what became of alerts, newest first", allow_abbrev=False)
+    history.add_argument("--alert", metavar="NAME", help="only this alert")
+    history.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="the most items to list, up to 1000 (default: 100)"
+    )
+    preview = actions.add_parser("preview", help="print what an alert would find now", allow_abbrev=False)
+    preview.add_argument("name", metavar="NAME")
+    silence = actions.add_parser("silence", help="send nothing of an alert, or of all, for a time", allow_abbrev=False)
+    silence.add_argument("name", nargs="?", metavar="NAME", help="the alert (default: all alerts)")
+    ends = silence.add_mutually_exclusive_group(required=True)
+    ends.add_argument("--for", dest="lasts", metavar="2h", help="how long")
+    ends.add_argument("--until", metavar="TIME", help="until when, in ISO 8601 (UTC without a zone)")
+    silence.add_argument(
+        "--label", type=_label, action="append", default=[], metavar="NAME=VALUE", help="only groups with this value"
+    )
+    silence.add_argument("--comment", default="", metavar="TEXT", help="the reason, for other readers")
+    silences = actions.add_parser("silences", help="list silences", allow_abbrev=False)
+    unsilence = actions.add_parser("unsilence", help="end a silence", allow_abbrev=False)
+    unsilence.add_argument("id", metavar="ID")
+    test = actions.add_parser("test-target", help="send a test to a target", allow_abbrev=False)
+    test.add_argument("name", metavar="NAME")
+    for action in (listing, history, preview, silences):
+        action.add_argument(
+            "--format", choices=("table", "json"), default="table", help="how to print (default: table)"
+        )
+    for action in (listing, history, preview, silence, silences, unsilence, test):
+        add_target(action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    act = {
+        "list": _list,
+        "history": _history,
+        "preview": _preview,
+        "silence": _silence,
+        "silences": _silences,
+        "unsilence": _unsilence,
+        "test-target": _test_target,
+    }[arguments.action]
+    with target(arguments) as service:
+        return act(service, arguments)
+
+
+def _list(service: Counterpart, arguments: argparse.Namespace) -> int:
+    told = service.send("GET", _PATH).checked().json()
+    if arguments.format == "json":
+        return _say_json(told)
+    rows = [row for alert in told["alerts"] for row in _rows_of_alert(alert)]
+    say(table(sorted(rows, key=lambda row: _STATES.index(row["state"]))) if rows else _NO_ALERTS)
+    for alert in told["alerts"]:
+        _note_health(alert)
+    for one in told["targets"]:
+        if one.get("failures"):
+            reason = f"{one['failures']} failures in a row, {one['queued']} waiting: {one['error']}"
+            note(printable(f"target {one['name']}: {reason}"))
+    return 0
+
+
+def _rows_of_alert(alert: Told) -> list[dict[str, Any]]:
+    return [
+        {
+            "state": one["state"],
+            "severity": alert["severity"],
+            "alert": alert["name"],
+            "since": _time(one.get("since")),
+            "text": one.get("text", ""),
+            "value": one.get("value"),
+            "silenced": "yes" if one.get("silenced") else "",
+        }
+        for one in alert["instances"] or [{"state": "inactive"}]
+    ]
+
+
+def _note_health(alert: Told) -> None:
+    if alert.get("error"):
+        hint = f" {alert['hint']}" if alert.get("hint") else ""
+        note(printable(f"{alert['name']} cannot be evaluated: {alert['error']}{hint}"))
+    if alert.get("notice"):
+        note(printable(f"{alert['name']}: {alert['notice']}"))
+
+
+def _history(service: Counterpart, arguments: argparse.Namespace) -> int:
+    of_alert = f"&alert={quote(arguments.alert, safe='')}" if arguments.alert else ""
+    path = f"{_PATH}/history?limit={arguments.limit}{of_alert}"
+    items: Sequence[Told] = service.send("GET", path).checked().json()["history"]
+    if arguments.format == "json":
+        return _say_json(items)
+    say(table([_row_of_item(item) for item in items]) if items else "nothing has happened")
+    return 0
+
+
+def _row_of_item(item: Told) -> dict[str, Any]:
+    receiver = f"{item['target']} ({item.get('count', 0)})" if item.get("target") else ""
+    return {
+        "at": _time(item["at"]),
+        "alert": item["alert"],
+        "what": item["kind"],
+        "value": item.get("value"),
+        "target": receiver,
+        "text": item.get("reason") or item.get("text", ""),
+    }
+
+
+def _preview(service: Counterpart, arguments: argparse.Namespace) -> int:
+    told = service.send("GET", f"{_PATH}/{quote(arguments.name, safe='')}/preview").checked().json()
+    if arguments.format == "json":
+        return _say_json(told)
+    rows = [
+        {
+            "severity": one["severity"],
+            "labels": _labels(one["labels"]),
+            "text": one["text"],
+            "value": one["value"],
+        }
+        for one in told["firing"]
+    ]
+    say(table(rows) if rows else f"the condition holds for none of {told['groups']} groups")
+    if told["notice"]:
+        note(printable(told["notice"]))
+    return 0
+
+
+def _silence(service: Counterpart, arguments: argparse.Namespace) -> int:
+    fields = {
+        "alert": arguments.name,
+        "labels": dict(arguments.label),
+        "for": arguments.lasts,
+        "until": arguments.until,
+        "comment": arguments.comment,
+    }
+    body = json.dumps({name: value for name, value in fields.items() if value}).encode()
+    headers = {"Content-Type": "application/json"}
+    told = service.send("POST", f"{_PATH}/silences", body, headers).checked().json()
+    say(f"{told['alert'] or 'all alerts'}: silenced until {_time(told['ends_at'])}")
+    say(f"end it earlier with: cordwood alerts unsilence {told['id']}")
+    return 0
+
+
+def _silences(service: Counterpart, arguments: argparse.Namespace) -> int:
+    silences = service.send("GET", f"{_PATH}/silences").checked().json()["silences"]
+    if arguments.format == "json":
+        return _say_json(silences)
+    rows = [
+        {
+            "id": one["id"],
+            "alert": one["alert"] or "all alerts",
+            "labels": _labels(one["labels"]),
+            "ends": _time(one["ends_at"]),
+            "comment": one["comment"],
+        }
+        for one in silences
+    ]
+    say(table(rows) if rows else "nothing is silenced")
+    return 0
+
+
+def _unsilence(service: Counterpart, arguments: argparse.Namespace) -> int:
+    service.send("DELETE", f"{_PATH}/silences/{quote(arguments.id, safe='')}").checked()
+    say("the silence has ended")
+    return 0
+
+
+def _test_target(service: Counterpart, arguments: argparse.Namespace) -> int:
+    told = service.send("POST", f"{_PATH}/targets/{quote(arguments.name, safe='')}/test").checked().json()
+    if told["sent"]:
+        say(f"a test was sent to {arguments.name}")
+        return 0
+    note(printable(f"nothing was sent to {arguments.name}: {told['reason']}"))
+    return 1
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in labels.items())
+
+
+def _time(text: str | None) -> str:
+    """Return a time without its fraction."""
+    return f"{text[:19]}Z" if text else ""
+
+
+def _say_json(told: object) -> int:
+    # Characters that a terminal would obey are escaped, since the texts were written by senders of events.
+    say(json.dumps(told, indent=2))
+    return 0

@@ -1,0 +1,197 @@
+"""`cordwood alerts` against a real service: states, history, previews, silences and tests of targets."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, made_key, start_service
+from tests.journey.test_cli_clients import Result, cordwood
+from tests.waiting import until
+
+# A sender's attempt to colour, retitle and rewrite the terminal of whoever reads it, and to turn its text around.
+HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e gnp\r<b>&amp;"
+QUERY = """select database, count(*) as n
+from (select m.database from `postgres.logs` as t cross join unnest(t.metadata) as m where t.timestamp >= @since)
+group by 1"""
+ALERT = {
+    "condition": "n > 1",
+    "every": "1s",
+    "group_by": ["database"],
+    "severity": "critical",
+    "text": "{n} errors in {database}",
+    "send_to": ["nowhere"],
+    "parameters": {"since": "now-10m"},
+}
+# Nothing listens there: a refused connection is a failure at once.
+NOWHERE = {
+    "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
+    "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
+}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with an alert that fires for two databases, whose name one sender chose to be hostile."""
+    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
+    parameters = [{"name": "since", "type": "timestamp", "required": True}]
+    fields = {"name": "errors.now", "query": QUERY, "parameters": parameters, "alert": ALERT}
+    assert service.client.post("/api/endpoints", json=fields).status_code == 201
+    quiet = {"name": "quiet", "query": "select 1 as n from `postgres.logs` where event_message = 'never'"}
+    quiet_alert = {"condition": "rows", "every": "1h"}
+    assert service.client.post("/api/endpoints", json={**quiet, "alert": quiet_alert}).status_code == 201
+    events = [{"event_message": "e", "metadata": {"database": name}} for name in ("orders", "orders", HOSTILE, HOSTILE)]
+    assert service.send("postgres.logs", events).json()["accepted"] == 4
+    until(lambda: firing(service) == 2)
+    yield service
+    service.stop()
+
+
+def firing(service: Service) -> int:
+    alerts = service.client.get("/api/alerts").json()["alerts"]
+    return sum(one["state"] == "firing" for alert in alerts for one in alert["instances"])
+
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def ask(watched: Service) -> Ask:
+    return lambda *arguments: cordwood("alerts", *arguments, "--url", watched.url, "--key", PRIVATE)
+
+
+def obeyed(text: str) -> list[str]:
+    """The characters that a terminal would obey."""
+    return [one for one in text if not one.isprintable() and one != "\n"]
+
+
+def test_alerts_are_listed_with_what_fires_first(ask: Ask) -> None:
+    told = ask("list")
+    head, _, *rows = told.stdout.splitlines()
+    assert head.split() == ["state", "severity", "alert", "since", "text", "value", "silenced"]
+    assert [row.split()[0] for row in rows] == ["firing", "firing", "inactive"]
+    assert "2 errors in orders" in told.stdout
+    assert re.search(r"inactive +warning +quiet", told.stdout)
+
+
+def test_a_target_that_fails_is_named_with_the_reason(ask: Ask) -> None:
+    until(lambda: "target nowhere" in ask("list").stderr)
+    assert re.search(r"target nowhere: \d+ failures in a row, \d+ waiting: .*refused", ask("list").stderr)
+
+
+def test_an_evaluation_that_fails_is_named_with_the_reason(watched: Service, ask: Ask) -> None:
+    name = "fails"
+    query = "select cast(event_message as int64) as n from `postgres.logs`"
+    fields = {"name": name, "query": query, "alert": {"condition": "n > 1", "every": "1s"}}
+    assert watched.client.post("/api/endpoints", json=fields).status_code == 201
+    try:
+        until(lambda: f"{name} cannot be evaluated:" in ask("list").stderr)
+        history = ask("history", "--alert", name).stdout
+        assert re.search(rf"{name} +error", history)
+        preview = ask("preview", name)
+        assert (preview.returncode, preview.stdout) == (1, "")
+    finally:
+        watched.client.delete(f"/api/endpoints/{name}")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["history"], ["preview", "errors.now"], ["silences"]], ids=lambda words: str(words[0])
+)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_what_senders_wrote_is_never_obeyed_by_a_terminal(ask: Ask, arguments: list[str], form: str) -> None:
+    told = ask(*arguments, "--format", form)
+    assert told.returncode == 0, told.stderr
+    assert obeyed(told.stdout + told.stderr) == []
+    if arguments[0] != "silences":
+        assert "red" in told.stdout
+
+
+def test_the_history_has_the_newest_first_and_is_cut_to_a_limit(ask: Ask) -> None:
+    items = json.loads(ask("history", "--alert", "errors.now", "--format", "json").stdout)
+    numbers = [item["number"] for item in items]
+    assert numbers == sorted(numbers, reverse=True)
+    assert {item["kind"] for item in items} >= {"firing"}
+    assert len(json.loads(ask("history", "--limit", "1", "--format", "json").stdout)) == 1
+    assert ask("history", "--alert", "quiet").stdout == "nothing has happened\n"
+    assert "limit is '0'" in ask("history", "--limit", "0").stderr
+
+
+def test_a_preview_shows_what_holds_and_none_is_no_failure(ask: Ask) -> None:
+    told = ask("preview", "errors.now")
+    assert re.search(r"critical +database=orders +2 errors in orders +2", told.stdout)
+    nothing = ask("preview", "quiet")
+    assert (nothing.returncode, nothing.stdout) == (0, "the condition holds for none of 1 groups\n")
+    unknown = ask("preview", "error.now")
+    assert (unknown.returncode, unknown.stderr) == (
+        1,
+        "cordwood alerts: There is no alert 'error.now'. Did you mean errors.now?\n",
+    )
+
+
+def test_a_silence_of_a_group_begins_is_listed_and_ends(ask: Ask) -> None:
+    made = ask("silence", "errors.now", "--for", "2h", "--label", "database=orders", "--comment", "migration")
+    assert re.match(r"errors\.now: silenced until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", made.stdout)
+    silence = json.loads(ask("silences", "--format", "json").stdout)[0]
+    assert (silence["alert"], silence["labels"], silence["comment"]) == (
+        "errors.now",
+        {"database": "orders"},
+        "migration",
+    )
+    assert re.search(r"errors\.now +database=orders .* migration", ask("silences").stdout)
+    assert re.search(r"errors in orders +2 +yes", ask("list").stdout)
+    ended = ask("unsilence", silence["id"])
+    assert (ended.returncode, ended.stdout) == (0, "the silence has ended\n")
+    assert ask("silences").stdout == "nothing is silenced\n"
+    assert "There is no silence" in ask("unsilence", silence["id"]).stderr
+
+
+def test_a_silence_without_a_name_is_of_all_alerts_until_a_time(ask: Ask) -> None:
+    until_time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3_600))
+    made = ask("silence", "--until", until_time)
+    assert made.stdout.startswith(f"all alerts: silenced until {until_time}Z\n")
+    told = ask("list").stdout
+    assert len(re.findall(r" yes$", told, re.MULTILINE)) == 2
+    ask("unsilence", made.stdout.split()[-1])
+
+
+def test_a_silence_needs_an_end_and_a_label_a_value(ask: Ask) -> None:
+    assert ask("silence", "errors.now").returncode == 2
+    assert ask("silence", "--for", "1h", "--until", "2030-01-01T00:00:00Z").returncode == 2
+    assert "is not NAME=VALUE" in ask("silence", "--for", "1h", "--label", "database").stderr
+    assert "until is invalid" in ask("silence", "--until", "2020-01-01T00:00:00Z").stderr
+    assert "for is invalid" in ask("silence", "--for", "5").stderr
+
+
+def test_a_target_that_is_not_reached_is_a_failure(ask: Ask) -> None:
+    told = ask("test-target", "nowhere")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith("nothing was sent to nowhere: ")
+    unknown = ask("test-target", "nowhere2")
+    assert (unknown.returncode, unknown.stderr) == (
+        1,
+        "cordwood alerts: There is no target 'nowhere2'. Did you mean nowhere?\n",
+    )
+
+
+def test_an_unknown_alert_is_not_found(watched: Service) -> None:
+    answer = watched.client.get("/api/alerts/error.now/preview")
+    assert (answer.status_code, answer.json()["error"]["status"]) == (404, "request.unknown-alert")
+
+
+def test_only_a_private_key_without_restrictions_sees_alerts(watched: Service) -> None:
+    pinned = made_key(watched, "private", pins={"project": "acme"})
+    for key in (PUBLIC, pinned, made_key(watched, "private", redact=True)):
+        told = cordwood("alerts", "list", "--url", watched.url, "--key", key)
+        assert (told.returncode, told.stdout) == (1, "")
+
+
+def test_without_alerts_it_says_how_to_write_one(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    told = cordwood("alerts", "list", "--data-dir", str(tmp_path / "data"))
+    assert (told.returncode, told.stdout) == (
+        0,
+        "There are no alerts. One is the [alert] table of an endpoint file, or a .alert.toml file beside it.\n",
+    )
