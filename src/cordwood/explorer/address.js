@@ -4,7 +4,7 @@ const listeners = new Set();
 
 /** The page that is shown, and its state as texts by name. */
 export function current() {
-  const [page, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
+  const [page, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   return { page: page || "explore", values: Object.fromEntries(new URLSearchParams(query)) };
 }
 

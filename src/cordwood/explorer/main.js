@@ -1,6 +1,7 @@
 /** Where the page begins: which page the address names, and whether there is a key to show it with. */
 
 import * as address from "./address.js";
+import { AlertsPage } from "./alerts.js";
 import { KEY_REFUSED } from "./api.js";
 import { h, put } from "./dom.js";
 import { EndpointsPage } from "./endpoints.js";
@@ -10,7 +11,13 @@ import { keyMenu, keyPage } from "./key-gate.js";
 import { ServicePage } from "./service.js";
 import { StreamsPage } from "./streams.js";
 
-const PAGES = { explore: ExplorePage, endpoints: EndpointsPage, streams: StreamsPage, service: ServicePage };
+const PAGES = {
+  explore: ExplorePage,
+  endpoints: EndpointsPage,
+  alerts: AlertsPage,
+  streams: StreamsPage,
+  service: ServicePage,
+};
 const content = document.getElementById("content");
 const account = document.getElementById("account");
 const tabs = document.querySelectorAll(".tabs a");

@@ -1,0 +1,271 @@
+"""The page Alerts, used as a person would: states, silences, targets, history, and texts of hostile senders."""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+
+from tests.browser.conftest import NARROW, WIDE, Tab, context_of, tab_in
+from tests.browser.test_accessible import faults, load_axe
+from tests.demo import Demo
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, start_service
+from tests.waiting import until
+
+HOSTILE = "<img src=x onerror=document.title='taken'>\u202edetrevni"
+QUERY = """select database, count(*) as n
+from (select m.database from `postgres.logs` as t cross join unnest(t.metadata) as m where t.timestamp >= @since)
+group by 1"""
+ALERT = {
+    "condition": "n > 1",
+    "every": "1s",
+    "group_by": ["database"],
+    "severity": "critical",
+    "text": "{n} errors in {database}",
+    "send_to": ["nowhere"],
+    "parameters": {"since": "now-10m"},
+}
+NOWHERE = {
+    "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
+    "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
+}
+NOTHING = "select id from `gotrue.logs.prod`"
+FAILS = "select cast(event_message as int64) as n from `postgres.logs`"
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """A service with an alert that fires for two databases, one that is quiet, and one that cannot be evaluated."""
+    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
+    since = [{"name": "since", "type": "timestamp", "required": True}]
+    create(service, name="errors.now", query=QUERY, parameters=since, alert=ALERT)
+    create(service, name="quiet", query=NOTHING, alert={"condition": "rows", "every": "1h", "for": "5m"})
+    create(service, name="fails", query=FAILS, alert={"condition": "n > 1", "every": "1s", "severity": "info"})
+    events = [{"event_message": "e", "metadata": {"database": name}} for name in ("orders", "orders", HOSTILE, HOSTILE)]
+    assert service.send("postgres.logs", events).json()["accepted"] == 4
+    until(lambda: len(alert_named(service, "errors.now")["instances"]) == 2)
+    until(lambda: bool(alert_named(service, "fails")["error"]))
+    yield Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
+    service.stop()
+
+
+def create(service: Service, **fields: object) -> None:
+    answer = service.client.post("/api/endpoints", json=fields)
+    assert answer.status_code == 201, answer.text
+
+
+def alert_named(service: Service, name: str) -> dict[str, list[object]]:
+    alerts = service.client.get("/api/alerts").json()["alerts"]
+    return next(alert for alert in alerts if alert["name"] == name)
+
+
+def silences(demo: Demo) -> list[dict[str, object]]:
+    told: list[dict[str, object]] = httpx.get(
+        f"{demo.url}/api/alerts/silences", headers={"X-API-KEY": demo.key}
+    ).json()["silences"]
+    return told
+
+
+@pytest.fixture
+def tab(window: BrowserContext, watched: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    opened = tab_in(window, watched, request)
+    yield opened
+    opened.page.close()
+    assert opened.went_wrong == []
+
+
+@pytest.fixture
+def page(tab: Tab) -> Page:
+    opened = tab.open("alerts")
+    expect(opened.get_by_role("region", name="Alert errors.now")).to_be_visible()
+    return opened
+
+
+def test_what_fires_comes_first_with_text_labels_value_and_since(page: Page) -> None:
+    cards = page.locator(".alert-card h2")
+    expect(cards).to_have_text(["errors.now", "fails", "quiet"])
+    card = page.get_by_role("region", name="Alert errors.now")
+    expect(card.locator(".alert-head")).to_contain_text(
+        re.compile("firing.*critical.*n > 1.*every 1s; sent to nowhere")
+    )
+    row = card.get_by_role("row", name=re.compile("orders"))
+    expect(row).to_contain_text(re.compile(r"firing.*2 errors in orders.*2.*database=orders.* s ago"))
+    expect(page.locator(".alert-totals")).to_contain_text(re.compile("2 firing.*0 pending.*1 cannot be evaluated"))
+
+
+def test_an_evaluation_that_fails_says_why(page: Page) -> None:
+    card = page.get_by_role("region", name="Alert fails")
+    expect(card.locator(".problem")).to_contain_text("It cannot be evaluated: ")
+    expect(card.locator(".alert-head")).to_contain_text("unknown")
+
+
+def test_texts_of_senders_stay_texts(page: Page) -> None:
+    expect(page.get_by_role("region", name="Alert errors.now")).to_contain_text(HOSTILE)
+    expect(page.get_by_role("region", name="History").first).to_contain_text(HOSTILE)
+    expect(page.locator("main img")).to_have_count(0)
+    expect(page).to_have_title("Alerts · cordwood")
+    # What turns a text around ends with that text.
+    assert page.locator(".alert-card td bdi").count() > 0
+
+
+def test_a_group_is_silenced_and_the_silence_ended(page: Page, watched: Demo) -> None:
+    page.get_by_role("button", name="Silence database=orders").click()
+    form = page.get_by_role("form", name="Silence")
+    expect(form).to_contain_text("errors.now with database=orders")
+    expect(form.get_by_label("For")).to_be_focused()
+    form.get_by_label("For").select_option("8 hours")
+    form.get_by_label("Comment").fill("the migration <b>")
+    form.get_by_role("button", name="Begin the silence").click()
+    expect(form).to_be_hidden()
+    expect(page.locator("#told")).to_contain_text("Silenced until")
+    expect(page.get_by_role("button", name="Silence database=orders")).to_be_focused()
+    made = silences(watched)[0]
+    assert (made["alert"], made["labels"], made["comment"]) == (
+        "errors.now",
+        {"database": "orders"},
+        "the migration <b>",
+    )
+    card = page.get_by_role("region", name="Alert errors.now")
+    expect(card.get_by_role("row", name=re.compile("orders"))).to_contain_text("silenced")
+    section = page.get_by_role("region", name="Silences").first
+    expect(section).to_contain_text(re.compile("errors.now.*database=orders.*the migration <b>"))
+    section.get_by_role("button", name="End the silence of errors.now with database=orders").click()
+    expect(section).to_contain_text("Nothing is silenced.")
+    assert silences(watched) == []
+
+
+def test_an_alert_or_all_of_them_are_silenced_by_the_keyboard(page: Page, watched: Demo) -> None:
+    for name, alert in (("Silence quiet", "quiet"), ("Silence all", None)):
+        page.get_by_role("button", name=name).focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("form", name="Silence")).to_be_hidden()
+        expect(page.get_by_role("button", name=name)).to_be_focused()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.type("tonight")
+        page.keyboard.press("Enter")
+        end = page.get_by_role("button", name=f"End the silence of {alert or 'all alerts'}")
+        expect(end).to_be_visible()
+        assert [one["alert"] for one in silences(watched)] == [alert]
+        end.click()
+        expect(end).to_have_count(0)
+        expect(page.get_by_role("heading", name="Alerts")).to_be_focused()
+
+
+def test_a_refused_silence_says_why(page: Page, tab: Tab) -> None:
+    tab.expect_refusal(422)
+    page.get_by_role("button", name="Silence quiet").click()
+    form = page.get_by_role("form", name="Silence")
+    form.get_by_label("Comment").evaluate(
+        "input => { input.removeAttribute('maxlength'); input.value = 'x'.repeat(501) }"
+    )
+    form.get_by_role("button", name="Begin the silence").click()
+    expect(form.get_by_role("alert")).to_contain_text("at most 500 characters")
+
+
+def test_a_target_says_that_it_fails_and_is_tested(page: Page) -> None:
+    row = page.get_by_role("row", name=re.compile("nowhere.*webhook"))
+    expect(row).to_contain_text(re.compile(r"127\.0\.0\.1.*(1 failure|failures in a row): "))
+    row.get_by_role("button", name="Test nowhere").click()
+    expect(page.locator("#told")).to_contain_text("Nothing was sent to nowhere: ")
+
+
+def test_the_history_is_of_all_or_of_one_alert(page: Page) -> None:
+    history = page.get_by_role("region", name="History").first
+    expect(history.get_by_role("row", name=re.compile("fails.*cannot be evaluated"))).to_be_visible()
+    history.get_by_label("of").select_option("errors.now")
+    expect(history.get_by_role("row", name=re.compile("fails"))).to_have_count(0)
+    expect(history.get_by_role("row", name=re.compile("errors.now.*not sent"))).to_be_visible()
+    assert page.url.endswith("#alerts?alert=errors.now")
+    page.reload()
+    expect(history.get_by_label("of")).to_have_value("errors.now")
+
+
+def test_the_history_goes_on_page_by_page_and_stays_while_it_is_read_again(page: Page) -> None:
+    at = "2026-01-01T00:00:00.000000Z"
+    items = {n: {"at": at, "alert": "quiet", "kind": "firing", "text": f"item {n}", "number": n} for n in range(1, 121)}
+
+    def answer(route: Route) -> None:
+        asked = re.search(r"before=(\d+)", route.request.url)
+        numbers = [number for number in sorted(items, reverse=True) if asked is None or number < int(asked[1])]
+        route.fulfill(json={"history": [items[number] for number in numbers[:50]]})
+
+    page.route("**/api/alerts/history?*", answer)
+    page.reload()
+    history = page.get_by_role("region", name="History").first
+    expect(history.locator("tbody tr")).to_have_count(50)
+    history.get_by_role("button", name="Show more").click()
+    expect(history.locator("tbody tr")).to_have_count(100)
+    items[121] = {**items[120], "text": "the newest", "number": 121}
+    expect(history.locator("tbody tr").first).to_contain_text("the newest", timeout=10_000)
+    expect(history.locator("tbody tr")).to_have_count(101)
+    expect(history.get_by_role("button", name="Show more")).to_be_visible()
+    history.get_by_role("button", name="Show more").click()
+    expect(history.locator("tbody tr")).to_have_count(121)
+    expect(history.get_by_role("button", name="Show more")).to_be_hidden()
+
+
+def test_it_is_read_again_and_the_focus_stays(page: Page) -> None:
+    button = page.get_by_role("button", name="Silence database=orders")
+    button.focus()
+    with page.expect_response(re.compile("/api/alerts$"), timeout=10_000):
+        pass
+    with page.expect_response(re.compile("/api/alerts$"), timeout=10_000):
+        pass
+    expect(button).to_be_focused()
+
+
+def test_the_address_in_messages_leads_here(tab: Tab) -> None:
+    page = tab.open("/alerts")
+    expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
+
+
+def test_a_key_that_is_not_private_is_told_so(tab: Tab) -> None:
+    tab.expect_refusal(403)
+    tab.demo = Demo(tab.demo.process, "", tab.demo.temporary, tab.demo.url, PUBLIC)
+    expect(tab.open("alerts").get_by_text("Alerts are shown for a private key.")).to_be_visible()
+
+
+def test_without_alerts_it_says_how_to_write_one(
+    window: BrowserContext, demo: Demo, request: pytest.FixtureRequest
+) -> None:
+    opened = tab_in(window, demo, request)
+    page = opened.open("alerts")
+    expect(page.get_by_text("There are no alerts yet.")).to_be_visible()
+    expect(page.locator(".alert-example")).to_contain_text("[alert]")
+    expect(page.get_by_role("region", name="Silences")).to_have_count(0)
+    load_axe(page)
+    assert faults(page) == []
+    page.close()
+    assert opened.went_wrong == []
+
+
+@pytest.fixture
+def tab_at(browser: Browser, watched: Demo, request: pytest.FixtureRequest) -> Iterator[Callable[[int, str], Tab]]:
+    tabs: list[Tab] = []
+
+    def open_tab(width: int, scheme: str) -> Tab:
+        tabs.append(tab_in(context_of(browser, width, scheme), watched, request))
+        return tabs[-1]
+
+    yield open_tab
+    for one in tabs:
+        one.page.context.close()
+        assert one.went_wrong == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_it_has_no_serious_fault_and_fits(tab_at: Callable[[int, str], Tab], width: int, scheme: str) -> None:
+    tab = tab_at(width, scheme)
+    page = tab.open("alerts")
+    expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
+    load_axe(page)
+    page.get_by_role("button", name="Silence database=orders").click()
+    tab.picture("alerts")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
