@@ -18,6 +18,19 @@ description = "Only events after this ISO 8601 time; empty or absent: no lower b
 [parameters.iso_timestamp_end]
 type = "TIMESTAMP"
 description = "Only events up to and including this ISO 8601 time; empty or absent: no upper bound."
+
+# An alert. Remove the first hash of each line below in a copy of this file; or put the lines below [alert] into a file that
+# ends in .alert.toml, after the line endpoint = "logs.all.otel": that watches the endpoint as it ships.
+#
+# [alert]
+# every = "1m"
+# condition = "errors > 10"
+# sql = "select source, count() as errors from logs where severity_text in ('ERROR', 'FATAL') group by source"
+# group_by = ["source"]
+# severity = "error"
+# text = "{errors} errors of {source} in five minutes"
+# parameters = {project = "default", iso_timestamp_start = "now-5m"}
+# send_to = ["on-call"]
 */
 with
   edge_logs as (

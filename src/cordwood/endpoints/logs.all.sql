@@ -17,6 +17,19 @@ description = "Only events after this ISO 8601 time; empty or absent: no lower b
 [parameters.iso_timestamp_end]
 type = "TIMESTAMP"
 description = "Only events up to and including this ISO 8601 time; empty or absent: no upper bound."
+
+# An alert. Remove the first hash of each line below in a copy of this file; or put the lines below [alert] into a file that
+# ends in .alert.toml, after the line endpoint = "logs.all": that watches the endpoint as it ships.
+#
+# [alert]
+# every = "1m"
+# for = "5m"
+# condition = "rows > 10"
+# lql = "f:edge_logs m.response.status_code:>=500"
+# severity = "error"
+# text = "{value} requests failed in five minutes, for example: {event_message}"
+# parameters = {project = "default", iso_timestamp_start = "now-5m"}
+# send_to = ["on-call"]
 */
 with
   edge_logs as (

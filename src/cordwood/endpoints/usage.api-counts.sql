@@ -17,6 +17,17 @@ required = true
 kind = "regex"
 description = "A regular expression (RE2) that the url of a request matches somewhere."
 example = "default"
+
+# An alert. Remove the first hash of each line below in a copy of this file; or put the lines below [alert] into a file that
+# ends in .alert.toml, after the line endpoint = "usage.api-counts": that watches the endpoint as it ships.
+#
+# [alert]
+# every = "5m"
+# condition = "missing"
+# severity = "critical"
+# text = "No request of the project default was counted in the last hour."
+# parameters = {interval = "minutely", project = "default"}
+# send_to = ["on-call"]
 */
 with
   dates as (

@@ -1,0 +1,92 @@
+"""The commented alerts in the files of the endpoints that ship: each is valid as it is uncommented, and fires."""
+
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from cordwood.app.compose import checked_contents, sources_of, target_for
+from cordwood.model.alert import Alert
+from cordwood.settings.settings import Serve, Settings
+from cordwood.trials.runner import find_pages, run_pages
+
+SHIPPED = {
+    file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
+    for file in (resources.files("cordwood") / "endpoints").iterdir()
+    if file.name.endswith(".sql")
+}
+TARGETS = ("on-call",)
+EDGE = '{"event_message": "GET /%d failed", "project": "default", "metadata": {"response": {"status_code": 500}}}'
+POSTGRES = '{"event_message": "%d failed", "project": "default", "metadata": {"level": "error"}}'
+# The stream and events that make the example fire, and what fires.
+FIRED = {
+    "usage.api-counts": (
+        "",
+        '{"severity": "critical", "labels": {}, "text": "No request of the project default was counted in the last hour.", "value": 0}',
+    ),
+    "logs.all": (
+        "\n".join(["```events cloudflare.logs.prod", *(EDGE % number for number in [1] * 11), "```"]),
+        '{"severity": "error", "labels": {}, "text": "11 requests failed in five minutes, for example: GET /1 failed", "value": 11}',
+    ),
+    "logs.all.otel": (
+        "\n".join(["```events postgres.logs", *(POSTGRES % number for number in range(11)), "```"]),
+        '{"severity": "error", "labels": {"source": "postgres_logs"}, "text": "11 errors of postgres_logs in five minutes", "value": 11}',
+    ),
+}
+
+
+def example(name: str) -> list[str]:
+    """The lines of the example below its first, without their hashes."""
+    lines = iter(SHIPPED[name].partition("*/")[0].splitlines())
+    found = list(_after(lines, "# [alert]"))
+    assert found
+    assert all(line.startswith("# ") for line in found)
+    return [line[2:] for line in found]
+
+
+def _after(lines: Iterator[str], first: str) -> Iterator[str]:
+    for line in lines:
+        if line == first:
+            yield from lines
+
+
+def uncommented(name: str) -> str:
+    """The file with its example uncommented."""
+    text = SHIPPED[name]
+    for line in ("[alert]", *example(name)):
+        assert text.count(f"# {line}\n") == 1
+        text = text.replace(f"# {line}\n", f"{line}\n")
+    return text
+
+
+def alerts_in(folder: Path) -> tuple[Alert, ...]:
+    settings = Settings(serve=Serve(endpoints=str(folder)))
+    return tuple(checked_contents(sources_of(settings), target_for(settings), TARGETS).alerts)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_example_is_valid_in_a_copy_of_the_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.sql").write_text(uncommented(name))
+    (alert,) = alerts_in(tmp_path)
+    assert (alert.name, alert.endpoint, alert.send_to) == (name, name, TARGETS)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_example_is_valid_in_a_file_of_its_own(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example(name)]))
+    (alert,) = alerts_in(tmp_path)
+    assert (alert.name, alert.endpoint, alert.send_to) == ("mine", name, TARGETS)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_an_example_fires(name: str, tmp_path: Path) -> None:
+    events, fired = FIRED[name]
+    clock = "```clock\n2024-05-15T12:00:00Z\n```"
+    dated = events.replace('{"event_message"', '{"timestamp": "2024-05-15T11:58:00Z", "event_message"')
+    page = "\n\n".join([f"# {name}", clock, dated, "## it fires", f"```alerts\n{fired}\n```"])
+    (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example(name)]))
+    (tmp_path / "mine.alert.test.md").write_text(f"{page}\n")
+    settings = Settings(serve=Serve(endpoints=str(tmp_path)))
+    (trial,) = run_pages(settings, find_pages(tmp_path))
+    assert trial.passed, trial.differences
