@@ -1,0 +1,124 @@
+"""What the routes of alerts answer is what the OpenAPI document says, and an endpoint's alert can be sent back."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from tests.journey.conftest import Service, start_service
+from tests.waiting import until
+
+NAME = "errors.now"
+ALERT = {
+    "name": "too many errors",
+    "condition": "n >= 1",
+    "every": "1s",
+    "for": "0s",
+    "repeat": "90s",
+    "group_by": ["database"],
+    "severity": "critical",
+    "text": 'n is {n}: "{database}" */ {{x}}\nand more',
+    "send_to": ["nowhere"],
+    "parameters": {"since": "now-10m"},
+    "redact": True,
+}
+ENDPOINT = {
+    "name": NAME,
+    "query": "select m.database, count(*) as n from `postgres.logs` as t cross join unnest(t.metadata) as m"
+    " where t.timestamp >= @since group by 1",
+    "parameters": [{"name": "since", "type": "timestamp", "required": True}],
+    "alert": ALERT,
+}
+NOWHERE = {
+    "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
+    "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
+}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
+    assert service.client.post("/api/endpoints", json=ENDPOINT).status_code == 201
+    service.send("postgres.logs", [{"event_message": "e", "metadata": {"database": "orders"}}])
+    until(lambda: bool(service.client.get("/api/alerts").json()["targets"][0].get("failures")))
+    yield service
+    service.stop()
+
+
+def schema_of(service: Service, path: str, verb: str, status: str) -> Any:
+    """The schema of an answer with the components that it refers to."""
+    document = service.client.get("/api/openapi.json").json()
+    answered = document["paths"][path][verb]["responses"][status]
+    schema = copy.deepcopy(answered["content"]["application/json"]["schema"])
+    return {**strict(schema), "components": {"schemas": strict(document["components"]["schemas"])}}
+
+
+def strict(schema: Any) -> Any:
+    """The schema without room for members that it does not name."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {}
+    return {**closed, **{name: strict(one) for name, one in schema.items()}}
+
+
+@pytest.mark.parametrize(
+    ("path", "verb", "status", "body"),
+    [
+        ("/api/alerts", "get", "200", None),
+        ("/api/alerts/history", "get", "200", None),
+        ("/api/alerts/{name_or_id}/preview", "get", "200", None),
+        ("/api/alerts/targets/{name}/test", "post", "200", None),
+        ("/api/alerts/silences", "post", "201", {"labels": {"database": "orders"}, "for": "1h", "comment": "c"}),
+        ("/api/alerts/silences", "get", "200", None),
+        ("/api/endpoints", "get", "200", None),
+    ],
+)
+def test_an_answer_is_as_described(watched: Service, path: str, verb: str, status: str, body: object) -> None:
+    address = path.format(name_or_id=ALERT["name"], name="nowhere") if "{" in path else path
+    answer = watched.client.request(verb, address, json=body)
+    assert str(answer.status_code) == status, answer.text
+    told = answer.json()
+    assert told.get("history", told.get("silences", True)) if isinstance(told, dict) else told
+    jsonschema.validate(told, schema_of(watched, path, verb, status))
+
+
+def test_the_alert_of_an_endpoint_is_answered_as_it_was_sent_and_can_be_sent_back(watched: Service) -> None:
+    shown = watched.client.get(f"/api/endpoints/{NAME}").json()
+    # What is the default is left out.
+    assert shown["alert"] == {name: value for name, value in ALERT.items() if name != "for"}
+    again = watched.client.put(f"/api/endpoints/{NAME}", json=shown).json()
+    assert (again["revision"], again["alert"]) == (shown["revision"], shown["alert"])
+    assert watched.client.get("/api/endpoints/logs.all").json()["alert"] is None
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_an_alert_is_removed_with_null_or_an_empty_object(watched: Service, nothing: object) -> None:
+    fields = {"name": "removed", "query": "select 1 as n", "alert": {"condition": "rows", "every": "1h"}}
+    assert watched.client.post("/api/endpoints", json=fields).json()["alert"] == {
+        "condition": "rows",
+        "every": "1h",
+        "severity": "warning",
+    }
+    changed = watched.client.put("/api/endpoints/removed", json={"alert": nothing})
+    assert (changed.status_code, changed.json()["alert"]) == (200, None)
+    names = [alert["name"] for alert in watched.client.get("/api/alerts").json()["alerts"]]
+    assert names == [ALERT["name"]]
+    assert watched.client.delete("/api/endpoints/removed").status_code == 204
+
+
+def test_an_invalid_alert_is_told_with_its_field(watched: Service) -> None:
+    refused = watched.client.put(f"/api/endpoints/{NAME}", json={"alert": {**ALERT, "condition": "n >"}})
+    assert (refused.status_code, list(refused.json()["errors"])) == (422, ["alert"])
+
+
+def test_the_metrics_of_alerts_are_there(watched: Service) -> None:
+    told = httpx.get(f"{watched.url}/metrics").text
+    assert "cordwood_alerts_firing 1" in told
+    assert "cordwood_alerts_pending 0" in told
+    assert f'cordwood_alert_evaluations_total{{alert="{ALERT["name"]}",outcome="ok"}}' in told
+    assert 'cordwood_alert_notifications_total{target="nowhere",outcome="failed"}' in told
