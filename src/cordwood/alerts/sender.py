@@ -173,8 +173,10 @@ class Sender:
         if expired:
             await self._finish(expired, "given_up", failure.reason)
         elif attempts.failures == 1:
-            # Further failures are in the state of the target, so that they do not displace the rest of the history.
             await self._record(sent, "failed", failure.reason)
+        else:
+            # Counted, but not in the history: there they would displace the rest.
+            self._note_sent(self._happening(sent, "failed", failure.reason))
 
     def _pause(self, attempts: Attempts, reason: str, retry_after: float | None, now_us: int) -> None:
         """Wait twice as long after each failure, with a random part, and at least as long as the target asks."""
