@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -219,6 +220,14 @@ def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:
         "logs.all.otel",
         "usage.api-counts",
     ]
+    (tmp_path / "a.alert.toml").write_text(
+        'endpoint = "a"\nevery = "1m"\ncondition = "x > 1"\nsend_to = ["elsewhere"]\n'
+    )
+    watched = cordwood("check", str(tmp_path))
+    assert re.search(r"^alert +a +[0-9a-f-]{36}$", watched.stdout, re.MULTILINE)
+    assert [
+        one["name"] for one in json.loads(cordwood("check", str(tmp_path), "--format", "json").stdout)["alerts"]
+    ] == ["a"]
     (tmp_path / "b.sql").write_text('/* name = "b" */ select @x')
     (tmp_path / "c.sql").write_text('/* name = "c" */ selct 1')
     bad = cordwood("check", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Compile endpoint and streams files without a service, and report every error with its place.
+"""Compile endpoint, alert and streams files without a service, and report every error with its place.
 
 Exits with 0 if all of them can be served, otherwise with 1: for a build, a commit hook, or before `cordwood reload`.
 
@@ -43,11 +43,13 @@ def _rows(contents: Contents) -> dict[str, list[dict[str, str]]]:
     return {
         "endpoints": [{"name": one.name, "id": str(one.id), "file": one.file} for one in contents.endpoints],
         "streams": [{"name": one.name, "id": str(one.id)} for one in contents.streams],
+        "alerts": [{"name": one.name, "id": str(one.id), "file": one.file} for one in contents.alerts],
     }
 
 
 def _table(contents: Contents) -> str:
     named = [("endpoint", one.name, one.id) for one in contents.endpoints]
     named += [("stream", one.name, one.id) for one in contents.streams]
+    named += [("alert", one.name, one.id) for one in contents.alerts]
     width = max(len(name) for _, name, _ in named)
     return "\n".join([*(f"{kind:<9} {name:<{width}}  {uuid}" for kind, name, uuid in named), "All can be served."])

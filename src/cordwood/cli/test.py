@@ -1,7 +1,7 @@
 """Run the tests beside endpoint files, without a service.
 
-The tests of `my.endpoint.sql` are in `my.endpoint.test.md`: events, a time, calls, and the expected rows or error. They
-run on the embedded engine, or on the one that --engine names: chdb:// is ClickHouse inside this process, and a
+The tests of `my.endpoint.sql` are in `my.endpoint.test.md`: events, a time, calls, and the expected rows, error or
+alerts. Those of `my.alert.toml` are in `my.alert.test.md`. They run on the embedded engine, or on the one that --engine names: chdb:// is ClickHouse inside this process, and a
 clickhouse:// server gets a database that is dropped at the end. Without DIR, the tests in `--endpoints` or the setting
 run; without either, those of the shipped endpoints. Exits with 1 if a test fails.
 
