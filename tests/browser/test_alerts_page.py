@@ -209,6 +209,37 @@ def test_the_history_goes_on_page_by_page_and_stays_while_it_is_read_again(page:
     expect(history.get_by_role("button", name="Show more")).to_be_hidden()
 
 
+def test_of_very_many_groups_a_hundred_are_shown_and_the_others_counted(page: Page, watched: Demo) -> None:
+    told = httpx.get(f"{watched.url}/api/alerts", headers={"X-API-KEY": watched.key}).json()
+    alert = next(one for one in told["alerts"] if one["name"] == "errors.now")
+    group = alert["instances"][0]
+    alert["instances"] = [
+        {**group, "fingerprint": str(number), "labels": {"n": str(number)}} for number in range(1_000)
+    ]
+    page.route("**/api/alerts", lambda route: route.fulfill(json=told))
+    page.reload()
+    card = page.get_by_role("region", name="Alert errors.now")
+    expect(card.locator("tbody tr")).to_have_count(100)
+    expect(card).to_contain_text("900 more.")
+    expect(page.locator(".alert-totals")).to_contain_text("1,000 firing")
+
+
+def test_it_is_not_read_while_nobody_sees_it_and_goes_on_after_a_failure(page: Page, tab: Tab) -> None:
+    tab.expected.append("net::ERR_FAILED")
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(5_000)
+    assert asked == []
+    page.route("**/api/alerts", lambda route: route.abort())
+    page.evaluate("delete document.hidden")
+    page.wait_for_event("requestfailed", timeout=10_000)
+    page.unroute("**/api/alerts")
+    with page.expect_response(re.compile("/api/alerts$"), timeout=10_000):
+        pass
+    expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
+
+
 def test_it_is_read_again_and_the_focus_stays(page: Page) -> None:
     button = page.get_by_role("button", name="Silence database=orders")
     button.focus()

@@ -5,6 +5,7 @@ import { SilenceForm, silenceList } from "./alert-silences.js";
 import { alertCard, noAlerts, targetTable } from "./alert-states.js";
 import { read, readIfAllowed } from "./api.js";
 import { h, put } from "./dom.js";
+import { count } from "./format.js";
 import { privateOnly } from "./private-only.js";
 import { tell } from "./telling.js";
 
@@ -112,8 +113,8 @@ function totals(alerts, silence) {
   return h(
     "div",
     { class: "alert-totals" },
-    h("strong", { class: firing ? "is-wrong" : "" }, firing ? `${firing} firing` : "Nothing fires"),
-    h("span", { class: "faint" }, `${groups.length - firing} pending`),
+    h("strong", { class: firing ? "is-wrong" : "" }, firing ? `${count(firing)} firing` : "Nothing fires"),
+    h("span", { class: "faint" }, `${count(groups.length - firing)} pending`),
     failing ? h("span", { class: "problem" }, `${failing} cannot be evaluated`) : null,
     h("span", { class: "spring" }),
     h(
