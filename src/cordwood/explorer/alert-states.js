@@ -5,7 +5,6 @@ import { h } from "./dom.js";
 import { ago, count, time } from "./format.js";
 
 /** More groups than this are only counted. */
-const MOST_SHOWN = 100;
 const TONES = { critical: "fatal", error: "error", warning: "warning", info: "notice" };
 const STATE_TONES = { firing: "error", pending: "warning", inactive: "fine" };
 const EXAMPLE = `[alert]
@@ -14,7 +13,8 @@ condition = "rows > 10"
 text = "{value} rows, for example: {event_message}"`;
 
 export function alertCard(alert, silence) {
-  const { name, instances } = alert;
+  const { name, instances, firing, pending } = alert;
+  const more = firing + pending - instances.length;
   return h(
     "section",
     { class: "card alert-card", "aria-label": `Alert ${name}` },
@@ -32,7 +32,7 @@ export function alertCard(alert, silence) {
     alert.error ? failure(alert) : null,
     alert.notice ? h("p", { class: "is-warning" }, alert.notice) : null,
     instances.length ? groupTable(alert, silence) : null,
-    instances.length > MOST_SHOWN ? h("p", { class: "faint" }, `${count(instances.length - MOST_SHOWN)} more.`) : null,
+    more > 0 ? h("p", { class: "faint" }, `${count(more)} more.`) : null,
   );
 }
 
@@ -68,7 +68,7 @@ function rule({ condition, endpoint, every, for: lasting, send_to: targets, eval
 }
 
 function groupTable({ name, instances }, silence) {
-  const rows = instances.slice(0, MOST_SHOWN).map((one) =>
+  const rows = instances.map((one) =>
     h(
       "tr",
       {},

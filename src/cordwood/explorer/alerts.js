@@ -107,14 +107,14 @@ function byUrgency(one, other) {
 }
 
 function totals(alerts, silence) {
-  const groups = alerts.flatMap((alert) => alert.instances);
-  const firing = groups.filter((one) => one.state === "firing").length;
+  const firing = alerts.reduce((sum, alert) => sum + alert.firing, 0);
+  const pending = alerts.reduce((sum, alert) => sum + alert.pending, 0);
   const failing = alerts.filter((alert) => alert.error).length;
   return h(
     "div",
     { class: "alert-totals" },
     h("strong", { class: firing ? "is-wrong" : "" }, firing ? `${count(firing)} firing` : "Nothing fires"),
-    h("span", { class: "faint" }, `${count(groups.length - firing)} pending`),
+    h("span", { class: "faint" }, `${count(pending)} pending`),
     failing ? h("span", { class: "problem" }, `${failing} cannot be evaluated`) : null,
     h("span", { class: "spring" }),
     h(

@@ -35,6 +35,7 @@ TARGET_ADDRESS = re.compile(rb"/api/alerts/targets/([^/]+)/test")
 SILENCE_ADDRESS = re.compile(rb"/api/alerts/silences/([^/]+)")
 
 _LISTED_BY_DEFAULT, _MOST_LISTED = 100, 1_000
+_MOST_INSTANCES: Final = 100
 _LONGEST_SILENCE_SECONDS: Final = 366 * 86_400.0
 _MAX_COMMENT: Final = 500
 
@@ -60,7 +61,7 @@ async def list_alerts(request: Request, services: Services) -> Response:
 async def list_history(request: Request, services: Services) -> Response:
     _, query = _manager(request, services)
     limit = asked_count(query.get("limit"), _LISTED_BY_DEFAULT, _MOST_LISTED)
-    before = asked_count(query.get("before"), 2**53, 2**53)
+    before = asked_count(query.get("before"), 2**53, 2**53, "before")
     parts = services.alerts.parts
     if parts is None:
         return no_store_json({"history": []})
@@ -198,6 +199,7 @@ def _told_alert(alert: Alert, parts: AlertParts | None, silences: Sequence[Silen
     instances = {} if parts is None else parts.store.instances(str(alert.id))
     active = [instance for instance in instances.values() if instance.phase is not Phase.QUIET]
     active.sort(key=lambda instance: (instance.phase is not Phase.FIRING, instance.since_us))
+    firing = sum(instance.phase is Phase.FIRING for instance in active)
     told: Told = {
         "name": alert.name,
         "id": str(alert.id),
@@ -209,7 +211,10 @@ def _told_alert(alert: Alert, parts: AlertParts | None, silences: Sequence[Silen
         "group_by": alert.group_by,
         "send_to": alert.send_to,
         "state": active[0].phase if active else "inactive",
-        "instances": [_told_instance(alert, instance, silences, now_us) for instance in active],
+        "firing": firing,
+        "pending": len(active) - firing,
+        # Senders of events make the groups: all of them would be megabytes.
+        "instances": [_told_instance(alert, instance, silences, now_us) for instance in active[:_MOST_INSTANCES]],
     }
     if parts is not None:
         health = parts.evaluator.health(alert)

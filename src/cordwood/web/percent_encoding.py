@@ -23,12 +23,12 @@ def decoded(text: bytes, what: str) -> str:
         raise BadParameter(f"The {what} is not UTF-8.", hint="Encode text as UTF-8, then percent-encode it.") from None
 
 
-def asked_count(text: str | None, default: int, most: int) -> int:
-    """Return the value of `limit=`; raise BadParameter if it is not a number from 1 to `most`."""
+def asked_count(text: str | None, default: int, most: int, name: str = "limit") -> int:
+    """Return the value of a parameter; raise BadParameter if it is not a number from 1 to `most`."""
     if text is None:
         return default
     if not text.isdecimal() or len(text) > len(str(most)) or not 1 <= int(text) <= most:
-        raise BadParameter(f"limit is {text[:_SHOWN]!r}.", hint=f"It must be a number from 1 to {most}.")
+        raise BadParameter(f"{name} is {text[:_SHOWN]!r}.", hint=f"It must be a number from 1 to {most}.")
     return int(text)
 
 
