@@ -385,6 +385,10 @@ def test_an_alert_is_made_changed_and_deleted_with_its_endpoint_over_http(start:
     assert "the answer has no column m" in refused.text
     wrong = service.client.put("/api/endpoints/all.errors", json={"alert": {"every": "1s", "condition": "n >"}})
     assert (wrong.status_code, "is not a condition" in wrong.text) == (422, True)
+    taken = {**fields, "name": "other", "alert": {"every": "1s", "condition": "n > 2", "name": "All.errors"}}
+    refused = service.client.post("/api/endpoints", json=taken)
+    assert (refused.status_code, "There is the alert all.errors" in refused.text) == (422, True)
+    assert service.client.put("/api/endpoints/all.errors", json={"description": "x"}).status_code == 200
     assert service.client.delete("/api/endpoints/all.errors").status_code == 204
     until(lambda: len(receiver.told) == 2)
     assert receiver.told[1] == ("all.errors", "resolved", {})

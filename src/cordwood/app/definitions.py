@@ -30,6 +30,7 @@ from cordwood.errors import (
     TooLarge,
     TooManyDefinitions,
 )
+from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 from cordwood.sql.included import may_contain_name
@@ -158,6 +159,7 @@ class EndpointDefinitions:
             _require_free(
                 new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint"
             )
+            _require_free_alert(new, [alert for alert in contents.alerts if old is None or alert != old.alert])
             managed.append(_with_file_of(new, old))
             if len(managed) > MAX_ENDPOINTS:
                 raise TooManyDefinitions(
@@ -354,6 +356,14 @@ def _require_free(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], k
             raise BadDefinition("name", "has already been taken", hint=hint)
         if other.id == new.id:
             raise BadDefinition("token", "has already been taken", hint=f"It is that of the {kind} {other.name}.")
+
+
+def _require_free_alert(new: Endpoint, others: Sequence[Alert]) -> None:
+    """Raise BadDefinition if the name of the endpoint's alert, compared without case, is taken."""
+    for other in others if new.alert is not None else ():
+        if new.alert is not None and other.name.casefold() == new.alert.name.casefold():
+            hint = f"There is the alert {other.name} of {other.endpoint}: give this one another name."
+            raise BadDefinition("alert", "has a name that has already been taken", hint=hint)
 
 
 def _table_text(table: Mapping[str, object]) -> str:
