@@ -128,6 +128,9 @@ class FrozenService:
     def parts(self) -> AlertParts:
         return self._components.services.alerts.open()
 
+    def metrics(self) -> str:
+        return self._app.send("GET", "/metrics", b"", {})[2].decode()
+
     def send(self, stream: str, events: Sequence[Mapping[str, object]]) -> None:
         assert self.http("POST", f"/api/logs?source_name={stream}", events)["accepted"] == len(events)
 

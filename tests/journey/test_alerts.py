@@ -272,6 +272,17 @@ def test_evaluations_share_the_answer_that_callers_are_given(folder: Path, recei
         assert receiver.told == [("errors", "firing", {"project": "p"})], "the cached answer knows nothing of q"
 
 
+def test_evaluations_run_in_the_lane_of_refreshes_and_take_no_place_of_callers(
+    folder: Path, receiver: Receiver
+) -> None:
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, errors(3))
+        service.turn(20)
+        claims = [line for line in service.metrics().splitlines() if 'places_claims_total{places="query"' in line]
+        assert claims
+        assert all('lane="refresh",outcome="admitted"' in line for line in claims)
+
+
 # Real processes
 
 
@@ -348,6 +359,33 @@ def test_the_doctor_tells_of_alerts_and_targets_that_fail(start: Start, folder: 
     assert "always" in doctor.stdout
     assert "hook failed " in doctor.stdout
     assert "2 are evaluated" in doctor.stdout
+
+
+def test_a_damaged_store_is_told_and_the_service_goes_on(start: Start, folder: Path, receiver: Receiver) -> None:
+    file = folder / "queries" / "errors.sql"
+    file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
+    service = start_with(start, folder, receiver)
+    (folder / "data" / "alerts.db").mkdir()
+    file.write_text(ERRORS)
+    assert cordwood("reload", "--data-dir", str(folder / "data")).returncode == 0
+    until(lambda: "alerts.db cannot be used" in service.output.read_text())
+    time.sleep(2.5)
+    assert service.output.read_text().count("alerts.db cannot be used") == 1
+    assert service.send(STREAM, errors(1)).status_code == 200
+    assert service.client.get("/api/alerts").status_code == 200
+    service.kill()
+    refused = cordwood(
+        "serve",
+        "--port",
+        "0",
+        "--data-dir",
+        str(folder / "data"),
+        "--endpoints",
+        str(folder / "queries"),
+        CORDWOOD_ALERTS_TARGETS=f"hook = {receiver.target}",
+        CORDWOOD_ALERTS_REFUSE_ADDRESSES="none",
+    )
+    assert (refused.returncode, "alerts.db cannot be used" in refused.stderr) == (1, True)
 
 
 def test_sigterm_waits_for_a_notification_on_its_way(start: Start, folder: Path, receiver: Receiver) -> None:

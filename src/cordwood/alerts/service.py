@@ -1,6 +1,7 @@
 """All of alerting behind one object, which opens its store and begins to evaluate with the first alert."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,8 @@ from cordwood.alerts.sender import Sender, SendLimits
 from cordwood.alerts.states import Phase
 from cordwood.alerts.store import AlertStore
 from cordwood.catalog.catalog import Catalog
+from cordwood.errors import Fault
+from cordwood.observe.observation import Noted
 from cordwood.observe.observer import Note
 from cordwood.serve.query_request import Format
 
@@ -69,19 +72,31 @@ class Alerts:
         self._queries = queries
         self._note = note
         self._parts: AlertParts | None = None
+        self._told = ""
+        # A backup opens the store in a thread of its own.
+        self._opening = threading.Lock()
 
     @property
     def parts(self) -> AlertParts | None:
         return self._parts
 
     async def run(self) -> None:
-        """Evaluate and send until cancelled."""
-        while not self.is_needed():  # noqa: ASYNC110 - a reload of files has no event
+        """Evaluate and send until cancelled, from the first alert on."""
+        while (parts := self._opened_if_needed()) is None:  # noqa: ASYNC110 - a reload of files has no event
             await asyncio.sleep(_POLL_SECONDS)
-        parts = self.open()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(parts.evaluator.run())
             tasks.create_task(parts.sender.run())
+
+    def _opened_if_needed(self) -> AlertParts | None:
+        try:
+            return self.open() if self.is_needed() else None
+        except Fault as fault:
+            # The first alert came by a reload, so the service goes on without alerts, and says so once.
+            if fault.told() != self._told:
+                self._told = fault.told()
+                self._note(Noted(message=self._told, level="error"))
+            return None
 
     def is_needed(self) -> bool:
         """Return whether there are alerts, or states of earlier ones that have to be ended."""
@@ -89,20 +104,21 @@ class Alerts:
 
     def open(self) -> AlertParts:
         """Open the store; raise DataFolderUnusable if it is damaged."""
-        if self._parts is None:
-            options = self.options
-            store = AlertStore(options.file)
-            evaluator = Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, options.rows_format)
-            receivers = {name: (target.most_changes, target.deliver) for name, target in options.targets.items()}
-            sender = Sender(store, receivers, options.limits, self.clock_us, self._note, options.external_url)
-            evaluator.wake = sender.wake
-            evaluator.target_repeats = {
-                name: target.repeat_seconds
-                for name, target in options.targets.items()
-                if target.repeat_seconds is not None
-            }
-            self._parts = AlertParts(store, evaluator, sender)
-        return self._parts
+        with self._opening:
+            if self._parts is None:
+                self._parts = self._made_parts()
+            return self._parts
+
+    def _made_parts(self) -> AlertParts:
+        options = self.options
+        store = AlertStore(options.file)
+        evaluator = Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, options.rows_format)
+        receivers = {name: (target.most_changes, target.deliver) for name, target in options.targets.items()}
+        sender = Sender(store, receivers, options.limits, self.clock_us, self._note, options.external_url)
+        evaluator.wake = sender.wake
+        repeats = {name: target.repeat_seconds for name, target in options.targets.items()}
+        evaluator.target_repeats = {name: seconds for name, seconds in repeats.items() if seconds is not None}
+        return AlertParts(store, evaluator, sender)
 
     def count(self, phase: Phase) -> int:
         """Return how many groups of all alerts are in a phase."""
