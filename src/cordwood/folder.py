@@ -17,6 +17,7 @@ from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
 _LOCK = "cordwood.lock"
 _OUTCOME = "reload.json"
+_OTHER_FOLDER = "Choose another one with --data-dir, or make this one writable for the service."
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -98,8 +99,12 @@ class DataFolder:
         """Create the folder if it is missing, with mode 0700."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except FileExistsError as problem:
+            message = f"The data folder {self.path} cannot be used: there is a file of this name."
+            raise DataFolderUnusable(message, hint=_OTHER_FOLDER) from problem
         except OSError as problem:
-            raise DataFolderUnusable(f"The data folder {self.path} cannot be used: {problem.strerror}.") from problem
+            message = f"The data folder {self.path} cannot be used: {problem.strerror}."
+            raise DataFolderUnusable(message, hint=_OTHER_FOLDER) from problem
 
     @contextmanager
     def owned(self) -> Iterator["Ownership"]:
@@ -159,7 +164,8 @@ class DataFolder:
         try:
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as problem:
-            raise DataFolderUnusable(f"The data folder {self.path} cannot be used: {problem.strerror}.") from problem
+            message = f"The data folder {self.path} cannot be used: {problem.strerror}."
+            raise DataFolderUnusable(message, hint=_OTHER_FOLDER) from problem
         return os.fdopen(descriptor, "r+", encoding="utf-8")
 
     def _in_use(self) -> str:

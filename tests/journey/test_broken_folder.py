@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import socket
 import sqlite3
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -152,3 +155,26 @@ def test_a_client_command_says_the_same_of_a_broken_folder(sound: Path, tmp_path
         refused = cordwood(*command, "--data-dir", str(tmp_path / "data"))
         assert (refused.returncode, "keys.db cannot be used: file is not a database" in refused.stderr) == (1, True)
         assert "Traceback" not in refused.stderr
+
+
+def test_a_start_that_fails_says_what_to_change(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        expected = {
+            ("--port", port, "--data-dir", str(tmp_path / "a")): (f"port {port}: Address already in use", "--port"),
+            ("--data-dir", str(tmp_path / "file")): ("there is a file of this name", "--data-dir"),
+            ("--data-dir", str(tmp_path / "file" / "b")): ("Not a directory", "--data-dir"),
+            ("--data-dir", "/proc/cordwood"): ("cannot be used", "--data-dir"),
+        }
+        for arguments, (cause, remedy) in expected.items():
+            ended = cordwood("serve", *arguments)
+            assert ended.returncode == 1
+            assert cause in ended.stderr
+            assert remedy in ended.stderr
+
+
+def test_an_older_python_is_told_which_is_needed() -> None:
+    older = "import runpy, sys; sys.version_info = (3, 10, 1); runpy.run_module('cordwood', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", older], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.startswith("cordwood needs Python 3.11 or newer")) == (1, True)
