@@ -25,7 +25,7 @@ _SETTINGS: Final = (
 _FILE_SETTINGS: Final = ("endpoint", *_SETTINGS)
 MIN_EVERY_SECONDS: Final = 1.0
 _LONGEST_SECONDS: Final = 366 * 86_400.0
-_MAX_TEXT: Final = 2_000
+_MAX_TEXT: Final = 500
 _MAX_GROUP_COLUMNS: Final = 16
 _MAX_NAME: Final = 200
 

@@ -87,7 +87,7 @@ def test_an_endpoint_without_an_alert_has_none_and_a_file_is_named_by_its_name()
         ('every = "1m"\ncondition = "rows"\nname = "a/b"', 5, "cannot be the name of an alert"),
         ('every = "1m"\ncondition = "rows"\nevry = "1m"', 5, "evry is no setting here"),
         ('every = "1m"\ncondition = "rows"\nendpoint = "b"', 5, "endpoint is no setting here"),
-        ('every = "1m"\ncondition = "rows"\ntext = "' + "x" * 2_001 + '"', 5, "more than 2000 characters"),
+        ('every = "1m"\ncondition = "rows"\ntext = "' + "x" * 501 + '"', 5, "more than 500 characters"),
         (
             'every = "1m"\ncondition = "rows"\ngroup_by = [' + ",".join(f'"{n}"' for n in range(17)) + "]",
             5,
