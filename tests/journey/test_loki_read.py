@@ -162,6 +162,8 @@ def test_a_template_makes_the_line_from_labels(pinned: Loki) -> None:
             1,
         ),
     ],
+    # The times are those of each test process, and the processes have to collect the same tests.
+    ids=["nanoseconds", "nanoseconds, end excluded", "seconds", "parts of seconds", "RFC 3339"],
 )
 def test_times_are_nanoseconds_seconds_or_rfc_3339(pinned: Loki, start: str, end: str, count: int) -> None:
     assert len(pinned.lines('{app="checkout"}', start=start, end=end)) == count
