@@ -24,6 +24,7 @@ from cordwood.app.configured_keys import CreatedKeys, first_keys, fixed_keys, si
 from cordwood.app.definitions import Checks
 from cordwood.app.engine_process import EngineHost
 from cordwood.app.management import Management
+from cordwood.app.passed_checks import PassedChecks
 from cordwood.app.redaction_settings import checked_rules, redaction_key, redaction_rules
 from cordwood.cache.in_memory import MemoryCache
 from cordwood.catalog.catalog import Contents, Sources
@@ -178,7 +179,7 @@ def build(
         cleanup.callback(_close_engine, engine_future)
         targets = alert_targets(settings) if evaluates_alerts else {}
         target_names = targets.keys() if evaluates_alerts else None
-        contents = checked_contents(sources_of(settings), target_for(settings), target_names)
+        contents = _read_checked(settings, folder, target_for(settings), target_names)
         catalog = FileCatalog(contents)
         fixed, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
         keys = SQLiteKeys(folder.keys_file)
@@ -191,7 +192,7 @@ def build(
         catalog,
         engine,
         ManagedFiles(folder.path),
-        lambda: checked_contents(sources_of(settings), engine.target, target_names),
+        lambda: _read_checked(settings, folder, engine.target, target_names),
         Checks(
             lambda endpoint, streams: check(endpoint, streams, engine.target, _CHECK_SECONDS),
             alert_check(engine.target, target_names),
@@ -225,18 +226,27 @@ def _close_engine(engine_future: Future[Engine]) -> None:
         engine_future.result().close()
 
 
-def checked_contents(
-    sources: Sources, target: Target | None = None, targets: Collection[str] | None = None
-) -> Contents:
-    """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error.
+def _read_checked(settings: Settings, folder: DataFolder, target: Target, targets: Collection[str] | None) -> Contents:
+    """Return the contents of all files; endpoints that compiled at an earlier start are not compiled again.
 
     `targets` are the names to which alerts may be sent; None: they are not checked.
+    """
+    checks = PassedChecks(folder.path, target.name, lambda endpoint, streams: check(endpoint, streams, target))
+    contents = read_contents(sources_of(settings), checks.check, alert_check(target, targets))
+    checks.write()
+    return contents
+
+
+def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
+    """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error.
+
+    The names of targets are not checked: they may be set up elsewhere.
     """
     checked_target = target or DuckDBTarget()
     return read_contents(
         sources,
         lambda endpoint, streams: check(endpoint, streams, checked_target),
-        alert_check(checked_target, targets),
+        alert_check(checked_target, None),
     )
 
 

@@ -1,6 +1,6 @@
 """Endpoints that read other endpoints: find the names in their queries, check them, and join their parameters."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -39,8 +39,19 @@ def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
 
     The parts of a name may be quoted separately and contain escapes.
     """
-    text = endpoint.sql.casefold()
-    return any("\\" in text or all(part in text for part in name.casefold().split(".")) for name in names)
+    return any(True for _ in _names_in(endpoint.sql, names))
+
+
+def possible_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
+    """Return at least those of the names of tables that the query, or an endpoint that it reads, has."""
+    found = set(_names_in(endpoint.sql, names))
+    return found.union(*(possible_names(included, names) for included in endpoint.included))
+
+
+def _names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
+    text = sql.casefold()
+    has_escapes = "\\" in text
+    return (name for name in names if has_escapes or all(part in text for part in name.casefold().split(".")))
 
 
 class _EndpointLinker:

@@ -1,0 +1,139 @@
+"""A start compiles only endpoints that did not compile before, and an error is reported at every start."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cordwood.app.in_process import open_service
+from cordwood.app.passed_checks import PassedChecks, code_version
+from cordwood.catalog.catalog import Sources
+from cordwood.catalog.files import read_contents
+from cordwood.errors import BadEndpointFile, BrokenFiles
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
+from cordwood.settings.settings import Serve, Settings
+
+GOOD = '/* name = "{name}" */\nselect id from `{stream}`'
+
+
+class Files:
+    """Endpoint and stream files, and the starts that read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data, self.endpoints, self.streams = folder / "data", folder / "endpoints", folder / "streams.toml"
+        self.data.mkdir()
+        self.endpoints.mkdir()
+        self.add_streams("my.app")
+
+    def add_streams(self, *names: str) -> None:
+        self.streams.write_text("".join(f'[[stream]]\nname = "{name}"\n' for name in names))
+
+    def write(self, name: str, text: str | None = None, stream: str = "my.app") -> None:
+        (self.endpoints / f"{name}.sql").write_text(text or GOOD.format(name=name, stream=stream))
+
+    def start(self, *, target: str = "duckdb", code: str = "1") -> list[str]:
+        """Return the names of the endpoints that were compiled."""
+        compiled = []
+
+        def check(endpoint: Endpoint, _streams: Sequence[Stream]) -> None:
+            compiled.append(endpoint.name)
+            if "broken" in endpoint.sql:
+                raise BadEndpointFile("It is broken.")
+
+        checks = PassedChecks(self.data, target, check, code)
+        read_contents(Sources(endpoints=self.endpoints, streams=self.streams, shipped=False), checks.check)
+        checks.write()
+        return compiled
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_what_compiled_at_the_last_start_is_not_compiled_again(files: Files) -> None:
+    files.write("a")
+    files.write("b")
+    assert files.start() == ["a", "b"]
+    assert files.start() == []
+    files.write("c")
+    assert files.start() == ["c"]
+    files.write("a", GOOD.format(name="a", stream="my.app") + " where true")
+    assert files.start() == ["a"]
+
+
+def test_another_engine_and_another_version_of_the_code_compile_all(files: Files) -> None:
+    files.write("a")
+    files.start()
+    assert files.start(target="clickhouse") == ["a"]
+    assert files.start(target="clickhouse") == []
+    assert files.start(target="clickhouse", code="2") == ["a"]
+
+
+def test_streams_that_an_endpoint_does_not_name_do_not_matter_and_others_do(files: Files) -> None:
+    files.write("a")
+    files.write("quoted", '/* name = "quoted" */\nselect id from `my`.`app`')
+    files.start()
+    files.add_streams("my.app", "another")
+    assert files.start() == []
+    files.add_streams("another")
+    assert files.start() == ["a", "quoted"]
+
+
+def test_an_endpoint_is_compiled_again_when_one_that_it_reads_changes(files: Files) -> None:
+    files.write("inner")
+    files.write("outer", '/* name = "outer" */\nselect id from `inner`')
+    files.start()
+    files.write("inner", GOOD.format(name="inner", stream="my.app") + " where true")
+    assert files.start() == ["inner", "outer"]
+
+
+def test_what_does_not_compile_is_an_error_at_every_start(files: Files) -> None:
+    files.write("a", '/* name = "a" */\nselect broken')
+    for _ in range(2):
+        with pytest.raises(BrokenFiles):
+            files.start()
+
+
+def test_endpoints_that_are_no_longer_served_are_forgotten(files: Files) -> None:
+    for number in range(20):
+        files.write("a", GOOD.format(name="a", stream="my.app") + f" limit {number}")
+        files.start()
+    assert len(msgspec.json.decode((files.data / "checked.json").read_bytes())) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, null]", b'{"a": 1}', b"[" * 100_000, b"\xff", b" " * (5 * 2**20)])
+def test_whatever_the_file_holds_the_endpoints_are_compiled(files: Files, content: bytes) -> None:
+    files.write("a")
+    (files.data / "checked.json").write_bytes(content)
+    assert files.start() == ["a"]
+    assert files.start() == []
+
+
+def test_a_file_that_cannot_be_written_stops_no_start(files: Files) -> None:
+    files.write("a")
+    (files.data / "checked.json").mkdir()
+    assert files.start() == ["a"]
+    assert files.start() == ["a"]
+
+
+def test_the_version_of_the_code_is_that_of_its_files() -> None:
+    assert code_version() == code_version()
+
+
+def test_the_service_remembers_its_endpoints_and_still_finds_an_error(tmp_path: Path) -> None:
+    """The real check: at the second start the good endpoint is known, and at the third it is broken."""
+    files = Files(tmp_path)
+    serve = msgspec.structs.replace(
+        Serve(), data_dir=str(files.data), endpoints=str(files.endpoints), streams=str(files.streams)
+    )
+    files.write("a")
+    for _ in range(2):
+        with open_service(Settings(serve=serve)) as service:
+            assert service.send("GET", "/api/endpoints/query/a", b"", {})[0] == 200
+        assert (files.data / "checked.json").stat().st_mode & 0o777 == 0o600
+    files.write("a", '/* name = "a" */\nselect nosuch(1) as x')
+    with pytest.raises(BrokenFiles), open_service(Settings(serve=serve)):
+        pass
