@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import once
 from cordwood.engines.clickhouse.rules.coercions import attached_text, event_text
 from cordwood.model.shape import ValueKind
-from cordwood.sql.attribute_levels import MAX_CHARACTERS, expand_levels
+from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
@@ -37,7 +37,8 @@ def _text_of(value: exp.Expr, object_sql: str) -> exp.Expr:
 def _flatten_level(entries: str) -> str:
     """Return the entries with each object replaced by its own entries."""
     children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
-    return f"arrayFlatten(arrayMap(e -> if(startsWith(e.2, '{{') AND e.2 != '{{}}', {children}, [e]), {entries}))"
+    is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_KEY_BYTES}"
+    return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
 
 
 _REPEATED: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
@@ -54,7 +55,8 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
         f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
     )
     entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
-    is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS}"
+    members = f"countSubstrings(_m, '{MEMBER}') + countSubstrings(_x, '{MEMBER}')"
+    is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS} AND {members} <= {MAX_MEMBERS}"
     flattened = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)}, _b)"
     attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
     result = f"arrayMap(_b -> {attributes}, [{entries}])[1]"

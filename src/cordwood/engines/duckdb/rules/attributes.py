@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import once, variant_text
 from cordwood.model.shape import ValueKind
-from cordwood.sql.attribute_levels import MAX_CHARACTERS, expand_levels
+from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
@@ -43,10 +43,17 @@ def _entries(value: str) -> str:
     return f"CASE WHEN json_type({value}) = 'OBJECT' THEN {children} ELSE [] END"
 
 
+def _members(value: str) -> str:
+    """Return the number of members, those that are spelled in texts included."""
+    text = f"{value}::VARCHAR"
+    return f"(strlen({text}) - strlen(replace({text}, '{MEMBER}', ''))) // {len(MEMBER)}"
+
+
 def _flatten_level(entries: str) -> str:
     """Return the entries with each object replaced by its own entries."""
     children = f"list_transform({_CHILDREN % 'e.v'}, lambda c: struct_pack(k := concat(e.k, '.', c.key), v := c.value))"
-    inner = f"CASE WHEN json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' THEN {children} ELSE [e] END"
+    is_expanded = f"json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' AND strlen(e.k) <= {MAX_KEY_BYTES}"
+    inner = f"CASE WHEN {is_expanded} THEN {children} ELSE [e] END"
     return f"flatten(list_transform({entries}, lambda e: {inner}))"
 
 
@@ -67,7 +74,9 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
         " lambda e: NOT list_contains(list_transform(_t.top, lambda o: o.k), e.k))"
     )
     entries = f"list_transform([struct_pack(top := {top_level}, m := _j.m)], lambda _t: list_concat(_t.top, {metadata_entries}))[1]"
-    is_small = f"strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0) <= {MAX_CHARACTERS}"
+    size = "strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0)"
+    members = f"{_members('_j.m')} + coalesce({_members('_j.x')}, 0)"
+    is_small = f"{size} <= {MAX_CHARACTERS} AND {members} <= {MAX_MEMBERS}"
     flattened = f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)} ELSE _b END"
     attributes = f"list_transform(list_filter({flattened}, lambda e: e.v <> 'null'), lambda e: {attribute_sql})"
     result = f"list_transform([{entries}], lambda _b: {attributes})[1]"
