@@ -9,7 +9,6 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.aliases import ExpandedSelect, canonical_text, expand_aliases, has_aggregate
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.comparisons import as_number
-from cordwood.clickhouse_sql.expressions import Expressions
 from cordwood.clickhouse_sql.functions import FUNCTIONS
 from cordwood.clickhouse_sql.functions.aggregates import aggregate
 from cordwood.clickhouse_sql.scope import (
@@ -380,7 +379,7 @@ class _SelectTranslator(msgspec.Struct):
             return map_as_json(translator, node, value)
         if value.type.name == "Interval":
             raise translator.refusal(node, "An interval cannot be selected.")
-        return _to_answer_form(translator, node, value) if self.is_outermost else value
+        return _to_answer_form(value) if self.is_outermost else value
 
     def _make_select(
         self,
@@ -410,12 +409,11 @@ class _SelectTranslator(msgspec.Struct):
         return TranslatedQuery(select, tuple(columns))
 
 
-def _to_answer_form(translator: Expressions, node: exp.Expr, value: Value) -> Value:
+def _to_answer_form(value: Value) -> Value:
     """Return the value in its JSON form: times as text with microseconds, conditions as 0 and 1, NaN as NULL."""
     match value.type.name:
         case "DateTime":
-            text = translator.fill(node, "format_timestamp('%Y-%m-%dT%H:%M:%E6S', @moment, 'UTC')", moment=value.node)
-            return msgspec.structs.replace(value, node=text)
+            return msgspec.structs.replace(value, node=internal("iso_time", value.node))
         case "UInt8":
             return msgspec.structs.replace(value, node=as_number(value).node)
         case "Float64" if not value.is_constant:

@@ -103,3 +103,8 @@ def _wrap_by_tokens(text: str) -> str:
         return symbol if symbol.startswith('"') else f'"{symbol}"'
 
     return _TOKEN.sub(render_token, text)
+
+
+def quote_odd_numbers(text: str, mark: str) -> str:
+    """Return a JSON text as the engine prints it with its infinite numbers and NaN as texts that begin with a mark."""
+    return _TOKEN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)

@@ -23,7 +23,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     row_limit = literal_rows(resolved.tree.args.get("limit"))
     lowered = target.lower(resolved)
     check_plan(lowered.tree, resolved.text)
-    types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions)
+    types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions[: len(names)])
     return Statement(
         plan=_plan(lowered, target),
         slots=slots,
@@ -36,6 +36,7 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
         raw_columns=resolved.raw_columns,
         textless_paths=resolved.textless_paths,
         row_limit=row_limit,
+        completions=lowered.completions,
         shape_lookups=resolved.shape_lookups,
     )
 

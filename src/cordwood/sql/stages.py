@@ -53,6 +53,28 @@ class Resolved(msgspec.Struct, frozen=True):
     follows: bool = False
 
 
+class AttributeMap(msgspec.Struct, frozen=True, tag=True):
+    """A column for which an event's metadata is selected: the map of the event's attributes.
+
+    Its other keys and its project are in columns after those of the answer. Objects are flattened so many levels deep.
+    """
+
+    position: int
+    extras: int
+    project: int
+    levels: int
+
+
+class IsoTime(msgspec.Struct, frozen=True, tag=True):
+    """A column for which a time is selected: the time as ISO 8601 text with microseconds, without a zone."""
+
+    position: int
+
+
+# A column of the answer that the engine makes of the fetched values, which is faster than an expression.
+Completion = AttributeMap | IsoTime
+
+
 class Alternative(msgspec.Struct, frozen=True):
     """A lowered tree that becomes another variant of the plan."""
 
@@ -70,6 +92,7 @@ class Lowered(msgspec.Struct, frozen=True):
     tree: exp.Expr
     resolved: Resolved
     alternatives: tuple[Alternative, ...] = ()
+    completions: tuple[Completion, ...] = ()
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -88,7 +111,8 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     `column_types` are BigQuery's; an engine whose own types are less specific (text for BYTES and JSON) encodes by
     them. `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads
-    only recent events is sufficient if it finds that many rows. `paging` tells how an answer that is cut goes on.
+    only recent events is sufficient if it finds that many rows. `paging` tells how an answer that is cut goes on. `completions` are the columns that are completed
+    after they are fetched.
     `shape_lookups` are all lookups in the shapes of
     streams: shapes with the same results compile to the same statement.
     """
@@ -105,6 +129,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     raw_columns: tuple[int, ...] = ()
     textless_paths: tuple[tuple[str, Path], ...] = ()
     row_limit: int | None = None
+    completions: tuple[Completion, ...] = ()
     paging: Paging | None = None
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
 

@@ -7,6 +7,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.query.cte_materialization import materialize_shared_ctes
+from cordwood.engines.duckdb.query.deferred_columns import defer_columns
 from cordwood.engines.duckdb.query.index_pruning import prune
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
 from cordwood.engines.duckdb.query.scan_planning import plan_arrived_scan, plan_recent_scan, plan_scans
@@ -40,6 +41,7 @@ class DuckDBTarget:
         tree = resolved.tree
         annotate(tree)
         check_types(tree, resolved.text)
+        completions = defer_columns(tree)
         lowered = RULES.lower(tree)
         materialize_shared_ctes(lowered)
         if resolved.redaction is not None:
@@ -49,7 +51,7 @@ class DuckDBTarget:
         if len(sources) == 1:
             flatten(lowered, sources[0].table)
         if resolved.follows:
-            return _lower_followed(resolved, lowered, sources)
+            return msgspec.structs.replace(_lower_followed(resolved, lowered, sources), completions=completions)
         flushed = copied(lowered)
         flushed_sources = _sources_in(flushed, sources, streams)
         recent = plan_recent_scan(lowered, sources)
@@ -60,7 +62,7 @@ class DuckDBTarget:
             unredacted = optimistic_variant(tree)
             alternatives += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
         alternatives += [Alternative(recent, Reads.RECENT)] if recent is not None else []
-        return Lowered(all_events, resolved, tuple(alternatives))
+        return Lowered(all_events, resolved, tuple(alternatives), completions)
 
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(comments=False)

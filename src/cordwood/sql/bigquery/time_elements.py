@@ -23,6 +23,9 @@ KIND_BY_CAST: Final[dict[type[exp.Expr], Kind]] = {
     exp.TsOrDsToTime: Kind.TIME,
 }
 
+# The format of times in answers of ClickHouse's dialect: ISO 8601 with microseconds, in UTC, without a zone.
+ISO_TIME: Final = "%Y-%m-%dT%H:%M:%E6S"
+
 _ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
 
 # Elements that a type does not have are written out literally.

@@ -18,6 +18,8 @@ RESULTS: Final[dict[str, Datatype]] = {
     "attributes": JSON,
     "attribute_keys": array_of(STRING),
     "attribute_values": array_of(STRING),
+    # A time in ISO 8601 with microseconds, without a zone.
+    "iso_time": STRING,
     # A text as an integer within a range, and as a float; NULL if it is not a number.
     "whole_number": INT64,
     "float_number": FLOAT64,

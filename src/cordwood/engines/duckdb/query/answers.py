@@ -5,14 +5,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
+from typing import Any
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.engines.completed_columns import complete_columns
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_value
 from cordwood.engines.duckdb.faults import duckdb_faults
-from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction, RedactedColumns
+from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.deadlines import DeadlineTimer
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.statement_check import StatementCheck
@@ -24,7 +26,7 @@ from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.follow import FIRST
 from cordwood.sql.plan import Reads, Segments, Variant, print_segments
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import Completion, IsoTime, Question, Statement
 
 _BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
@@ -90,7 +92,7 @@ class QueryRunner:
             view = stack.enter_context(self._storage.recent(statement.streams[0]))
             if view is None:
                 return None
-            run = _RunningQuery(view.cursor, limits, self._redaction.columns(statement))
+            run = _RunningQuery(view.cursor, limits, statement, self._redaction)
             cancel.on_cancel(run.cancel)
             rows = self._rows(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
             if not view.is_still_valid():
@@ -115,7 +117,7 @@ class QueryRunner:
             view = stack.enter_context(self._storage.arrived(question.statement.streams, first_us))
             if view is None:
                 return None
-            run = _RunningQuery(view.cursor, limits, self._redaction.columns(question.statement))
+            run = _RunningQuery(view.cursor, limits, question.statement, self._redaction)
             cancel.on_cancel(run.cancel)
             rows = self._rows(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
             rows.batches = list(rows.batches)
@@ -141,7 +143,7 @@ class QueryRunner:
     def _run_statement(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
         with ExitStack() as stack:
             view = stack.enter_context(self._storage.query_view(question.statement.streams))
-            run = _RunningQuery(view.cursor, limits, self._redaction.columns(question.statement))
+            run = _RunningQuery(view.cursor, limits, question.statement, self._redaction)
             cancel.on_cancel(run.cancel)
             reads = Reads.FLUSHED if view.at_rest else Reads.ALL
             variant = question.statement.plan.choose(reads, optimistic=optimistic)
@@ -157,7 +159,8 @@ class QueryRunner:
         stack.enter_context(self._deadlines.after(run.limits.seconds, run.expire))
         with run.stoppable():
             types = self._column_types(cursor, question)
-            segments = _render_cells(variant.segments, types, _limit_clause(statement, run.limits.max_rows + 1))
+            limit = _limit_clause(statement, run.limits.max_rows + 1)
+            segments = _render_cells(variant.segments, types, limit, statement.completions)
             sql = print_segments(segments, question.values)
             filters = variant.block_filters()
             if filters:
@@ -211,10 +214,17 @@ class QueryRunner:
 class _RunningQuery:
     """A query under way, and the reason why it was stopped."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, limits: AnswerLimits, hidden: RedactedColumns) -> None:
+    def __init__(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        limits: AnswerLimits,
+        statement: Statement,
+        redaction: AnswerRedaction,
+    ) -> None:
         self._cursor = cursor
         self.limits = limits
-        self._hidden = hidden
+        self._hidden = redaction.columns(statement)
+        self._statement = statement
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
@@ -249,7 +259,7 @@ class _RunningQuery:
             if remaining == 0:
                 with self.stoppable():
                     rows.truncated = self._cursor.fetchone() is not None
-            yield _to_cells(self._redact(fetched, types), types)
+            yield _to_cells(self._redact(fetched, types), types, self._statement)
 
     def _redact(self, fetched: list[Row], types: Types) -> list[Row]:
         if not self._hidden.positions:
@@ -299,11 +309,11 @@ def _stream_batches(first: list[Row], batches: Iterator[list[Row]], stack: ExitS
 
 
 def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
-    declared_types = statement.column_types or (None,) * len(types)
     names = statement.column_names
+    declared_types = statement.column_types or (None,) * len(names)
     return tuple(
         Column(name, declared_type or datatype_of(duckdb_type))
-        for name, declared_type, duckdb_type in zip(names, declared_types, types, strict=True)
+        for name, declared_type, duckdb_type in zip(names, declared_types, types, strict=False)
     )
 
 
@@ -315,10 +325,13 @@ def _extract_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
     return statement
 
 
-def _render_cells(segments: Segments, types: Types, limit: str) -> Segments:
+def _render_cells(segments: Segments, types: Types, limit: str, completions: Sequence[Completion] = ()) -> Segments:
     """Wrap the segments in a SELECT that renders cells, unless none needs it: DuckDB then plans one SELECT less."""
     names = [f"c{index}" for index in range(len(types))]
     cells = [render_value(name, duckdb_type) for name, duckdb_type in zip(names, types, strict=True)]
+    for completion in completions:
+        if isinstance(completion, IsoTime):
+            cells[completion.position] = f"epoch_us({names[completion.position]})"
     if cells == names and not limit:
         return segments
     head = f"SELECT {', '.join(cells)} FROM ("  # noqa: S608 - names of our own
@@ -330,11 +343,13 @@ def _limit_clause(statement: Statement, rows: int) -> str:
     return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
-def _to_cells(fetched: Sequence[tuple[object, ...]], types: Types) -> list[Row]:
-    readers = [cell_reader(duckdb_type) for duckdb_type in types]
-    if not any(readers):
+def _to_cells(fetched: Sequence[tuple[Any, ...]], types: Types, statement: Statement) -> list[Row]:
+    """Convert fetched values to cells; columns beyond those of the answer serve only to complete others."""
+    readers = [cell_reader(duckdb_type) for duckdb_type in types[: len(statement.column_names)]]
+    if not any(readers) and not statement.completions:
         return fetched  # type: ignore[return-value]
-    columns = [
-        reader(column) if reader else column for reader, column in zip(readers, zip(*fetched, strict=True), strict=True)
-    ]
-    return list(zip(*columns, strict=True))
+    columns: list[Sequence[Any]] = list(zip(*fetched, strict=True))
+    cells = [reader(column) if reader else column for reader, column in zip(readers, columns, strict=False)]
+    for position, completed in complete_columns(statement.completions, columns):
+        cells[position] = completed
+    return list(zip(*cells, strict=True))

@@ -10,6 +10,7 @@ from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
 from cordwood.engines.duckdb.rules.zones import wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_elements import (
+    ISO_TIME,
     KIND_BY_CAST,
     EngineFormat,
     fraction_digits,
@@ -23,6 +24,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.nodes import internal_function
 from cordwood.sql.typing import kind_of
 
 _OFFSET: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
@@ -183,4 +185,8 @@ def _cast_element(element: str | None, text: str) -> EngineFormat | str:
     return f"({case or ''}({text_sql}))"
 
 
-RULES = RuleSet(nodes={exp.TimeToStr: _format})
+def _iso_time(node: exp.Expr) -> exp.Expr:
+    return format_time(node.expressions[0], Kind.TIMESTAMP, ISO_TIME, None)
+
+
+RULES = RuleSet(nodes={exp.TimeToStr: _format}, by_name={internal_function("iso_time").upper(): _iso_time})

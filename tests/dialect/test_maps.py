@@ -1,0 +1,240 @@
+"""A map that is only answered is made after the rows are fetched; it is the one that the engine's expression makes."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+
+from cordwood.dialects import compile_sql
+from cordwood.engines.completed_columns import attribute_maps, complete_columns, iso_times
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.engine import Engine
+from cordwood.errors import OutOfMemory
+from cordwood.model.redaction import RedactMode
+from cordwood.model.rows import Cell
+from cordwood.sql.plan import Reads
+from cordwood.sql.stages import AttributeMap
+from tests.dialect.logs_world import NOW, Cordwood, contents
+
+COUNT = 400
+KEYS = ("a", "b", "a.b", "", ".", "project", "level", "metadata", "ü", 'q"', "\\", "{", "}", ":", ",", "[", "Infinity")
+TEXTS = (
+    "",
+    "x",
+    "Ärger",
+    '"',
+    '\\"',
+    "\\",
+    "{",
+    "}",
+    "[]",
+    ":{",
+    '":{',
+    ",",
+    "a,",
+    "\n",
+    "\x01",
+    "\x7f",
+    "NaN",
+    "null",
+)
+# An infinite number of the engine, and texts that are spelled like it.
+ODD = ("Infinity", "\ue000Infinity", "-Infinity", 1, -0.0, 1.50, 1e22, 2**63, 10**30, 0.1, True, False, None)
+
+
+def _value(chance: random.Random, depth: int) -> Any:
+    kind = chance.randrange(9 if depth else 6)
+    if kind < 3:
+        return chance.choice(TEXTS)
+    if kind < 6:
+        return chance.choice(ODD)
+    if kind == 6:
+        return [_value(chance, depth - 1) for _ in range(chance.randrange(3))]
+    return _object(chance, depth - 1)
+
+
+def _object(chance: random.Random, depth: int) -> dict[str, Any]:
+    return {chance.choice(KEYS): _value(chance, depth) for _ in range(chance.randrange(4))}
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    return {"k": _nested(depth - 1) if depth else "end", "n": depth}
+
+
+def _event(number: int) -> dict[str, Any]:
+    chance = random.Random(number)
+    event: dict[str, Any] = {
+        "id": f"{number:05}",
+        "timestamp": NOW.isoformat(),
+        "event_message": "m",
+        "project": "default",
+    }
+    event |= {f"top{key}": value for key, value in _object(chance, 2).items() if number % 3 == 0}
+    if number % 5 == 0:
+        event |= {"a": _value(chance, 2), "level": None}
+    odd_metadata: dict[int, Any] = {
+        1: "a text",
+        2: ["a", {"b": 1}],
+        3: 5,
+        4: None,
+        5: {"deep": _nested(12)},
+        6: {"long": "x" * 17_000, "inner": {"a": 1}},
+        7: {"long": "ü" * 9_000, "inner": {"a": 1}},
+        8: {},
+        9: {"k" * 100: {"k" * 27: {"x": 1}, "k" * 28: {"x": 1, "y": None}}},
+        10: {"ü" * 64: {"x": 1}, "ü" * 65: {"x": [1]}},
+        11: {"inner": {f"k{at}": at for at in range(511)}},
+        12: {"inner": {f"k{at}": at for at in range(512)}},
+        13: {"text": '":' * 600, "inner": {"a": 1}},
+    }
+    event["metadata"] = odd_metadata.get(number, _object(chance, 4))
+    return event
+
+
+@pytest.fixture(scope="module", params=["in memory", "flushed", "recent"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cordwood]:
+    folder = tmp_path_factory.mktemp("maps")
+    events = [_event(number) for number in range(COUNT)]
+    opened = Cordwood("duckdb", folder / "duckdb", contents(folder), {"my.app": events})
+    if request.param != "in memory":
+        _flush(opened.engine, fills=request.param == "recent")
+    yield opened
+    opened.close()
+
+
+def _flush(engine: Engine, *, fills: bool) -> None:
+    assert isinstance(engine, DuckDBEngine)
+    store = engine._storage.get_store("my.app")
+    with engine._session.cursor() as cursor:
+        while chunk := store.take_chunk(whole_groups_only=False):
+            store.flush(chunk, cursor)
+    if fills:
+        engine._storage.recent_cache.fill(store)
+
+
+def _rows(world: Cordwood, sql: str, mode: RedactMode | None = None) -> list[dict[str, Any]]:
+    where = "WHERE source = 'my.app' AND event_message = 'm'"
+    return world.rows(f"{sql} {where} ORDER BY timestamp DESC, id LIMIT 390", mode=mode)
+
+
+@pytest.mark.parametrize("mode", [None, *RedactMode])
+def test_a_map_is_the_same_whether_it_is_read_or_only_answered(world: Cordwood, mode: RedactMode | None) -> None:
+    answered = _rows(world, "SELECT id, log_attributes FROM logs", mode)
+    inner = "SELECT id, timestamp, source, event_message, log_attributes FROM logs"
+    read = _rows(world, f"SELECT id, log_attributes FROM ({inner})", mode)
+    assert len(answered) == 390
+    for one, other in zip(answered, read, strict=True):
+        assert list(one["log_attributes"].items()) == list(other["log_attributes"].items()), one["id"]
+
+
+def test_maps_and_times_stand_where_they_are_selected(world: Cordwood) -> None:
+    sql = (
+        "SELECT log_attributes AS one, timestamp, toStartOfHour(timestamp) AS hour, log_attributes AS two, id FROM logs"
+    )
+    for row in _rows(world, sql):
+        assert list(row) == ["one", "timestamp", "hour", "two", "id"]
+        assert row["one"] == row["two"]
+        assert (row["timestamp"], row["hour"]) == ("2026-06-22T12:00:00.000000",) * 2
+
+
+def test_of_several_streams_the_maps_are_the_same(world: Cordwood) -> None:
+    order = "ORDER BY timestamp DESC, id LIMIT 500"
+    answered = world.rows(f"SELECT id, timestamp, log_attributes FROM logs {order}")
+    read = world.rows(
+        f"SELECT id, timestamp, log_attributes FROM (SELECT id, timestamp, log_attributes FROM logs) {order}"
+    )
+    assert answered == read
+    assert len({row["id"] for row in answered}) == 500
+
+
+def test_a_page_of_maps_can_be_read_from_the_recent_events(world: Cordwood) -> None:
+    sql = "SELECT id, timestamp, event_message, log_attributes FROM logs WHERE source = 'my.app' ORDER BY timestamp DESC LIMIT 100"
+    statement = compile_sql(world.program, sql, world.engine.target, world.engine.shapes(), None)
+    assert statement.plan.variant(Reads.RECENT) is not None
+    assert "list_transform" not in statement.sql
+    assert "strftime" not in statement.sql
+
+
+# Metadata, and keys of its map.
+BOUNDS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"a" * 64: {"b" * 63: {"x": 1}}}, f"{'a' * 64}.{'b' * 63}.x"),
+    ({"a" * 64: {"b" * 64: {"x": 1}}}, f"{'a' * 64}.{'b' * 64}"),
+    ({"ü" * 64: {"x": 1}}, f"{'ü' * 64}.x"),
+    ({"ü" * 65: {"x": 1}}, "ü" * 65),
+    ({"inner": {f"k{at}": at for at in range(511)}}, "inner.k510"),
+    ({"inner": {f"k{at}": at for at in range(512)}}, "inner"),
+    ({"long": "x" * 16_200, "inner": {"a": 1}}, "inner.a"),
+    ({"long": "x" * 16_400, "inner": {"a": 1}}, "inner"),
+    (_nested(12), f"{'k.' * 12}k"),
+)
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
+def test_both_engines_expand_the_same_objects(tmp_path: Path, engine: str) -> None:
+    """Read or only answered, and as keys, which are those that `mapKeys` has."""
+    common = {"timestamp": NOW.isoformat(), "event_message": "m", "project": "default"}
+    events = [{"id": str(at), **common, "metadata": metadata} for at, (metadata, _) in enumerate(BOUNDS)]
+    world = Cordwood(engine, tmp_path / engine, contents(tmp_path), {"my.app": events})
+    for columns in ("id, log_attributes AS found", "id, mapKeys(log_attributes) AS found"):
+        for row in _rows(world, f"SELECT {columns} FROM logs"):
+            assert BOUNDS[int(row["id"])][1] in row["found"], row["id"]
+    world.close()
+
+
+def test_times_are_those_of_the_engine() -> None:
+    spans = (
+        0,
+        1,
+        10**6,
+        -1,
+        -(10**12),
+        253_402_300_799_999_999,
+        253_402_300_800_000_000,
+        4 * 10**17,
+        -62_135_596_800_000_000,
+    )
+    micros = [*spans, *(random.Random(at).randrange(-6 * 10**16, 6 * 10**17) for at in range(500))]
+    with duckdb.connect() as connection:
+        sql = "SELECT strftime(make_timestamp(unnest($micros)), '%Y-%m-%dT%H:%M:%S.%f')"
+        expected = [text for (text,) in connection.execute(sql, {"micros": micros}).fetchall()]
+    assert iso_times(micros) == expected
+    assert iso_times([None]) == [None]
+
+
+def test_numbers_that_json_has_not_are_texts_as_the_engine_prints_them() -> None:
+    event = '{"a":Infinity,"b":[NaN,"NaN",1.50],"c":"Infinity","d":{"e":-Infinity,"f":"\ue000NaN"}}'
+    (found,) = attribute_maps([(event, '{"x":NaN}', None)], 8)
+    expected = {
+        "x": "NaN",
+        "a": "Infinity",
+        "b": '[NaN,"NaN",1.50]',
+        "c": "Infinity",
+        "d.e": "-Infinity",
+        "d.f": "\ue000NaN",
+    }
+    assert msgspec.json.decode(_json(found)) == expected
+
+
+def _json(cell: Cell) -> bytes:
+    assert isinstance(cell, msgspec.Raw)
+    return bytes(cell)
+
+
+def test_keys_that_are_repeated_by_nesting_take_a_bounded_amount_of_memory() -> None:
+    """Of 16 KB, one event would take ten megabytes, and a page of them all of the machine's."""
+    leaves = ",".join(f'"{number:x}":1' for number in range(500))
+    path = [f'{{"{letter * 63}":' for letter in "ab"]
+    event = f"{''.join(path)}{{{leaves}}}{'}' * len(path)}"
+    columns: list[list[str | None]] = [[event] * 1000, [None] * 1000, [None] * 1000]
+    maps = [AttributeMap(0, 1, 2, 8)] * 3
+    ((_, cells),) = complete_columns(maps[:1], columns)
+    assert len(msgspec.json.decode(_json(cells[0]))) == 500
+    assert sum(len(_json(cell)) for cell in cells) < 2**27
+    with pytest.raises(OutOfMemory, match="too large"):
+        list(complete_columns(maps, columns))
+    columns[0] = [event.replace("a" * 63, "a" * 8000)] * 1000
+    assert len(list(complete_columns(maps, columns))) == 3
