@@ -145,6 +145,7 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
         lambda name: _find_similar_path(records, lineages, name),
         lambda keys: _is_single_value(records, lineages.get(keys[0].lower()), keys),
         lambda keys: _child_keys(records, lineages.get(keys[0].lower()), keys),
+        lambda keys: _may_be_single_value(records, lineages.get(keys[0].lower()), keys),
     )
 
 
@@ -165,6 +166,13 @@ def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys)
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
+
+
+def _may_be_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+    if lineage is None or not lineage.is_event:
+        return False
+    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
+    return kinds is None or not kinds <= {ValueKind.ARRAY, ValueKind.OBJECT}
 
 
 def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> Keys:

@@ -33,6 +33,7 @@ from cordwood.lql.unnests import RecordUnnests
 from cordwood.lql.values import LEVELS, NUMBER
 from cordwood.lql.windows import condition, window
 from cordwood.model.datatype import NUMBERS, Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.query_templates import all_of, any_of, fill, literal, number
 
 NUMERIC: Final = frozenset(NUMBERS)
@@ -130,11 +131,25 @@ class Conditions(msgspec.Struct, frozen=True):
         if kind in TEMPORAL and node.operator in _COMPARISONS:
             return self._translate_time_field(node, node.value.text)
         if node.operator in {Operator.INCLUDES, Operator.INCLUDES_REGEX}:
-            if self.info.is_single_value(node.path.parts):
-                operator = Operator.EQUAL if node.operator is Operator.INCLUDES else Operator.REGEX
-                return self._translate_field(msgspec.structs.replace(node, operator=operator))
-            return self.unnests.where_any(node.path, lambda column: self._translate_includes(node, column))
+            return self._translate_membership(node, kind)
         return self.unnests.where_any(node.path, lambda column: self._compare(node, kind, column))
+
+    def _translate_membership(self, node: Field, kind: Kind) -> exp.Expr:
+        """Return the condition on a list, in which a value that is no list counts as its only element."""
+        operator = Operator.EQUAL if node.operator is Operator.INCLUDES else Operator.REGEX
+        as_element = msgspec.structs.replace(node, operator=operator)
+        if self.info.is_single_value(node.path.parts):
+            return self._translate_field(as_element)
+        if not self.info.may_be_single_value(node.path.parts):
+            return self.unnests.where_any(node.path, lambda column: self._translate_includes(node, column))
+
+        def translate(column: exp.Expr) -> exp.Expr:
+            # The text of a list or an object is its JSON, which must not be compared.
+            is_single = fill("JSON_VALUE(@column) IS NOT NULL", node.offset, column=copied(column))
+            equals = self._compare(as_element, kind, copied(column))
+            return any_of([self._translate_includes(node, column), all_of([is_single, equals])])
+
+        return self.unnests.where_any(node.path, translate)
 
     def _translate_null(self, node: Field) -> exp.Expr:
         if self.unnests.is_many(node.path):

@@ -26,7 +26,8 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     """The metadata of a sub-query; `kinds` are the types by column name.
 
     `has_array` returns whether an array was seen at a column's path. `is_single_value` returns whether values were seen
-    there and none was an array, in which case a value is a list of itself. `find_similar_path` returns the path of
+    there and none was an array, in which case a value is a list of itself; `may_be_single_value` whether that may hold
+    for some of the values. `find_similar_path` returns the path of
     events whose last step is similar to a name. `child_keys` returns the keys of the objects that were seen at a path.
     """
 
@@ -37,6 +38,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     find_similar_path: Callable[[str], str | None] = lambda _name: None
     is_single_value: Callable[[Keys], bool] = lambda _keys: False
     child_keys: Callable[[Keys], Keys] = lambda _keys: ()
+    may_be_single_value: Callable[[Keys], bool] = lambda _keys: False
 
     def has_column(self, name: str) -> bool:
         return self._column_name(name) is not None
