@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tests.dialect.details import DETAILS
+from tests.dialect.functions import FUNCTION_QUERIES
 
 _EDGE = "source = 'edge_logs'"
 _ODD = "log_attributes['odd']"
@@ -414,4 +415,4 @@ _SHAPES = (
 
 
 def queries() -> list[str]:
-    return [*_rows(), *_groups(), *_SHAPES, *DETAILS]
+    return [*_rows(), *_groups(), *_SHAPES, *DETAILS, *FUNCTION_QUERIES]

@@ -1,12 +1,14 @@
 """The dialect's answers are ClickHouse's own: the same queries over the same events, on both engines and on chDB itself."""
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cordwood.clickhouse_sql.permitted import FUNCTIONS
 from tests.dialect.logs_world import Cordwood, PlainClickHouse, contents
 from tests.dialect.queries import queries
 
@@ -33,6 +35,11 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Worlds]:
 
 def test_there_are_enough_queries() -> None:
     assert len(set(queries())) >= 300
+
+
+def test_every_function_of_the_dialect_is_asked() -> None:
+    asked = " ".join(queries()).lower()
+    assert not [name for name in FUNCTIONS if not re.search(rf"\b{name}(?:if)?\(", asked)]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
