@@ -230,11 +230,12 @@ def test_keys_that_are_repeated_by_nesting_take_a_bounded_amount_of_memory() -> 
     path = [f'{{"{letter * 63}":' for letter in "ab"]
     event = f"{''.join(path)}{{{leaves}}}{'}' * len(path)}"
     columns: list[list[str | None]] = [[event] * 1000, [None] * 1000, [None] * 1000]
-    maps = [AttributeMap(0, 1, 2, 8)] * 3
+    maps = [AttributeMap(position, 0, 1, 2, levels) for position, levels in enumerate((8, 8, 9, 10))]
     ((_, cells),) = complete_columns(maps[:1], columns)
     assert len(msgspec.json.decode(_json(cells[0]))) == 500
     assert sum(len(_json(cell)) for cell in cells) < 2**27
-    with pytest.raises(OutOfMemory, match="too large"):
-        list(complete_columns(maps, columns))
+    for repeated in (maps[:2], maps[1:]):
+        with pytest.raises(OutOfMemory, match="too large"):
+            list(complete_columns(repeated, columns))
     columns[0] = [event.replace("a" * 63, "a" * 8000)] * 1000
-    assert len(list(complete_columns(maps, columns))) == 3
+    assert len(list(complete_columns(maps, columns))) == 4

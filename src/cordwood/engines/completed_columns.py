@@ -27,7 +27,7 @@ _CYCLE_DAYS: Final = 146_097
 _METADATA: Final = "metadata"
 _PROJECT: Final = "project"
 
-# A query may have the map in many columns: those of a batch may be longer than its events by so many bytes.
+# The bound of what maps add to the events of a batch: keys repeat those above them, and columns may repeat the map.
 _MAX_GROWTH_BYTES: Final = 64 * 2**20
 # The characters of flattened keys that are remembered for the next events of a batch.
 _MAX_KEY_CHARACTERS: Final = 256 * 1024
@@ -49,17 +49,22 @@ def complete_columns(
 ) -> Iterator[tuple[int, list[Cell]]]:
     """Make columns of the answer of the fetched columns; yield them with their positions."""
     growth = _Growth()
+    maps: dict[AttributeMap, list[Cell]] = {}
     for completion in completions:
-        values = columns[completion.position]
         if isinstance(completion, AttributeMap):
-            parts = zip(values, columns[completion.extras], columns[completion.project], strict=True)
-            yield completion.position, attribute_maps(parts, completion.levels, growth)
+            same = msgspec.structs.replace(completion, position=0)
+            if same not in maps:
+                parts = (columns[place] for place in (completion.metadata, completion.extras, completion.project))
+                maps[same] = attribute_maps(zip(*parts, strict=True), completion.levels, growth)
+            else:
+                growth.add(sum(len(bytes(cell)) for cell in maps[same] if isinstance(cell, msgspec.Raw)))
+            yield completion.position, maps[same]
         else:
-            yield completion.position, iso_times(values)
+            yield completion.position, iso_times(columns[completion.position])
 
 
 class _Growth:
-    """The bytes by which the maps of a batch are longer than their events."""
+    """The bytes by which the maps of a batch are longer than their events, and those of maps that are repeated."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -68,7 +73,7 @@ class _Growth:
         self._bytes += grown_bytes
         if self._bytes > _MAX_GROWTH_BYTES:
             raise OutOfMemory(
-                "The maps of attributes are too large, because the keys of nested objects repeat those above them.",
+                "The maps of attributes are too large: they repeat the keys of nested objects, or are selected repeatedly.",
                 hint="Select the keys that you need, as in log_attributes['request.method'], or fewer rows.",
             )
 

@@ -54,12 +54,13 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class AttributeMap(msgspec.Struct, frozen=True, tag=True):
-    """A column for which an event's metadata is selected: the map of the event's attributes.
+    """A column for the map of an event's attributes, of its metadata, its other keys and its project in other columns.
 
-    Its other keys and its project are in columns after those of the answer. Objects are flattened so many levels deep.
+    Those are selected once, however often the map is answered. Objects are flattened so many levels deep.
     """
 
     position: int
+    metadata: int
     extras: int
     project: int
     levels: int

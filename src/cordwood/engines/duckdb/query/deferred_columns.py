@@ -22,34 +22,44 @@ _JSON: Final = internal_function("json_text")
 def defer_columns(tree: exp.Expr) -> tuple[Completion, ...]:
     """Replace maps of attributes and texts of times by what they are made of; mutates the tree.
 
-    The parts of an event that need columns of their own are appended to those of the answer.
+    The parts of events are appended to the columns of the answer.
     """
     if not isinstance(tree, exp.Select):
         return ()
     unread = unread_positions(tree)
-    items = list(enumerate(tree.expressions))
-    deferred = (_defer(tree, index, item.unalias()) for index, item in items if index + 1 in unread)
-    return tuple(completion for completion in deferred if completion is not None)
+    parts = _Parts(tree)
+    completions: list[Completion] = []
+    for position, item in enumerate(list(tree.expressions)):
+        value = item.unalias()
+        if position + 1 not in unread or not isinstance(value, exp.Anonymous):
+            continue
+        if value.this == _TIME and isinstance(value.expressions[0], exp.Column):
+            swap(value, copied(value.expressions[0]))
+            completions.append(IsoTime(position))
+        elif value.this == _MAP:
+            metadata, extras, project = map(parts.position, value.expressions[:3])
+            completions.append(
+                AttributeMap(position, metadata, extras, project, constant_int(value.expressions[3]) or 0)
+            )
+            swap(value, exp.Null())
+    return tuple(completions)
 
 
-def _defer(tree: exp.Select, position: int, value: exp.Expr) -> Completion | None:
-    if not isinstance(value, exp.Anonymous):
-        return None
-    if value.this == _TIME and isinstance(value.expressions[0], exp.Column):
-        swap(value, copied(value.expressions[0]))
-        return IsoTime(position)
-    if value.this != _MAP:
-        return None
-    metadata, extras, project, levels = value.expressions
-    completion = AttributeMap(position, _append(tree, extras), _append(tree, project), constant_int(levels) or 0)
-    swap(value, _document(metadata))
-    return completion
+class _Parts:
+    """The parts of events that are appended to the columns of a SELECT, each once."""
 
+    def __init__(self, select: exp.Select) -> None:
+        self._select = select
+        self._positions: dict[exp.Expr, int] = {}
 
-def _append(tree: exp.Select, part: exp.Expr) -> int:
-    position = len(tree.expressions)
-    tree.append("expressions", exp.alias_(_document(part), f"part {position}", quoted=True))
-    return position
+    def position(self, part: exp.Expr) -> int:
+        """Return the position of the column that has this part."""
+        document = _document(part)
+        if document not in self._positions:
+            self._positions[document] = len(self._select.expressions)
+            name = f"part {len(self._positions)}"
+            self._select.append("expressions", exp.alias_(document, name, quoted=True))
+        return self._positions[document]
 
 
 def _document(part: exp.Expr) -> exp.Expr:
