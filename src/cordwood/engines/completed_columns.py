@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from sys import getsizeof
 from typing import Any, Final
 
 import msgspec
 
-from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.bounded_cache import BoundedCache
 from cordwood.engines.records import quote_odd_numbers
 from cordwood.errors import OutOfMemory
 from cordwood.model.rows import Cell
@@ -80,24 +81,24 @@ class _Growth:
 
 def iso_times(values: Sequence[int | None]) -> list[Cell]:
     """Return times as texts; years beyond 9999 have all of their digits."""
-    days: dict[int, str] = {}
+    minutes: dict[int, str] = {}
     texts: list[Cell] = []
     for micros in values:
         if micros is None:
             texts.append(None)
             continue
-        seconds, fraction = divmod(micros, 1_000_000)
-        minutes, second = divmod(seconds, 60)
-        day, minute = divmod(minutes, 1440)
-        date = days.get(day) or days.setdefault(day, _iso_date(day))
-        texts.append(f"{date}T{minute // 60:02}:{minute % 60:02}:{second:02}.{fraction:06}")
+        minute, rest = divmod(micros, 60_000_000)
+        text = minutes.get(minute) or minutes.setdefault(minute, _iso_minute(minute))
+        texts.append(f"{text}:{rest // 1_000_000:02}.{rest % 1_000_000:06}")
     return texts
 
 
-def _iso_date(day: int) -> str:
+def _iso_minute(minute: int) -> str:
+    day, minute_of_day = divmod(minute, 1440)
     cycles, day_of_cycle = divmod(day, _CYCLE_DAYS)
     first = EPOCH.date() + timedelta(days=day_of_cycle)
-    return f"{first.year + cycles * _CYCLE_YEARS:04}-{first.month:02}-{first.day:02}"
+    date = f"{first.year + cycles * _CYCLE_YEARS:04}-{first.month:02}-{first.day:02}"
+    return f"{date}T{minute_of_day // 60:02}:{minute_of_day % 60:02}"
 
 
 # The JSON of an event's metadata and of its other keys, and its project.
@@ -123,7 +124,7 @@ def attribute_maps(events: Iterable[Parts], levels: int, growth: _Growth | None 
 # The maps of the latest events that were answered: a dashboard that refreshes shows mostly the same ones. A map is found
 # by the event's project and texts, so only a caller who reads these events has an answer sooner.
 _maps: Final[BoundedCache[tuple[int, Parts], bytes]] = BoundedCache(
-    4 * 2**20, lambda key, encoded: bytes_of((key, encoded))
+    4 * 2**20, lambda key, encoded: sum(map(getsizeof, key[1]), len(encoded))
 )
 
 
