@@ -94,6 +94,22 @@ def test_whole_rows_have_a_plain_object_of_texts(inside: InProcessApp) -> None:
     ]
 
 
+def test_pages_of_whole_rows_are_those_of_one_answer(inside: InProcessApp) -> None:
+    sql = "SELECT log_attributes, timestamp, toStartOfHour(timestamp) AS hour, id FROM logs ORDER BY timestamp DESC"
+    parameters = {"project": "default", "sql": sql}
+    found: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {"page_size": "50"}
+    while cursor:
+        status, headers, told = inside.send("GET", f"{ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
+        assert status == 200, told
+        found += json.loads(told)["result"]
+        following = headers.get("cordwood-next")
+        cursor = {"page_size": "50", "cursor": following} if following else {}
+    # Several events have the same time.
+    assert sorted(found, key=str) == sorted(rows(inside, sql), key=str)
+    assert len(found) == 192
+
+
 def test_without_a_query_the_newest_rows_of_all_sources_come(inside: InProcessApp) -> None:
     status, told = get(inside, project="default")
     assert status == 200
