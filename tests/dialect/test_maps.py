@@ -1,5 +1,6 @@
 """A map that is only answered is made after the rows are fetched; it is the one that the engine's expression makes."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,12 @@ from cordwood.engines.completed_columns import attribute_maps, complete_columns,
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.engine import Engine
 from cordwood.errors import OutOfMemory
+from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Cell
 from cordwood.sql.plan import Reads
 from cordwood.sql.stages import AttributeMap
-from tests.dialect.logs_world import NOW, Cordwood, contents
+from tests.dialect.logs_world import NOW, NOW_US, Cordwood, contents
 
 COUNT = 400
 KEYS = ("a", "b", "a.b", "", ".", "project", "level", "metadata", "ü", 'q"', "\\", "{", "}", ":", ",", "[", "Infinity")
@@ -182,6 +184,24 @@ def test_both_engines_expand_the_same_objects(tmp_path: Path, engine: str) -> No
     for columns in ("id, log_attributes AS found", "id, mapKeys(log_attributes) AS found"):
         for row in _rows(world, f"SELECT {columns} FROM logs"):
             assert BOUNDS[int(row["id"])][1] in row["found"], row["id"]
+    world.close()
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
+def test_members_are_counted_however_they_are_spaced(tmp_path: Path, engine: str) -> None:
+    """ClickHouse stores events as they were sent."""
+    world = Cordwood(engine, tmp_path / engine, contents(tmp_path))
+    (stream,) = [stream for stream in contents(tmp_path).streams if stream.name == "my.app"]
+    intake = Intake(world.engine, lambda: NOW_US)
+    for colon in (":", " : ", "\n:", "\t\r:"):
+        members = ",".join(f'"k{at}"{colon}{at}' for at in range(512))
+        event = f'[{{"event_message":"m","project":"default","metadata":{{"inner":{{{members}}}}}}}]'
+        asyncio.run(intake.accept(stream, "application/json", event.encode()))
+    intake.close()
+    for columns in ("log_attributes AS found", "mapKeys(log_attributes) AS found"):
+        found = world.rows(f"SELECT {columns} FROM logs WHERE source = 'my.app' AND event_message = 'm' LIMIT 9")
+        assert len(found) == 4
+        assert all("inner" in row["found"] for row in found)
     world.close()
 
 

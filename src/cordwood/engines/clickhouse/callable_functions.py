@@ -17,7 +17,7 @@ _LISTED: Final = """
     arrayCount arrayDistinct arrayElement arrayElementOrNull arrayEnumerate arrayExists arrayFilter arrayFirstIndex
     arrayFlatten arrayFold arrayJoin arrayLastIndex arrayMap arrayReverse arrayReverseSort arraySlice arraySort
     arrayStringConcat arraySum arrayZip asin asinh assumeNotNull atan atanh base32Encode base64Decode base64Encode bitAnd
-    bitCount bitNot bitOr bitShiftLeft bitShiftRight bitXor cbrt ceil char coalesce concat cos cosh countSubstrings
+    bitCount bitNot bitOr bitShiftLeft bitShiftRight bitXor cbrt ceil char coalesce concat cos cosh countMatches countSubstrings
     cume_dist dateDiff dense_rank divide editDistance editDistanceUTF8 empty endsWith equals exists exp exp10 extract
     extractAll extractAllGroupsVertical extractGroups farmFingerprint64 first_value first_value_respect_nulls floor
     formatDateTime fromUnixTimestamp64Micro generateUUIDv4 greater greaterOrEquals greatest grouping has hex if ifNull ignore in

@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import once
 from cordwood.engines.clickhouse.rules.coercions import attached_text, event_text
 from cordwood.model.shape import ValueKind
-from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
+from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, expand_levels
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
@@ -41,6 +41,8 @@ def _flatten_level(entries: str) -> str:
     return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
 
 
+# RE2's pattern of what precedes each member's value, in a literal of ClickHouse.
+_MEMBER: Final = '"[ \\\\t\\\\n\\\\r]*:'
 _REPEATED: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
@@ -55,7 +57,8 @@ def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
         f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
     )
     entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
-    members = f"countSubstrings(_m, '{MEMBER}') + countSubstrings(_x, '{MEMBER}')"
+    # Events are stored as they were sent, with spaces between their tokens.
+    members = f"countMatches(_m, '{_MEMBER}') + countMatches(_x, '{_MEMBER}')"
     is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS} AND {members} <= {MAX_MEMBERS}"
     flattened = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)}, _b)"
     attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
