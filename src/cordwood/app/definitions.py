@@ -155,11 +155,7 @@ class EndpointDefinitions:
     def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, text: str | None) -> Contents:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
         if new is not None:
-            others = [*contents.endpoints, *managed, *contents.layers.shipped.endpoints]
-            _require_free(
-                new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint"
-            )
-            _require_free_alert(new, [alert for alert in contents.alerts if old is None or alert != old.alert])
+            self._require_free(contents, managed, old, new)
             managed.append(_with_file_of(new, old))
             if len(managed) > MAX_ENDPOINTS:
                 raise TooManyDefinitions(
@@ -180,6 +176,14 @@ class EndpointDefinitions:
                 raise _fault_of_endpoints(fault, new, text, contents) from fault
         self._check_alerts(checked, old, new)
         return checked
+
+    def _require_free(
+        self, contents: Contents, managed: Sequence[Endpoint], old: Endpoint | None, new: Endpoint
+    ) -> None:
+        """Raise BadDefinition if the name or UUID of the endpoint, or the name of its alert, is taken."""
+        others = [*contents.endpoints, *managed, *contents.layers.shipped.endpoints]
+        _require_free(new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint")
+        _require_free_alert(new, [alert for alert in contents.alerts if old is None or alert != old.alert])
 
     def _check_alerts(self, checked: Contents, old: Endpoint | None, new: Endpoint | None) -> None:
         """Check the alerts of changed endpoints: their own, and those in files of the operator's."""

@@ -62,7 +62,7 @@ def uncommented(name: str) -> str:
 
 def alerts_in(folder: Path) -> tuple[Alert, ...]:
     settings = Settings(serve=Serve(endpoints=str(folder)))
-    return tuple(checked_contents(sources_of(settings), target_for(settings), TARGETS).alerts)
+    return tuple(checked_contents(sources_of(settings), target_for(settings)).alerts)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
