@@ -14,6 +14,12 @@ export function change(values, { refines = false } = {}) {
   go(before.page, { ...before.values, ...values }, { refines });
 }
 
+/** Keep some of the state without showing anything anew: what is shown has it already. */
+export function note(values) {
+  const { page, values: before } = current();
+  history.replaceState(null, "", hashOf(page, { ...before, ...values }));
+}
+
 export function go(page, values, { refines = false } = {}) {
   const hash = hashOf(page, values);
   if (hash === location.hash) return tell();

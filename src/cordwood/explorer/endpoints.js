@@ -1,15 +1,17 @@
 /** Endpoints: what each does, a form made from its parameters, and its answer. */
 
 import * as address from "./address.js";
-import { ask } from "./api.js";
+import { ask, written } from "./api.js";
 import * as described from "./described.js";
 import { h, newId, option, put } from "./dom.js";
+import { EventTable } from "./event-table.js";
+import { partingColumn } from "./explore-answers.js";
 import { lineChart, plotOf } from "./lines.js";
 import { popover } from "./popover.js";
 import { sentences } from "./receipt.js";
-import { rowTable } from "./row-table.js";
 import { copy, curlOf, downloadAs } from "./save.js";
 import { tell } from "./telling.js";
+import { unwrapped } from "./tree.js";
 
 const PARAMETER = "p.";
 
@@ -147,7 +149,7 @@ export class EndpointsPage {
       ),
     );
     const plot = plotOf(rows, columns);
-    const table = () => rowTable(rows, columns, { caption: `Rows of ${this.endpoint}` });
+    const table = () => rowTable(rows, columns, `Rows of ${this.endpoint}`);
     if (!rows.length) return put(this.rows, h("p", { class: "empty" }, "No rows."));
     return put(this.rows, plot ? views({ Chart: () => lineChart(rows, plot, true), Table: table }) : table());
   }
@@ -167,6 +169,17 @@ export class EndpointsPage {
       ),
     );
   }
+}
+
+/** The rows as in Explore, but that there is no query of the reader's to filter. */
+function rowTable(rows, names, label) {
+  const table = new EventTable({
+    label,
+    whole: async (row) => unwrapped(row),
+    onCopy: (event) => copy(written(event)).then(() => tell("The row is in the clipboard.")),
+  });
+  table.show({ rows, columns: names.map((name) => ({ name, label: name })), tone: partingColumn(names), utc: false });
+  return table.element;
 }
 
 /** One of several views at a time, the first of them first. */

@@ -1,49 +1,82 @@
-/** The rows as a table; a row opens to its whole event. */
+/** Rows as a table that is sorted, wrapped and resized; a row opens to its whole event. */
 
-import { h, put } from "./dom.js";
-import { cell, time } from "./format.js";
+import { firstWidth, nextSort, sortOf, sortText, sortedPlaces, textOf, withKinds } from "./columns.js";
+import { h, option, put } from "./dom.js";
+import { RowWindow } from "./row-window.js";
 import { toneOf } from "./series.js";
 import { eventTree } from "./tree.js";
 
 /** Cells are cut here: the whole value is in the event. */
 const LONGEST_CELL = 600;
+/** What a key press adds to the width of a column, and the least width, in pixels. */
+const [WIDER, LEAST_WIDTH] = [16, 56];
 
 export class EventTable {
-  /** `whole(row)` fetches the event of a row; `onFilter`, `onColumn` change the query. */
-  constructor({ whole, onFilter, onRemove, onCopy }) {
-    Object.assign(this, { whole, onFilter, onRemove, onCopy, opened: new Map() });
+  /**
+   * `whole(row)` fetches the event of a row; `onFilter` and `onRemove` change the query, where there is one.
+   * `onArrange({sort, wrap})` is told how the rows are arranged now.
+   */
+  constructor({ whole, onFilter, onRemove, onCopy, onArrange = () => {}, label = "Rows" }) {
+    Object.assign(this, { whole, onFilter, onRemove, onCopy, onArrange, opened: new Map(), widths: new Map() });
+    Object.assign(this, { sort: sortOf(), order: [], rows: [], columns: [] });
     this.head = h("thead", {});
     this.body = h("tbody", {});
-    this.table = h("table", { class: "events" }, h("caption", { class: "off-screen" }, "Rows"), this.head, this.body);
-    this.element = h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": "Rows" }, this.table);
+    this.group = h("colgroup", {});
+    const caption = h("caption", { class: "off-screen" }, label);
+    this.table = h("table", { class: "events" }, caption, this.group, this.head, this.body);
+    this.frame = h("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": label }, this.table);
+    this.window = new RowWindow(this.frame, this.body, (position) => this.row(position));
+    this.element = h("div", { class: "table-box" }, this.bar(), this.frame);
     this.body.addEventListener("click", (event) => this.click(event));
     this.body.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** `columns`: [{name, label, isTime, isRemovable}]; `tone`: the name of the column that colours a row. */
-  show({ rows, columns, tone, utc }) {
-    Object.assign(this, { rows, columns, tone, utc });
+  bar() {
+    this.told = h("p", { class: "faint", role: "status" });
+    this.wrapper = h("button", { type: "button", class: "button small", onclick: () => this.toggleWrap() }, "Wrap");
+    this.sorter = h("select", {
+      class: "sorter",
+      "aria-label": "Sort by",
+      onchange: () => this.arrange({ sort: sortOf(this.sorter.value) }),
+    });
+    return h("div", { class: "table-bar" }, this.told, this.sorter, this.wrapper);
+  }
+
+  /** `columns`: [{name, label, isTime, isRemovable}]; `tone`: the column that colours a row; `isCut`: there are more rows. */
+  show({ rows, columns, tone, utc, sort = this.sort, isWrapped = this.isWrapped, isCut = false }) {
+    Object.assign(this, { rows, columns: withKinds(rows, columns), tone, utc, sort, isWrapped, isCut });
     const known = new Set(rows.map(idOf));
     for (const id of this.opened.keys()) if (!known.has(id)) this.opened.delete(id);
-    put(
-      this.head,
-      h(
-        "tr",
-        {},
-        columns.map((one) => this.header(one)),
-      ),
-    );
-    put(
-      this.body,
-      rows.flatMap((row, place) => this.row(row, place)),
-    );
+    this.draw();
   }
 
   forget() {
     this.opened.clear();
+    this.widths.clear();
   }
 
+  draw() {
+    this.order = sortedPlaces(this.rows, this.sort);
+    this.table.classList.toggle("is-wrapped", Boolean(this.isWrapped));
+    this.wrapper.setAttribute("aria-pressed", String(Boolean(this.isWrapped)));
+    const headers = this.columns.map((one) => this.header(one));
+    put(this.head, h("tr", {}, headers));
+    this.drawWidths();
+    this.window.show(this.rows.length);
+    if (this.window.isLong) this.table.setAttribute("aria-rowcount", this.rows.length + 1);
+    else this.table.removeAttribute("aria-rowcount");
+    const isSorted = this.columns.some((one) => one.name === this.sort.name);
+    this.told.textContent = isSorted && this.isCut ? `The ${this.rows.length} rows that are shown are sorted.` : "";
+    const both = ({ name, label }) => [option(name, `${label} ↑`), option(`-${name}`, `${label} ↓`)];
+    const choices = this.columns.flatMap(both);
+    put(this.sorter, option("", "as it came"), choices);
+    this.sorter.value = isSorted ? sortText(this.sort) : "";
+  }
+
+  // Columns
+
   header(column) {
+    const isSorted = column.name === this.sort.name;
     const remove = column.isRemovable
       ? h(
           "button",
@@ -57,28 +90,110 @@ export class EventTable {
           "×",
         )
       : null;
-    return h("th", { scope: "col", class: classOf(column) }, h("span", { class: "th-name" }, column.label), remove);
+    const sorter = h(
+      "button",
+      {
+        type: "button",
+        class: "sort",
+        title: "Sort. Shift and the arrow keys change the width.",
+        onclick: () => this.arrange({ sort: nextSort(column, this.sort) }, column.name),
+        onkeydown: (event) => this.widen(event, column),
+      },
+      h("span", { class: "th-name" }, column.label),
+    );
+    const grip = h("span", {
+      class: "grip",
+      "aria-hidden": "true",
+      onpointerdown: (event) => this.drag(event, column),
+      ondblclick: () => this.setWidth(column, null),
+    });
+    return h(
+      "th",
+      {
+        scope: "col",
+        class: classOf(column),
+        "data-column": column.name,
+        "aria-sort": isSorted ? (this.sort.isDown ? "descending" : "ascending") : "none",
+      },
+      h("div", { class: "th" }, sorter, remove),
+      grip,
+    );
   }
 
-  row(row, place) {
+  /** Focus stays on the header that was used. */
+  arrange({ sort = this.sort, isWrapped = this.isWrapped }, focused) {
+    Object.assign(this, { sort, isWrapped });
+    this.draw();
+    if (focused) this.head.querySelector(`[data-column="${CSS.escape(focused)}"] .sort`)?.focus();
+    this.onArrange({ sort: sortText(sort), wrap: isWrapped ? "1" : "" });
+  }
+
+  toggleWrap() {
+    this.arrange({ isWrapped: !this.isWrapped });
+  }
+
+  drawWidths() {
+    const chosen = ({ name }) => this.widths.get(name);
+    const widths = this.columns.map((column, place) => chosen(column) ?? firstWidth(this.rows, column, place));
+    // The last wide column takes what is left, unless somebody set its width.
+    const taker = this.columns.findLast((one) => one.isWide && !this.widths.has(one.name));
+    const width = (column, place) => (column === taker ? {} : { style: { width: `${widths[place]}px` } });
+    const marks = this.columns.map((column, place) => h("col", width(column, place)));
+    put(this.group, marks);
+    this.table.style.setProperty("min-width", `${widths.reduce((sum, one) => sum + one, 0)}px`);
+    this.table.style.setProperty("width", taker ? "100%" : "0");
+  }
+
+  setWidth(column, width) {
+    if (width === null) this.widths.delete(column.name);
+    else this.widths.set(column.name, Math.max(LEAST_WIDTH, Math.round(width)));
+    this.drawWidths();
+  }
+
+  widthOf(column) {
+    return this.head.querySelector(`[data-column="${CSS.escape(column.name)}"]`).getBoundingClientRect().width;
+  }
+
+  widen(event, column) {
+    const by = { ArrowLeft: -WIDER, ArrowRight: WIDER }[event.key];
+    if (!event.shiftKey || !by) return;
+    event.preventDefault();
+    this.setWidth(column, this.widthOf(column) + by);
+  }
+
+  drag(event, column) {
+    event.preventDefault();
+    const [grip, from, width] = [event.target, event.clientX, this.widthOf(column)];
+    const move = (moved) => this.setWidth(column, width + moved.clientX - from);
+    grip.setPointerCapture(event.pointerId);
+    grip.addEventListener("pointermove", move);
+    grip.addEventListener("lostpointercapture", () => grip.removeEventListener("pointermove", move), { once: true });
+  }
+
+  // Rows
+
+  row(position) {
+    const place = this.order[position];
+    const row = this.rows[place];
     const tone = toneOf(toned(row[this.tone]));
-    const isOpen = this.opened.has(idOf(row, place));
-    const cells = this.columns.map((column, index) => this.cell(row, column, index, isOpen));
+    const opened = this.opened.get(idOf(row, place));
+    const cells = this.columns.map((column, index) => this.cell(row, column, index, Boolean(opened)));
     const line = h(
       "tr",
-      { class: `row ${tone ? `edge-${tone}` : ""} ${isOpen ? "is-open" : ""}`, "data-place": place },
+      {
+        class: `row ${tone ? `edge-${tone}` : ""} ${opened ? "is-open" : ""}`,
+        "data-position": position,
+        "aria-rowindex": this.window.isLong ? position + 2 : null,
+      },
       cells,
     );
-    return isOpen ? [line, this.detail(this.opened.get(idOf(row, place)))] : [line];
+    return opened ? [line, this.detail(opened)] : [line];
   }
 
   cell(row, column, index, isOpen) {
-    const text =
-      column.isTime && typeof row[column.name] === "number"
-        ? time(row[column.name], { utc: this.utc })
-        : cell(row[column.name]);
+    const text = textOf(row, column, this.utc);
     const tone = column.name === this.tone ? toneOf(toned(row[column.name])) : "";
-    const shown = text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}…` : text;
+    const shown = text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}… (${text.length} characters)` : text;
     const content = tone ? h("span", { class: `badge badge-${tone}` }, shown) : shown;
     if (index > 0)
       return h("td", { class: classOf(column), "data-label": column.label }, h("div", { class: "cell" }, content));
@@ -86,64 +201,66 @@ export class EventTable {
       "button",
       { type: "button", class: "toggle", "aria-expanded": String(isOpen) },
       h("span", { class: "chevron", "aria-hidden": "true" }),
-      content || "–",
+      h("span", { class: "cell" }, content || "–"),
     );
-    return h("td", { class: classOf(column) }, toggle);
+    return h("td", { class: classOf(column), "data-label": column.label }, toggle);
   }
 
   click(event) {
     const line = event.target.closest("tr.row");
     const isText = String(getSelection()).length > 0;
-    if (line && !isText) this.toggle(Number(line.dataset.place), line);
+    if (line && !isText) this.toggle(Number(line.dataset.position));
   }
 
   key(event) {
     const line = event.target.closest("tr.row");
     if (!line || !["ArrowDown", "ArrowUp", "j", "k"].includes(event.key)) return;
     event.preventDefault();
-    const lines = [...this.body.querySelectorAll("tr.row .toggle")];
     const by = event.key === "ArrowDown" || event.key === "j" ? 1 : -1;
-    lines[lines.indexOf(line.querySelector(".toggle")) + by]?.focus();
+    const position = Math.max(0, Math.min(this.rows.length - 1, Number(line.dataset.position) + by));
+    this.window.reveal(position).querySelector(".toggle").focus({ preventScroll: true });
   }
 
-  async toggle(place, line) {
-    const row = this.rows[place];
+  async toggle(position) {
+    const { rows } = this;
+    const place = this.order[position];
+    const row = rows[place];
     const id = idOf(row, place);
     if (this.opened.has(id)) {
       this.opened.delete(id);
-      return this.redraw(place, line);
+      return this.redraw(position);
     }
     this.opened.set(id, { row, event: null });
-    const drawn = this.redraw(place, line);
+    this.redraw(position);
     const found = await this.whole(row).catch((problem) => ({ problem }));
     if (!this.opened.has(id)) return undefined;
     this.opened.set(id, { row, event: found.problem ? row : found, problem: found.problem });
-    return drawn.isConnected ? this.redraw(place, drawn) : undefined;
+    const now = this.order.findIndex((one) => idOf(this.rows[one], one) === id);
+    return now >= 0 ? this.redraw(now) : undefined;
   }
 
-  redraw(place, line) {
-    const hadFocus = line.contains(document.activeElement);
-    if (line.nextElementSibling?.classList.contains("detail")) line.nextElementSibling.remove();
-    const fresh = this.row(this.rows[place], place);
-    line.replaceWith(...fresh);
-    if (hadFocus) fresh[0].querySelector(".toggle").focus();
-    return fresh[0];
+  redraw(position) {
+    const hadFocus = this.body.querySelector(`[data-position="${position}"]`)?.contains(document.activeElement);
+    this.window.replace(position);
+    if (hadFocus) this.body.querySelector(`[data-position="${position}"] .toggle`).focus();
   }
 
   detail({ event, problem }) {
+    const words = this.onFilter ? "Click a value to filter by it." : "";
     const content = event
       ? [
           h(
             "div",
             { class: "detail-bar" },
-            h("span", { class: "faint" }, "Click a value to filter by it."),
+            h("span", { class: "faint" }, words),
             h("button", { type: "button", class: "button small", onclick: () => this.onCopy(event) }, "Copy as JSON"),
           ),
           problem ? h("p", { class: "hint" }, problem.message) : null,
           eventTree(event, { onFilter: this.onFilter, utc: this.utc }),
         ]
       : [h("p", { class: "faint" }, "Reading…")];
-    return h("tr", { class: "detail" }, h("td", { colspan: this.columns.length }, content));
+    const box = h("div", { class: "detail-box" }, content);
+    return h("tr", { class: "detail" }, h("td", { colspan: this.columns.length }, box));
   }
 }
 
@@ -152,8 +269,8 @@ function idOf(row, place) {
 }
 
 function classOf(column) {
-  const isWide = /message|path|url|query|sql/.test(column.name);
-  return `${column.isTime ? "is-time" : ""} ${isWide ? "is-wide" : ""}`.trim();
+  if (column.isTime) return "is-time";
+  return column.isNumber ? "is-count" : column.isWide ? "is-wide" : "";
 }
 
 /** Statuses stand for their class. */

@@ -8,8 +8,8 @@ import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 import { unwrapped } from "./tree.js";
 
-/** More rows make the page slow. */
-const MOST_SHOWN = 5000;
+/** More rows take much of the browser's memory. */
+const MOST_SHOWN = 20_000;
 const PARTING = /(^|_)(level|severity|status|status_code)$/;
 
 /** The column of an answer that tells how grave a row is; empty when none does. */

@@ -1,5 +1,6 @@
 /** Explore's state: read from the address, with what the service offers filling the gaps. */
 
+import { sortOf } from "./columns.js";
 import { fieldsOf } from "./completion.js";
 import { partingColumn } from "./explore-answers.js";
 import { plotOf } from "./lines.js";
@@ -53,6 +54,8 @@ export function viewOf(values, endpoint, subQueries) {
     utc: values.utc === "1",
     isLive: values.live === "1",
     series: values.by ?? "",
+    sort: sortOf(values.sort),
+    isWrapped: values.wrap === "1",
     chosen: (values.cols ?? "").split("|").filter(Boolean),
     limit: Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT),
   };
@@ -98,7 +101,7 @@ export function hasEvents(view) {
 export function tableOf(view, answer, paths, series) {
   const isPlain = view.language === "sql" || !paths.length || lql.isChart(view.text) || lql.hasColumns(view.text);
   if (isPlain) {
-    const columns = answer.columns.map((name) => ({ name, label: name, isTime: name === "timestamp" }));
+    const columns = answer.columns.map((name) => ({ name, label: name }));
     return { columns, tone: partingColumn(answer.columns), plot: plotOf(answer.rows, answer.columns) };
   }
   return { columns: eventColumns(paths), tone: series && nameOf(series), plot: null };

@@ -8,6 +8,7 @@ import { Editor } from "./editor.js";
 import { EventTable } from "./event-table.js";
 import * as answers from "./explore-answers.js";
 import { ExploreBar } from "./explore-bar.js";
+import * as changes from "./explore-changes.js";
 import { notForThisKey, nothing } from "./explore-empty.js";
 import { saveMenu } from "./explore-menu.js";
 import * as state from "./explore-state.js";
@@ -17,11 +18,9 @@ import { Histogram } from "./histogram.js";
 import { KnownValues } from "./known-values.js";
 import { lineChart } from "./lines.js";
 import { Live } from "./live.js";
-import * as lql from "./lql.js";
 import * as queries from "./queries.js";
 import * as ranges from "./ranges.js";
 import * as receipts from "./receipt.js";
-import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 
 /** Live asks again after this time: when rows come by themselves, and when they cannot. */
@@ -36,19 +35,20 @@ export class ExplorePage {
     this.bar = new ExploreBar({
       change: (values) => address.change(values),
       run: () => this.runTyped(),
-      setParameter: (name, value) => this.setParameter(name, value),
-      setLanguage: (name) => this.setLanguage(name),
+      setParameter: changes.setParameter,
+      setLanguage: (name) => changes.setLanguage(this, name),
     });
     this.editor = new Editor({ onRun: () => this.runTyped(), onInput: () => {}, context: () => this.editing() });
     this.histogram = new Histogram({
       onSelect: (from, to) => address.change({ range: ranges.fixed(from, to) }),
-      onPick: (name) => this.pickSeries(name),
+      onPick: (name) => changes.pickSeries(this, name),
     });
     this.table = new EventTable({
       whole: (row) => answers.wholeEvent(this.view, row),
-      onFilter: (...filter) => this.filter(...filter),
-      onRemove: (column) => this.setColumns(this.columns.filter((one) => one !== column.path)),
+      onFilter: (...filter) => changes.filter(this, ...filter),
+      onRemove: (column) => changes.toggleColumn(this, column.path),
       onCopy: (event) => taking.takeText(written(event), "The event"),
+      onArrange: (arrangement) => address.note(arrangement),
     });
     this.live = new Live({
       onRows: (rows) => this.showRows(state.withNewRows(this.answer, rows, this.view.limit)),
@@ -56,8 +56,8 @@ export class ExplorePage {
     });
     this.fieldList = new FieldList({
       valuesOf: (field) => this.topValues(field),
-      onFilter: (...filter) => this.filter(...filter),
-      onColumn: (field) => this.toggleColumn(field),
+      onFilter: (...filter) => changes.filter(this, ...filter),
+      onColumn: (field) => changes.toggleColumn(this, field.text),
     });
     this.series = h("select", {
       "aria-label": "Stack the bars by",
@@ -281,9 +281,10 @@ export class ExplorePage {
     const { columns, tone, plot } = state.tableOf(view, answer, this.columns, this.seriesPath);
     put(this.result, plot ? lineChart(answer.rows, plot, view.utc) : null, answer.rows.length ? null : nothing());
     this.table.element.hidden = answer.rows.length === 0;
-    this.table.show({ rows: answer.rows, columns, tone, utc: view.utc });
+    const isCut = answers.hasMore(answer);
+    this.table.show({ ...view, rows: answer.rows, columns, tone, isCut });
     this.fieldList.show(this.fieldsNow(answer), this.columns, { isStale: true });
-    this.more.hidden = !answers.hasMore(answer);
+    this.more.hidden = !isCut;
     this.summarise(answer.receipt);
   }
 
@@ -336,47 +337,8 @@ export class ExplorePage {
     return address.change({ q: text, lang: this.view.language === "sql" ? "sql" : "" });
   }
 
-  /** `isWithin`: the value is one of those of an array. */
-  filter(path, value, isNot, isWithin = false) {
-    const { view } = this;
-    const text = answers.isClickHouse(view)
-      ? sql.filteredColumns(view.text, this.answer.columns, path, value, { isNot })
-      : view.language === "sql"
-        ? sql.filtered(view.text, path, value, { isNot, isWithin })
-        : lql.withClause(view.text, lql.filterText(path, value, { isNot, isWithin }));
-    address.change({ q: text });
-    tell(isNot ? "Left out." : "Filtered.");
-  }
-
-  pickSeries(name) {
-    if (this.view.language === "sql" || !this.seriesPath) return;
-    const clause = queries.seriesClause(this.seriesPath, name);
-    if (clause) address.change({ q: lql.withClause(this.view.text, clause) });
-  }
-
-  setParameter(name, value) {
-    if (name === "project") state.remember(value);
-    address.change(state.parameterValue(name, value));
-  }
-
-  /** From LQL to SQL the query comes along; there is no way back but to where it came from. */
-  async setLanguage(language) {
-    if (language === "lql") return address.change({ lang: "", q: this.leftLql ?? "" });
-    this.leftLql = this.view.text;
-    return address.change({ lang: "sql", q: await this.asSql().catch(() => queries.firstSql(this.view.subQuery)) });
-  }
-
   asSql() {
     return answers.sqlOf({ ...this.view, columns: this.asked() }, ranges.bounds(this.view.range));
-  }
-
-  toggleColumn({ text }) {
-    const isThere = this.columns.includes(text);
-    this.setColumns(isThere ? this.columns.filter((one) => one !== text) : [...this.columns, text]);
-  }
-
-  setColumns(columns) {
-    address.change({ cols: columns.join("|") });
   }
 
   async showMore() {

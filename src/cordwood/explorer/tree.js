@@ -8,7 +8,7 @@ const OPEN_DEPTH = 3;
 
 /**
  * `onFilter(path, value, isNot, isWithin)` is called for a value that is clicked, which is the path's own or one of
- * those of the array there; `utc` says how times are shown.
+ * those of the array there; without it values are texts. `utc` says how times are shown.
  * In answers every object stands in an array of one: the tree shows it as itself.
  */
 export function eventTree(event, { onFilter, utc }) {
@@ -62,6 +62,8 @@ function leaf(path, value, { onFilter, utc, isWithin = false, isTooDeep = false 
   // No query finds an array in an array, a null among other elements, or what is empty.
   const isFound = !isTooDeep && (value === null ? !isWithin : typeof value !== "object");
   if (!isFound) return h("span", { class: "leaf-value faint" }, value === null ? "null" : text);
+  const read = isTime(path, value) ? h("span", { class: "faint" }, time(value, { utc })) : null;
+  if (!onFilter) return h("span", { class: "leaf-value" }, h("span", { class: `value ${kindOf(value)}` }, text), read);
   const where = path.join(".");
   const only = h(
     "button",
@@ -84,7 +86,6 @@ function leaf(path, value, { onFilter, utc, isWithin = false, isTooDeep = false 
     },
     "≠",
   );
-  const read = isTime(path, value) ? h("span", { class: "faint" }, time(value, { utc })) : null;
   return h("span", { class: "leaf-value" }, only, not, read);
 }
 
