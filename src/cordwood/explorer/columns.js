@@ -39,6 +39,7 @@ export function firstWidth(rows, column, place) {
 /** A cell's value as text. */
 export function textOf(row, column, utc) {
   const value = row[column.name];
+  if (column.format && isNumeric(value)) return column.format(value);
   return column.isTime && typeof value === "number" ? time(value, { utc, digits: digitsOf(column) }) : cell(value);
 }
 

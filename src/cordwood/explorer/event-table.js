@@ -14,10 +14,12 @@ const [WIDER, LEAST_WIDTH] = [16, 56];
 export class EventTable {
   /**
    * `whole(row)` fetches the event of a row; `onFilter` and `onRemove` change the query, where there is one.
-   * `onArrange({sort, wrap})` is told how the rows are arranged now.
+   * `onArrange({sort, wrap})` is told how the rows are arranged now. `linksOf(path, value)`: [{id, place}] of the ids in
+   * a value; `placeOf(row)`: the address of the row's event, or nothing.
    */
-  constructor({ whole, onFilter, onRemove, onCopy, onArrange = () => {}, label = "Rows" }) {
-    Object.assign(this, { whole, onFilter, onRemove, onCopy, onArrange, opened: new Map(), widths: new Map() });
+  constructor({ label = "Rows", ...given }) {
+    Object.assign(this, { onArrange: () => {}, linksOf: () => [], placeOf: () => null, ...given });
+    Object.assign(this, { opened: new Map(), widths: new Map() });
     Object.assign(this, { sort: sortOf(), order: [], rows: [], columns: [] });
     this.head = h("thead", {});
     this.body = h("tbody", {});
@@ -194,7 +196,7 @@ export class EventTable {
     const text = textOf(row, column, this.utc);
     const tone = column.name === this.tone ? toneOf(toned(row[column.name])) : "";
     const shown = text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}… (${text.length} characters)` : text;
-    const content = tone ? h("span", { class: `badge badge-${tone}` }, shown) : shown;
+    const content = tone ? h("span", { class: `badge badge-${tone}` }, shown) : this.linked(row, column, shown);
     if (index > 0)
       return h("td", { class: classOf(column), "data-label": column.label }, h("div", { class: "cell" }, content));
     const toggle = h(
@@ -206,7 +208,25 @@ export class EventTable {
     return h("td", { class: classOf(column), "data-label": column.label }, toggle);
   }
 
+  /** A cell that is an id is a link; what opens a row is none. */
+  linked(row, column, shown) {
+    if (column === this.columns[0]) return shown;
+    const value = row[column.name];
+    const path = column.path ? column.path.split(".") : [column.name];
+    const [link] = this.linksOf(path, value);
+    return link?.id === String(value) ? h("a", { href: link.place, title: "Follow this id" }, shown) : shown;
+  }
+
+  /** Open the row of an event and bring it into sight. */
+  reveal(id) {
+    const position = this.order.findIndex((place) => idOf(this.rows[place], place) === id);
+    if (position < 0) return;
+    this.window.reveal(position).querySelector(".toggle").focus({ preventScroll: true });
+    if (!this.opened.has(id)) this.toggle(position);
+  }
+
   click(event) {
+    if (event.target.closest("a")) return;
     const line = event.target.closest("tr.row");
     const isText = String(getSelection()).length > 0;
     if (line && !isText) this.toggle(Number(line.dataset.position));
@@ -245,7 +265,8 @@ export class EventTable {
     if (hadFocus) this.body.querySelector(`[data-position="${position}"] .toggle`).focus();
   }
 
-  detail({ event, problem }) {
+  detail({ row, event, problem }) {
+    const place = this.placeOf(row);
     const words = this.onFilter ? "Click a value to filter by it." : "";
     const content = event
       ? [
@@ -253,10 +274,11 @@ export class EventTable {
             "div",
             { class: "detail-bar" },
             h("span", { class: "faint" }, words),
+            place ? h("a", { class: "button small", href: place }, "Lines around") : null,
             h("button", { type: "button", class: "button small", onclick: () => this.onCopy(event) }, "Copy as JSON"),
           ),
           problem ? h("p", { class: "hint" }, problem.message) : null,
-          eventTree(event, { onFilter: this.onFilter, utc: this.utc }),
+          eventTree(event, { onFilter: this.onFilter, linksOf: this.linksOf, utc: this.utc }),
         ]
       : [h("p", { class: "faint" }, "Reading…")];
     const box = h("div", { class: "detail-box" }, content);

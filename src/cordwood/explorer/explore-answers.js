@@ -55,10 +55,14 @@ export async function topValues(view, bounds, path) {
   return rows.map((row) => Object.values(row)).map(([value, events]) => ({ value, events }));
 }
 
+/** Whether a row is of one event that can be asked for. */
+export function isEvent(view, row) {
+  return row.id !== undefined && typeof row.timestamp === "number" && view.language === "lql";
+}
+
 /** All there is in the event of a row; the row itself where it is no event. */
 export async function wholeEvent(view, row) {
-  const isEvent = row.id !== undefined && typeof row.timestamp === "number" && view.language === "lql";
-  if (!isEvent) return unwrapped(row);
+  if (!isEvent(view, row)) return unwrapped(row);
   const { rows } = await ask(view.endpoint, queries.eventRequest(view, row));
   return unwrapped(rows[0] ?? row);
 }

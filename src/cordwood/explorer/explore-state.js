@@ -5,7 +5,7 @@ import { fieldsOf } from "./completion.js";
 import { partingColumn } from "./explore-answers.js";
 import { plotOf } from "./lines.js";
 import * as lql from "./lql.js";
-import { nameOf, openParameters } from "./queries.js";
+import { isOfEvents, nameOf, openParameters } from "./queries.js";
 import { USUAL, isRange } from "./ranges.js";
 
 const PARAMETER = "p.";
@@ -93,8 +93,7 @@ export function columnsOf(view, series) {
 
 /** Events have an id and a time; other rows are shown as they come. */
 export function hasEvents(view) {
-  const known = view.columnsKnown.map((one) => one.name);
-  return known.includes("id") && known.includes("timestamp");
+  return isOfEvents({ columns: view.columnsKnown });
 }
 
 /** How an answer is shown: as events with the columns that were chosen, or as whatever rows they are. */

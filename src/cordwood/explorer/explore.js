@@ -15,6 +15,7 @@ import * as state from "./explore-state.js";
 import * as taking from "./explore-taking.js";
 import { FieldList } from "./field-list.js";
 import { Histogram } from "./histogram.js";
+import { eventPlace, linksOf } from "./ids.js";
 import { KnownValues } from "./known-values.js";
 import { lineChart } from "./lines.js";
 import { Live } from "./live.js";
@@ -49,6 +50,8 @@ export class ExplorePage {
       onRemove: (column) => changes.toggleColumn(this, column.path),
       onCopy: (event) => taking.takeText(written(event), "The event"),
       onArrange: (arrangement) => address.note(arrangement),
+      linksOf: (...value) => (answers.isClickHouse(this.view) ? [] : linksOf(this.view, ...value)),
+      placeOf: (row) => (answers.isEvent(this.view, row) ? eventPlace(this.view, row) : null),
     });
     this.live = new Live({
       onRows: (rows) => this.showRows(state.withNewRows(this.answer, rows, this.view.limit)),

@@ -27,6 +27,17 @@ export function milliseconds(number) {
   return number < 1000 ? `${Math.round(number)} ms` : `${(number / 1000).toFixed(number < 10_000 ? 2 : 1)} s`;
 }
 
+/** Microseconds as a length of time, in one or two units. */
+export function duration(us) {
+  if (us < 1000) return `${Math.round(us)} µs`;
+  if (us < 60_000_000) return milliseconds(us / 1000);
+  const seconds = Math.round(us / 1_000_000);
+  const minutes = Math.floor(seconds / 60) % 60;
+  const [days, hours] = [Math.floor(seconds / 86_400), Math.floor(seconds / 3600) % 24];
+  if (days) return `${days} d ${hours} h`;
+  return hours ? `${hours} h ${minutes} min` : `${minutes} min ${seconds % 60} s`;
+}
+
 /** How long ago, in one unit. */
 export function ago(us, nowMs = Date.now()) {
   const seconds = Math.max(0, nowMs / 1000 - us / 1_000_000);

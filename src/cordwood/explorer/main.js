@@ -5,7 +5,9 @@ import { AlertsPage } from "./alerts.js";
 import { KEY_REFUSED } from "./api.js";
 import { h, put } from "./dom.js";
 import { EndpointsPage } from "./endpoints.js";
+import { EventPage } from "./event-page.js";
 import { ExplorePage } from "./explore.js";
+import { FollowPage } from "./follow.js";
 import { forget, key } from "./key.js";
 import { keyMenu, keyPage } from "./key-gate.js";
 import { ServicePage } from "./service.js";
@@ -17,6 +19,9 @@ const PAGES = {
   alerts: AlertsPage,
   streams: StreamsPage,
   service: ServicePage,
+  // Reached by links alone.
+  follow: FollowPage,
+  event: EventPage,
 };
 const content = document.getElementById("content");
 const account = document.getElementById("account");

@@ -67,6 +67,18 @@ export function eventRequest(view, row) {
   return { ...fixed(view, around), lql: `${head(view, around, [])} ${wanted}` };
 }
 
+/** The events of a sub-query in a time, as these clauses want them. */
+export function clauseRequest(view, bounds, clauses) {
+  const plain = { ...view, text: "" };
+  return { ...fixed(plain, bounds), lql: `${head(plain, bounds, [])} ${clauses}` };
+}
+
+/** Whether a sub-query is one of events: they have an id and a time. */
+export function isOfEvents({ columns }) {
+  const known = columns.map((one) => one.name);
+  return known.includes("id") && known.includes("timestamp");
+}
+
 /** What a reader who changes from LQL to SQL begins with, where the query cannot be translated. */
 export function firstSql(subQuery) {
   return `select timestamp, event_message\nfrom ${sql.name(subQuery)}\norder by timestamp desc\nlimit 100`;

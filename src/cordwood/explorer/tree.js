@@ -8,11 +8,12 @@ const OPEN_DEPTH = 3;
 
 /**
  * `onFilter(path, value, isNot, isWithin)` is called for a value that is clicked, which is the path's own or one of
- * those of the array there; without it values are texts. `utc` says how times are shown.
+ * those of the array there; without it values are texts. `linksOf(path, value)` has the ids in a value with their
+ * places. `utc` says how times are shown.
  * In answers every object stands in an array of one: the tree shows it as itself.
  */
-export function eventTree(event, { onFilter, utc }) {
-  const branches = Object.entries(event).map(([key, value]) => branch([key], unwrapped(value), { onFilter, utc }));
+export function eventTree(event, context) {
+  const branches = Object.entries(event).map(([key, value]) => branch([key], unwrapped(value), context));
   return h("div", { class: "tree" }, branches);
 }
 
@@ -57,13 +58,14 @@ function element(path, value, place, context) {
   );
 }
 
-function leaf(path, value, { onFilter, utc, isWithin = false, isTooDeep = false }) {
+function leaf(path, value, { onFilter, linksOf = () => [], utc, isWithin = false, isTooDeep = false }) {
   const text = cell(value);
   // No query finds an array in an array, a null among other elements, or what is empty.
   const isFound = !isTooDeep && (value === null ? !isWithin : typeof value !== "object");
   if (!isFound) return h("span", { class: "leaf-value faint" }, value === null ? "null" : text);
   const read = isTime(path, value) ? h("span", { class: "faint" }, time(value, { utc })) : null;
-  if (!onFilter) return h("span", { class: "leaf-value" }, h("span", { class: `value ${kindOf(value)}` }, text), read);
+  const after = [read, linksOf(path, value).map((one) => idLink(path, one))];
+  if (!onFilter) return h("span", { class: "leaf-value" }, h("span", { class: `value ${kindOf(value)}` }, text), after);
   const where = path.join(".");
   const only = h(
     "button",
@@ -86,7 +88,12 @@ function leaf(path, value, { onFilter, utc, isWithin = false, isTooDeep = false 
     },
     "≠",
   );
-  return h("span", { class: "leaf-value" }, only, not, read);
+  return h("span", { class: "leaf-value" }, only, not, after);
+}
+
+function idLink(path, { id, place }) {
+  const words = `Follow ${path.at(-1)} ${id}`;
+  return h("a", { class: "follow-link", href: place, title: words, "aria-label": words }, "follow →");
 }
 
 function isTime(path, value) {

@@ -1,0 +1,210 @@
+"""Following one request through sub-queries, and the lines before and after an event."""
+
+import re
+import time
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.test_accessible import faults, load_axe
+
+ROWS = ".events tbody tr.row"
+
+
+def send(tab: Tab, stream: str, *events: dict[str, Any]) -> None:
+    answer = tab.page.request.post(
+        f"{tab.demo.url}/api/logs?source_name={stream}", headers={"X-API-KEY": tab.demo.key}, data=list(events)
+    )
+    assert answer.ok, answer.text()
+
+
+def new_project() -> str:
+    return f"follow-{time.monotonic_ns()}"
+
+
+def send_request(tab: Tab, project: str) -> str:
+    """One request in three streams, each with the id in another field: 40 ms, then 2.5 s, from one to the next."""
+    request, now = str(uuid.uuid4()), time.time_ns() // 1000 - 60_000_000
+    common = {"project": project}
+    edge = {"request": {"headers": {"x_request_id": request}}, "response": {"status_code": 500}}
+    send(tab, "cloudflare.logs.prod", {**common, "timestamp": now, "event_message": "POST /token", "metadata": edge})
+    auth = {"request_id": request, "level": "error", "duration_ms": 31}
+    send(tab, "gotrue.logs.prod", {**common, "timestamp": now + 40_000, "event_message": "login", "metadata": auth})
+    message = f"ERROR: no connection for {request}"
+    send(tab, "postgres.logs", {**common, "timestamp": now + 2_540_000, "event_message": message, "metadata": {}})
+    other = {"request_id": str(uuid.uuid4())}
+    send(tab, "gotrue.logs.prod", {**common, "timestamp": now, "event_message": "another login", "metadata": other})
+    return request
+
+
+def test_an_id_in_an_event_leads_to_everything_of_it_in_two_clicks(tab: Tab) -> None:
+    project = new_project()
+    request = send_request(tab, project)
+    page = tab.open(f"explore?range=1h&p.project={project}")
+    page.locator(f"{ROWS} .toggle").click()
+    page.get_by_role("link", name=f"Follow x_request_id {request}").click()
+    expect(page.locator(".summary")).to_contain_text("3 events of 3 sub-queries, 2.54 s from the first to the last.")
+    expect(page.locator(".summary")).to_contain_text("The longest gap is 2.50 s, before “ERROR: no connection")
+    rows = page.locator(ROWS)
+    expect(rows).to_have_count(3)
+    for place, words in enumerate(
+        (r"0 µs.*edge_logs.*500.*POST", r"40 ms.*31 ms.*auth_logs.*login", r"2.54 s.*2.50 s")
+    ):
+        expect(rows.nth(place)).to_contain_text(re.compile(words, re.DOTALL))
+    expect(page.locator(".lanes circle")).to_have_count(3)
+    expect(page.locator(".lanes rect.gap")).to_have_count(1)
+    # The event of a dot opens in the table.
+    page.locator(".lanes circle").last.click()
+    expect(page.locator(".tree")).to_contain_text("no connection")
+    page.reload()
+    expect(rows).to_have_count(3)
+    page.go_back()
+    expect(page.locator(".explore")).to_be_visible()
+
+
+def test_an_id_within_a_message_and_in_a_column_is_a_link_too(tab: Tab) -> None:
+    project = new_project()
+    request = send_request(tab, project)
+    page = tab.open(f"explore?range=1h&p.project={project}&sub=postgres_logs")
+    page.locator(f"{ROWS} .toggle").click()
+    expect(page.get_by_role("link", name=f"Follow event_message {request}")).to_be_visible()
+    page.goto(f"{tab.demo.url}/#explore?range=1h&p.project={project}&sub=auth_logs&cols=timestamp|m.request_id&q=login")
+    page.locator(ROWS).get_by_role("link", name=request).click()
+    expect(page.locator(ROWS)).to_have_count(3)
+
+
+def test_a_short_id_is_looked_for_in_its_own_field_alone(tab: Tab) -> None:
+    project = new_project()
+    for user in (42, 421):
+        event = {"event_message": f"of {user} in 42 ms", "project": project, "metadata": {"user_id": user}}
+        send(tab, "gotrue.logs.prod", event)
+    page = tab.open(f"explore?range=1h&p.project={project}&sub=auth_logs&q=421")
+    page.locator(f"{ROWS} .toggle").click()
+    page.get_by_role("link", name="Follow user_id 421").click()
+    expect(page.locator(".summary")).to_contain_text("One event of auth_logs.")
+    page.goto(page.url.replace("421", "42"))
+    expect(page.locator(ROWS)).to_contain_text("of 42 in 42 ms")
+    expect(page.locator(ROWS)).to_have_count(1)
+
+
+def test_an_id_is_pasted_and_what_is_not_found_is_said(tab: Tab) -> None:
+    page = tab.open("follow?range=1h&p.project=nobody")
+    page.get_by_label("Id", exact=True).fill("0d7e6c1a-aaaa-bbbb-cccc-000000000000")
+    page.get_by_role("button", name="Follow").click()
+    expect(page.locator(".summary")).to_contain_text("No event in this time has this id.")
+
+
+def test_a_sub_query_that_fails_is_named_and_the_others_are_shown(tab: Tab) -> None:
+    project = new_project()
+    request = send_request(tab, project)
+    tab.expect_refusal(503)
+    error = {"error": {"code": 503, "status": "engine.unreachable", "message": "The engine is away."}}
+    tab.page.route(re.compile("from(%20|[+])postgres_logs"), lambda route: route.fulfill(status=503, json=error))
+    page = tab.open(f"follow?range=1h&p.project={project}&id={request}")
+    expect(page.locator(".problem")).to_contain_text("postgres_logs: The engine is away.")
+    expect(page.locator(ROWS)).to_have_count(2)
+
+
+def send_lines(tab: Tab, project: str, most: int = 40) -> None:
+    now = time.time_ns() // 1000 - 60_000_000
+    events = [
+        {"event_message": f"line {n}", "project": project, "timestamp": now + n * 1_000_000, "metadata": {"n": n}}
+        for n in range(most)
+    ]
+    send(tab, "gotrue.logs.prod", *events)
+    send(tab, "gotrue.logs.prod", {"event_message": "of another", "project": f"{project}-x", "timestamp": now})
+
+
+def test_lines_before_and_after_an_event_and_a_link_to_each(tab: Tab) -> None:
+    project = new_project()
+    send_lines(tab, project)
+    page = tab.open(f'explore?range=1h&p.project={project}&sub=auth_logs&q="line 20"')
+    page.locator(f"{ROWS} .toggle").click()
+    page.get_by_role("link", name="Lines around").click()
+    lines = page.locator(".context li")
+    expect(lines).to_have_count(21)
+    texts = lines.locator(".line-text").all_inner_texts()
+    assert texts == [f"line {n}" for n in range(10, 31)]
+    expect(page.locator(".context .is-this")).to_contain_text("this event")
+    expect(lines.first).to_contain_text("−10.0 s")
+    page.get_by_role("button", name="More before").click()
+    expect(lines.first).to_contain_text("line 0")
+    expect(page.get_by_role("button", name="More before")).to_have_count(0)
+    expect(page.locator(".tree")).to_contain_text("line 20")
+    page.get_by_role("link", name="line 25").click()
+    expect(page.locator(".context .is-this")).to_contain_text("line 25")
+    page.get_by_role("button", name="Copy the link").click()
+    link = page.evaluate("navigator.clipboard.readText()")
+    page.goto("about:blank")
+    page.goto(link)
+    expect(page.locator(".tree")).to_contain_text("line 25")
+    page.get_by_role("link", name="Explore this hour").click()
+    expect(page.locator(ROWS)).to_have_count(40)
+
+
+def test_a_pinned_key_follows_and_reads_around_in_its_own_project_alone(tab: Tab) -> None:
+    tab.expect_refusal(403)
+    mine, other = new_project(), new_project()
+    request = send_request(tab, mine)
+    leaked = {"event_message": "of another project", "project": other, "metadata": {"request_id": request}}
+    send(tab, "gotrue.logs.prod", leaked)
+    made = tab.page.request.post(
+        f"{tab.demo.url}/api/access-tokens",
+        headers={"X-API-KEY": tab.demo.key},
+        data={"scopes": "query", "pins": {"project": mine}},
+    ).json()
+    tab.demo = replace(tab.demo, key=made["token"])
+    page = tab.open(f"follow?range=1h&p.project={mine}&id={request}")
+    expect(page.locator(".summary")).to_contain_text("3 events")
+    page.locator(f"{ROWS} .toggle").nth(1).click()
+    page.get_by_role("link", name="Lines around").click()
+    expect(page.locator(".context li")).to_have_count(2)
+    expect(page.locator("body")).not_to_contain_text("of another project")
+
+
+def test_an_event_that_is_not_there_and_a_link_to_none_are_told(tab: Tab) -> None:
+    page = tab.open("event?sub=auth_logs&id=00000000-0000-0000-0000-000000000001&at=1700000000000000")
+    expect(page.get_by_text("This event is not there, or not for this key.")).to_be_visible()
+    page.goto(f"{tab.demo.url}/#event?at=never")
+    expect(page.get_by_text("This is no link to an event.")).to_be_visible()
+
+
+def test_markup_in_ids_and_messages_is_text(tab: Tab) -> None:
+    project = new_project()
+    markup = "<img src=x onerror=window.pwned=1>"
+    event = {"event_message": markup, "project": project, "metadata": {"request_id": f"{markup}' or 1=1 --"}}
+    send(tab, "gotrue.logs.prod", event)
+    page = tab.open(f"explore?range=1h&p.project={project}&sub=auth_logs")
+    page.locator(f"{ROWS} .toggle").click()
+    page.locator(".follow-link").click()
+    expect(page.locator(".summary")).to_contain_text("One event of auth_logs.")
+    page.locator(f"{ROWS} .toggle").click()
+    page.get_by_role("link", name="Lines around").click()
+    expect(page.locator(".context .is-this")).to_contain_text(markup)
+    expect(page.locator("main img, main script")).to_have_count(0)
+    assert page.evaluate("window.pwned") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_they_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
+    project = new_project()
+    request = send_request(tab, project)
+    page: Page = tab.open(f"follow?range=1h&p.project={project}&id={request}")
+    load_axe(page)
+    expect(page.locator(".summary")).to_contain_text("3 events")
+    page.locator(f"{ROWS} .toggle").nth(1).click()
+    tab.picture("follow")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_role("link", name="Lines around").click()
+    expect(page.locator(".tree")).to_be_visible()
+    expect(page.locator(".context li").first).to_be_visible()
+    tab.picture("around")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
