@@ -4,10 +4,16 @@ import { h, option, put } from "./dom.js";
 import { openParameters } from "./queries.js";
 import { TimePicker } from "./time-picker.js";
 
+/** A query that is answered sooner shows no clock. */
+const [CLOCK_AFTER_MS, CLOCK_MS] = [400, 100];
+
 export class ExploreBar {
-  /** `change(values)` puts values into the address; `run()` asks again. */
-  constructor({ change, run, setParameter, setLanguage }) {
-    Object.assign(this, { change, run, setParameter, setLanguage });
+  /**
+   * `change(values)` puts values into the address; `run()` asks again, `stop()` no longer; `onSlow()` is told of a query
+   * that takes a moment.
+   */
+  constructor({ change, run, stop, onSlow, setParameter, setLanguage }) {
+    Object.assign(this, { change, run, onSlow, setParameter, setLanguage });
     this.endpoint = h("select", {
       "aria-label": "Endpoint",
       onchange: () => change({ endpoint: this.endpoint.value, sub: "", cols: "", by: "", ...this.withoutText() }),
@@ -39,6 +45,8 @@ export class ExploreBar {
       { type: "button", class: "button primary", onclick: run, title: "Run (Control Enter)" },
       "Run",
     );
+    this.clock = h("span", { class: "clock", role: "timer" });
+    this.stopper = h("button", { type: "button", class: "button", hidden: true, onclick: stop }, "Stop");
     this.element = h(
       "div",
       { class: "bar-line", role: "toolbar", "aria-label": "What to show" },
@@ -48,6 +56,8 @@ export class ExploreBar {
       h("span", { class: "spring" }),
       this.picker.element,
       this.live,
+      this.clock,
+      this.stopper,
       this.runner,
     );
     this.languages = h("div", { class: "segments", role: "group", "aria-label": "Language" });
@@ -127,5 +137,25 @@ export class ExploreBar {
   busy(isBusy) {
     this.element.classList.toggle("is-busy", isBusy);
     this.runner.setAttribute("aria-busy", String(isBusy));
+    clearInterval(this.ticking);
+    if (isBusy) {
+      this.beganMs = performance.now();
+      this.ticking = setInterval(() => this.tick(), CLOCK_MS);
+    } else if (!this.stopper.hidden) {
+      if (this.stopper === document.activeElement) this.runner.focus();
+      this.stopper.hidden = true;
+      this.clock.textContent = "";
+    }
+  }
+
+  tick() {
+    if (this.elapsedMs < CLOCK_AFTER_MS) return;
+    if (this.stopper.hidden) this.onSlow();
+    this.stopper.hidden = false;
+    this.clock.textContent = `${(this.elapsedMs / 1000).toFixed(1)} s`;
+  }
+
+  get elapsedMs() {
+    return performance.now() - this.beganMs;
   }
 }

@@ -3,7 +3,8 @@
 import { h, put } from "./dom.js";
 import { popover } from "./popover.js";
 
-export function saveMenu({ formats, download, copyCurl, copyLink, saveFile, saveEndpoint }) {
+/** `copies()`: the forms of the query that can be copied, as [words, work]. */
+export function saveMenu({ formats, download, copies, saveFile, saveEndpoint }) {
   const button = h("button", { type: "button", class: "button" }, "Save");
   const panel = h("div", { class: "picker" });
   const menu = popover(button, panel, { label: "Save this query or its rows", onOpen: () => fill() });
@@ -35,8 +36,7 @@ export function saveMenu({ formats, download, copyCurl, copyLink, saveFile, save
         formats().map((form) => item(form, () => download(form))),
       ),
       h("p", { class: "menu-head" }, "Take the query along"),
-      item("Copy as curl", copyCurl),
-      item("Copy a link to this view", copyLink),
+      copies().map(([words, work]) => item(words, work)),
       h("p", { class: "menu-head" }, "Save as endpoint"),
       h(
         "form",

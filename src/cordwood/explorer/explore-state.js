@@ -61,6 +61,12 @@ export function viewOf(values, endpoint, subQueries) {
   };
 }
 
+/** A view as values of an address that say all of it: the endpoint, the sub-query and the parameters as well. */
+export function valuesOf({ endpoint, subQuery, parameters }, values) {
+  const named = Object.entries(parameters).map(([name, value]) => [PARAMETER + name, value]);
+  return { ...values, endpoint: endpoint.name, sub: subQuery, ...Object.fromEntries(named), live: "" };
+}
+
 /** What changes in the address when a parameter is filled in. */
 export function parameterValue(name, value) {
   return { [PARAMETER + name]: value };

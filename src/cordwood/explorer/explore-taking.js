@@ -3,15 +3,28 @@
 import { create } from "./api.js";
 import * as described from "./described.js";
 import { endpointFields, endpointFile } from "./endpoint-file.js";
-import { copy, curlOf, downloadAs, downloadText } from "./save.js";
+import { copy, curlOf, downloadAs, downloadText, pythonOf } from "./save.js";
 import { tell } from "./telling.js";
 
 export async function takeRows(view, request, form) {
   await downloadAs(view.endpoint, request, form).catch((problem) => tell(problem.message));
 }
 
-export function takeCall(view, request) {
-  return takeText(curlOf(view.endpoint, request), "The call");
+/** What of a query can be copied, as [words, work]; `sqlOf` gives it in SQL, `link` is the address of its view. */
+export function copies(view, request, { sqlOf, link }) {
+  const take = (text, what) => () => takeText(text, what);
+  const sql = () =>
+    sqlOf().then(
+      (text) => takeText(text, "The SQL"),
+      (problem) => tell(problem.message),
+    );
+  return [
+    ["Copy as curl", take(curlOf(view.endpoint, request), "The call")],
+    ["Copy as Python", take(pythonOf(view.endpoint, request), "The program")],
+    ...(request.lql ? [["Copy as LQL", take(request.lql.replace("\n", " "), "The LQL")]] : []),
+    ["Copy as SQL", sql],
+    ["Copy a link to this view", take(link, "The link")],
+  ];
 }
 
 /** To the clipboard; `what` it was is told. */

@@ -15,7 +15,9 @@ import * as state from "./explore-state.js";
 import * as taking from "./explore-taking.js";
 import { FieldList } from "./field-list.js";
 import { Histogram } from "./histogram.js";
+import { historyMenu } from "./history-menu.js";
 import { eventPlace, linksOf } from "./ids.js";
+import { addToHistory } from "./kept.js";
 import { KnownValues } from "./known-values.js";
 import { lineChart } from "./lines.js";
 import { Live } from "./live.js";
@@ -36,6 +38,8 @@ export class ExplorePage {
     this.bar = new ExploreBar({
       change: (values) => address.change(values),
       run: () => this.runTyped(),
+      stop: () => this.stop(),
+      onSlow: () => this.view.isLive || this.mark("Asking."),
       setParameter: changes.setParameter,
       setLanguage: (name) => changes.setLanguage(this, name),
     });
@@ -80,18 +84,18 @@ export class ExplorePage {
     const save = saveMenu({
       formats: () => this.view?.endpoint.formats ?? [],
       download: (form) => taking.takeRows(this.view, this.requestNow(), form),
-      copyCurl: () => taking.takeCall(this.view, this.requestNow()),
-      copyLink: () => taking.takeText(location.href, "The link"),
+      copies: () => taking.copies(this.view, this.requestNow(), { sqlOf: () => this.asSql(), link: this.link() }),
       saveFile: (name) => taking.takeFile(this.view, () => this.asSql(), name),
       saveEndpoint: (name) => taking.saveEndpoint(this.view, () => this.asSql(), name),
     });
+    const menus = h("div", { class: "joined-apart" }, historyMenu({ placeNow: () => this.placeNow() }), save);
     this.stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
     return h(
       "div",
       { class: "page explore" },
       h("h1", { class: "off-screen" }, "Explore"),
       this.bar.element,
-      h("div", { class: "query-line" }, this.bar.languages, this.editor.element, save),
+      h("div", { class: "query-line" }, this.bar.languages, this.editor.element, menus),
       h(
         "section",
         { class: "card chart-card", "aria-label": "Histogram" },
@@ -214,6 +218,18 @@ export class ExplorePage {
     return undefined;
   }
 
+  stop() {
+    const seconds = (this.bar.elapsedMs / 1000).toFixed(1);
+    this.leave();
+    this.bar.busy(false);
+    this.mark(`Stopped after ${seconds} s.`);
+  }
+
+  /** What is shown stays, and is told apart from an answer of the query that stands there. */
+  mark(words) {
+    put(this.summary, words, this.answer ? " What is shown is of the query before." : "");
+    this.element.classList.add("is-behind");
+  }
 
   /** The rows and the histogram at once; whether it is worth asking again: a service that is away comes back. */
   async askBoth(signal) {
@@ -234,6 +250,7 @@ export class ExplorePage {
       const parameters = queries.rowsRequest({ ...this.view, columns: this.asked() }, this.bounds);
       const answer = await ask(this.view.endpoint, parameters, { signal, fresh: this.view.isLive });
       this.lastRequest = parameters;
+      this.remember();
       this.editor.clearError();
       this.showRows(answer);
       return true;
@@ -315,8 +332,7 @@ export class ExplorePage {
     const before = this.view.language === "sql" || !problem.line ? 0 : queries.LINES_BEFORE;
     const line = Math.max(0, problem.line - before);
     this.editor.fail({ message: problem.message, hint: problem.hint, line, column: problem.column });
-    put(this.summary, this.answer ? "What is shown is of the query before." : "");
-    this.element.classList.add("is-behind");
+    this.mark("");
     return problem.isPassing === true;
   }
 
@@ -338,6 +354,24 @@ export class ExplorePage {
     if (text === this.view.text) return this.run();
     this.lastText = text;
     return address.change({ q: text, lang: this.view.language === "sql" ? "sql" : "" });
+  }
+
+  /** A query that was answered is one to come back to; what Live asks again is none. */
+  remember() {
+    const { view } = this;
+    const about = [view.subQuery, ...Object.values(view.parameters).filter(Boolean)].join(", ");
+    if (!view.isLive) addToHistory({ place: this.placeNow(), text: view.text, about });
+  }
+
+  /** The address of this view with all that it depends on but the time, which moves on where it is relative. */
+  placeNow(values = {}) {
+    return address.hashOf("explore", { ...state.valuesOf(this.view, address.current().values), ...values });
+  }
+
+  /** A link that shows others the same: the time is that of the rows. */
+  link() {
+    const { from, to } = this.bounds ?? ranges.bounds(this.view.range);
+    return new URL(this.placeNow({ range: ranges.fixed(from, to) }), location.href).href;
   }
 
   asSql() {

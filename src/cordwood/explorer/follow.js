@@ -74,7 +74,8 @@ export class FollowPage {
     if (signal.aborted) return;
     this.view = state.viewOf(values, endpoint, subQueries);
     Object.assign(this, { id: values.id ?? "", field: values.field ?? "", found: [], left: 0 });
-    this.input.value = this.id;
+    // What was typed before the page knew its endpoints stays.
+    if (this.id) this.input.value = this.id;
     this.picker.show(this.view.range, this.view.utc);
     this.bounds = bounds(this.view.range);
     this.table.forget();

@@ -3,6 +3,7 @@
 import { Problem, readIfAllowed } from "./api.js";
 import { askAgain } from "./described.js";
 import { h, put } from "./dom.js";
+import { forgetAll } from "./kept.js";
 import { forget, isSendable, keep, key } from "./key.js";
 import { popover } from "./popover.js";
 
@@ -65,13 +66,14 @@ export function keyMenu(place, onForgotten) {
     h("span", { class: "faint" }, ` …${key().slice(-TAIL)}`),
   );
   const leave = () => {
+    forgetAll();
     forget();
     askAgain();
     onForgotten();
   };
   put(
     panel,
-    h("p", {}, "This tab keeps the key until it is closed."),
+    h("p", {}, "This tab keeps the key until it is closed. Views that were saved with the key are forgotten with it."),
     h("button", { type: "button", class: "button", onclick: leave }, "Forget the key"),
   );
   return put(place, popover(button, panel, { label: "Key" }).element);

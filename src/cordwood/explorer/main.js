@@ -8,6 +8,7 @@ import { EndpointsPage } from "./endpoints.js";
 import { EventPage } from "./event-page.js";
 import { ExplorePage } from "./explore.js";
 import { FollowPage } from "./follow.js";
+import { forgetAll } from "./kept.js";
 import { forget, key } from "./key.js";
 import { keyMenu, keyPage } from "./key-gate.js";
 import { ServicePage } from "./service.js";
@@ -92,6 +93,7 @@ function fail(problem) {
 /** Whichever call was the first to be told; the page that asks for a key tells of its own refusals. */
 function lockOut() {
   if (!shown) return;
+  forgetAll();
   forget();
   gate("The key is no longer in force.");
 }

@@ -22,6 +22,28 @@ export function curlOf(endpoint, parameters) {
   return lines.join(" \\\n  ");
 }
 
+/** The call as a program in Python that needs nothing else; the key stays a name. */
+export function pythonOf(endpoint, parameters) {
+  const lines = given(parameters).map(([name, value]) => `    ${literal(name)}: ${literal(value)},`);
+  return [
+    "import json",
+    "import os",
+    "from urllib.parse import urlencode",
+    "from urllib.request import Request, urlopen",
+    "",
+    "parameters = {",
+    ...lines,
+    "}",
+    `address = ${literal(addressOf(endpoint.address, {}))} + "?" + urlencode(parameters)`,
+    `request = Request(address, headers={"X-API-KEY": os.environ["${KEY_PLACEHOLDER.slice(1)}"]})`,
+    "with urlopen(request) as answer:",
+    '    rows = json.load(answer)["result"]',
+    "for row in rows:",
+    "    print(json.dumps(row))",
+    "",
+  ].join("\n");
+}
+
 export async function copy(text) {
   if (navigator.clipboard && window.isSecureContext) return navigator.clipboard.writeText(text);
   const area = h("textarea", { class: "off-screen", "aria-hidden": "true" });
@@ -37,6 +59,11 @@ function download(blob, fileName) {
   const link = h("a", { href: URL.createObjectURL(blob), download: fileName });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** JSON's texts are Python's as well. */
+function literal(value) {
+  return JSON.stringify(String(value));
 }
 
 function quoted(text) {

@@ -1,0 +1,247 @@
+"""Queries under way and queries before: a clock and Stop, history, saved views, links, and copies for other places."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.test_accessible import faults, load_axe
+
+ROWS = ".events tbody tr.row"
+SLOW = "select count(*) as n from unnest(generate_array(1, 60000)) as a cross join unnest(generate_array(1, 60000)) as b where mod(a * b, 7) = 3"
+
+
+def ask(page: Page, text: str) -> None:
+    page.get_by_role("combobox", name="Query", exact=True).fill(text)
+    page.get_by_role("button", name="Run", exact=True).click()
+
+
+def under_way(tab: Tab) -> list[str]:
+    answer = tab.page.request.get(f"{tab.demo.url}/api/status", headers={"X-API-KEY": tab.demo.key})
+    return [one["text"] for one in answer.json()["queries"]["under_way"]]
+
+
+def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    ask(page, SLOW)
+    expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
+    # The answer before stays, and is told apart.
+    expect(page.locator(".summary")).to_have_text("Asking. What is shown is of the query before.")
+    expect(page.locator(".explore.is-behind")).to_be_visible()
+    expect(page.locator(ROWS)).to_have_count(1)
+    assert SLOW in under_way(tab)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".summary")).to_have_text(
+        re.compile(r"^Stopped after \d+\.\d s\. What is shown is of the query")
+    )
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    expect(page.locator(".clock")).to_be_empty()
+    page.wait_for_timeout(500)
+    assert SLOW not in under_way(tab)
+    ask(page, "select 2 as two")
+    expect(page.get_by_role("columnheader", name="two")).to_be_visible()
+    expect(page.locator(".explore.is-behind")).to_have_count(0)
+
+
+def test_the_clock_goes_on_while_nothing_comes_and_the_keyboard_stops_it(tab: Tab) -> None:
+    page = tab.open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    held: list[Route] = []
+    page.route("**/query/**", lambda route: held.append(route))
+    ask(page, "anything")
+    page.get_by_role("button", name="Stop").focus()
+    expect(page.locator(".clock")).to_have_text(re.compile(r"^[2-9]\.\d s$"))
+    page.keyboard.press("Enter")
+    expect(page.locator(".summary")).to_contain_text("Stopped after")
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_focused()
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_queries_before_are_listed_and_lead_back_with_their_project(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&p.project=acme")
+    expect(page.locator(ROWS).first).to_be_visible()
+    for text in ("m.request.method:DELETE", "m.request.method:PUT", "m.request.method:DELETE"):
+        ask(page, text)
+        expect(page.locator(".summary")).to_contain_text("rows in")
+    page.get_by_label("project").fill("default")
+    page.get_by_label("project").press("Enter")
+    expect(page.locator(".summary")).to_contain_text("rows in")
+    page.get_by_role("button", name="History").click()
+    menu = page.get_by_role("dialog", name="Queries before and saved views")
+    # The same query is listed once.
+    expect(menu.locator("ol li")).to_have_count(4)
+    expect(menu.locator("ol li").nth(1)).to_contain_text("m.request.method:DELETE")
+    expect(menu.locator("ol li").nth(1)).to_contain_text("edge_logs, acme")
+    menu.locator("ol li").nth(2).get_by_role("link").click()
+    expect(page.get_by_role("combobox", name="Query", exact=True)).to_have_value("m.request.method:PUT")
+    expect(page.get_by_label("project")).to_have_value("acme")
+    page.get_by_role("button", name="History").click()
+    menu.get_by_role("button", name="Clear").click()
+    expect(menu).to_contain_text("None was run yet.")
+
+
+def test_history_is_bounded_and_holds_no_rows(tab: Tab) -> None:
+    page = tab.open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.evaluate(
+        """() => {
+          const before = JSON.parse(sessionStorage.getItem("cordwood.history"));
+          const many = Array.from({ length: 200 }, (_, n) => ({ ...before[0], place: `#explore?q=x${n}` }));
+          sessionStorage.setItem("cordwood.history", JSON.stringify(many));
+        }"""
+    )
+    ask(page, "m.request.method:DELETE")
+    expect(page.locator(".summary")).to_contain_text("rows in")
+    expect(page.locator(ROWS).first).to_contain_text("DELETE")
+    kept = page.evaluate("JSON.stringify([{ ...sessionStorage, 'cordwood.key': '' }, { ...localStorage }])")
+    assert len(json.loads(page.evaluate("sessionStorage.getItem('cordwood.history')"))) == 50
+    assert tab.demo.key not in kept
+    assert "event_message" not in kept
+    assert "https://" not in kept
+
+
+def save_view(page: Page, name: str) -> None:
+    page.get_by_role("button", name="History").click()
+    page.get_by_label("Name of the view").fill(name)
+    page.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_text(f"The view {name} is saved in this browser.")).to_be_visible()
+    page.keyboard.press("Escape")
+
+
+def test_a_view_is_saved_for_later_tabs_and_seen_with_its_key_alone(window: BrowserContext, tab: Tab) -> None:
+    page = tab.open("explore?range=3d&sub=auth_logs&p.project=acme&q=login")
+    expect(page.locator(".summary")).to_contain_text("in ")
+    save_view(page, "logins")
+    other = window.new_page()
+    opened = replace(tab, page=other).open("explore")
+    opened.get_by_role("button", name="History").click()
+    opened.get_by_role("link", name="logins").click()
+    expect(opened.get_by_label("Sub-query")).to_have_value("auth_logs")
+    expect(opened.get_by_label("project")).to_have_value("acme")
+    expect(opened.get_by_role("button", name="Last 3 days")).to_be_visible()
+    other.close()
+    made = page.request.post(
+        f"{tab.demo.url}/api/access-tokens", headers={"X-API-KEY": tab.demo.key}, data={"scopes": "query"}
+    ).json()
+    stranger = window.new_page()
+    theirs = replace(tab, page=stranger, demo=replace(tab.demo, key=made["token"])).open("explore?range=7d")
+    theirs.get_by_role("button", name="History").click()
+    expect(theirs.get_by_role("dialog", name="Queries before")).to_be_visible()
+    expect(theirs.get_by_role("link", name="logins")).to_have_count(0)
+    stranger.close()
+    page.get_by_role("button", name="History").click()
+    page.get_by_role("button", name="Remove logins").click()
+    expect(page.get_by_role("link", name="logins")).to_have_count(0)
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_nothing_of_a_key_that_is_forgotten_stays(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&q=secret-of-this-key")
+    expect(page.locator(".summary")).to_contain_text("0 rows")
+    save_view(page, "mine")
+    page.get_by_role("button", name="Key …").click()
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_role("heading", name="Paste a key")).to_be_visible()
+    kept = page.evaluate("JSON.stringify([{ ...sessionStorage }, { ...localStorage }])")
+    assert "secret-of-this-key" not in kept
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_what_somebody_put_into_the_browser_s_storage_breaks_nothing(tab: Tab) -> None:
+    page = tab.open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    for text in ("{", "null", '[1, null, {"place": "javascript:alert(1)"}, {"place": "#explore?x", "owner": 1}]'):
+        page.evaluate(
+            "text => { localStorage.setItem('cordwood.views', text); sessionStorage.setItem('cordwood.history', text) }",
+            text,
+        )
+        page.get_by_role("button", name="History").click()
+        menu = page.get_by_role("dialog", name="Queries before and saved views")
+        expect(menu).to_contain_text("None was run yet.")
+        expect(menu.get_by_role("link")).to_have_count(0)
+        page.keyboard.press("Escape")
+    page.evaluate("localStorage.clear()")
+
+
+def copied(page: Page, what: str) -> str:
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name=what, exact=True).click()
+    expect(page.locator("#told")).to_contain_text("is in the clipboard")
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def test_a_link_is_absolute_in_time_and_has_the_project(tab: Tab) -> None:
+    page = tab.open("explore?range=24h&p.project=acme&q=limit:5")
+    expect(page.locator(ROWS)).to_have_count(5)
+    ids = page.locator(ROWS).all_inner_texts()
+    link = copied(page, "Copy a link to this view")
+    for part in ("endpoint=logs.all", "sub=edge_logs", "p.project=acme"):
+        assert part in link
+    assert re.search(r"range=\d{16}%7E\d{16}", link)
+    assert tab.demo.key not in link
+    page.evaluate("sessionStorage.removeItem('cordwood.project')")
+    page.goto("about:blank")
+    page.goto(link)
+    expect(page.locator(ROWS)).to_have_count(5)
+    assert page.locator(ROWS).all_inner_texts() == ids
+
+
+@pytest.mark.parametrize("query", ["q=m.request.method:DELETE limit:3", 'q="it\'s" limit:3 OR "a\\\\b"'])
+def test_the_program_in_python_runs_and_answers_the_same(tab: Tab, query: str) -> None:
+    page = tab.open(f"explore?range=7d&{quote(query, safe='=')}")
+    expect(page.locator(".summary")).to_contain_text("in ")
+    rows = page.locator(ROWS).count()
+    program = copied(page, "Copy as Python")
+    assert tab.demo.key not in program
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"CORDWOOD_KEY": tab.demo.key},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+    assert len([json.loads(line) for line in said.splitlines()]) == rows
+
+
+def test_the_lql_and_the_sql_are_copied_and_answer_the_same(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
+    expect(page.locator(ROWS)).to_have_count(3)
+    address = f"{tab.demo.url}/api/endpoints/query/logs.all"
+    for language, what in (("lql", "Copy as LQL"), ("sql", "Copy as SQL")):
+        text = copied(page, what)
+        assert "\n" not in text or language == "sql"
+        answer = page.request.get(
+            address, params={"project": "default", language: text}, headers={"X-API-KEY": tab.demo.key}
+        )
+        assert "result" in answer.json(), (text, answer.text())
+        assert len(answer.json()["result"]) == 3, text
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_the_menus_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int) -> None:
+    tab = tab_of(width)
+    page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:12")
+    expect(page.locator(ROWS)).to_have_count(12)
+    load_axe(page)
+    save_view(page, "deletions")
+    page.get_by_role("button", name="History").click()
+    tab.picture("history")
+    assert faults(page) == []
+    page.keyboard.press("Escape")
+    held: list[Route] = []
+    page.route("**/query/**", lambda route: held.append(route))
+    ask(page, "m.request.method:PUT")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    tab.picture("running")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.unroute_all(behavior="ignoreErrors")
