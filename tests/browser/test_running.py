@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
@@ -51,11 +51,24 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     expect(page.locator(".explore.is-behind")).to_have_count(0)
 
 
+def test_rows_that_wait_for_their_bars_are_not_those_of_the_query_before(tab: Tab) -> None:
+    page = tab.open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.route(re.compile("/query/.*sql="), lambda _: None)
+    ask(page, "m.request.method:DELETE")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.locator(".summary")).to_contain_text("rows in")
+    expect(page.locator(".explore.is-behind")).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#told")).to_contain_text("Stopped after")
+    expect(page.locator(".summary")).to_contain_text("rows in")
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_the_clock_goes_on_while_nothing_comes_and_the_keyboard_stops_it(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
-    held: list[Route] = []
-    page.route("**/query/**", lambda route: held.append(route))
+    page.route("**/query/**", lambda _: None)
     ask(page, "anything")
     page.get_by_role("button", name="Stop").focus()
     expect(page.locator(".clock")).to_have_text(re.compile(r"^[2-9]\.\d s$"))
@@ -237,8 +250,7 @@ def test_the_menus_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int) ->
     tab.picture("history")
     assert faults(page) == []
     page.keyboard.press("Escape")
-    held: list[Route] = []
-    page.route("**/query/**", lambda route: held.append(route))
+    page.route("**/query/**", lambda _: None)
     ask(page, "m.request.method:PUT")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     tab.picture("running")

@@ -2,11 +2,11 @@
 
 import * as address from "./address.js";
 import { ask, written } from "./api.js";
+import { Chart } from "./chart.js";
 import * as described from "./described.js";
 import { h, newId, option, put } from "./dom.js";
 import { EventTable } from "./event-table.js";
 import { partingColumn } from "./explore-answers.js";
-import { lineChart, plotOf } from "./lines.js";
 import { popover } from "./popover.js";
 import { sentences } from "./receipt.js";
 import { copy, curlOf, downloadAs } from "./save.js";
@@ -148,10 +148,13 @@ export class EndpointsPage {
         sentences(receipt).map((one) => h("span", {}, `${one} `)),
       ),
     );
-    const plot = plotOf(rows, columns);
+    const chart = new Chart({ hasToggle: false });
+    chart.show({ rows, columns, utc: true });
+    const drawn = () => chart.element;
     const table = () => rowTable(rows, columns, `Rows of ${this.endpoint}`);
     if (!rows.length) return put(this.rows, h("p", { class: "empty" }, "No rows."));
-    return put(this.rows, plot ? views({ Chart: () => lineChart(rows, plot, true), Table: table }) : table());
+    if (chart.element.hidden || !chart.isShown) return put(this.rows, table());
+    return put(this.rows, views(chart.choice.isTime ? { Chart: drawn, Table: table } : { Table: table, Chart: drawn }));
   }
 
   fail(problem) {

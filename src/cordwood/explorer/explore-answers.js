@@ -49,6 +49,15 @@ export async function bars(view, bounds, { seriesPath, columns, mostBars, signal
   return { rows, step, receipt };
 }
 
+/** The rows of the period before, and the milliseconds by which they are drawn later. */
+export async function periodBefore(view, { from, to }) {
+  if (view.language === "sql" && !queries.timeParameters(view.endpoint))
+    throw new Problem(0, { message: "This endpoint has no parameters for the time, so there is no period before." });
+  const before = { from: from - (to - from), to: from };
+  const { rows } = await ask(view.endpoint, queries.rowsRequest(view, before));
+  return { rows, shiftMs: (to - from) / 1000 };
+}
+
 /** The values of a field that occur most, with how often. */
 export async function topValues(view, bounds, path) {
   const { rows } = await ask(view.endpoint, queries.valuesRequest(view, bounds, path));

@@ -1,12 +1,12 @@
 /** Explore's state: read from the address, with what the service offers filling the gaps. */
 
+import * as address from "./address.js";
 import { sortOf } from "./columns.js";
 import { fieldsOf } from "./completion.js";
 import { partingColumn } from "./explore-answers.js";
-import { plotOf } from "./lines.js";
 import * as lql from "./lql.js";
 import { isOfEvents, nameOf, openParameters } from "./queries.js";
-import { USUAL, isRange } from "./ranges.js";
+import { USUAL, bounds, fixed, isRange } from "./ranges.js";
 
 const PARAMETER = "p.";
 const USUAL_LIMIT = 100;
@@ -56,13 +56,30 @@ export function viewOf(values, endpoint, subQueries) {
     series: values.by ?? "",
     sort: sortOf(values.sort),
     isWrapped: values.wrap === "1",
+    chart: chartOf(values),
     chosen: (values.cols ?? "").split("|").filter(Boolean),
     limit: Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT),
   };
 }
 
+/** What the address says of the chart. */
+function chartOf({ cx, cy, cg, stack, log, before, chart }) {
+  const flags = { isStacked: stack === "1", isLog: log === "1", isGhost: before === "1" };
+  return { x: cx, y: cy, group: cg, ...flags, isShown: chart && chart === "1" };
+}
+
+/** The address of a view with all that it depends on but the time, which moves on where it is relative. */
+export function placeOf(view, values = {}) {
+  return address.hashOf("explore", { ...valuesOf(view, address.current().values), ...values });
+}
+
+/** A link that shows others the same: the time is that of the rows. */
+export function linkOf(view, { from, to } = bounds(view.range)) {
+  return new URL(placeOf(view, { range: fixed(from, to) }), location.href).href;
+}
+
 /** A view as values of an address that say all of it: the endpoint, the sub-query and the parameters as well. */
-export function valuesOf({ endpoint, subQuery, parameters }, values) {
+function valuesOf({ endpoint, subQuery, parameters }, values) {
   const named = Object.entries(parameters).map(([name, value]) => [PARAMETER + name, value]);
   return { ...values, endpoint: endpoint.name, sub: subQuery, ...Object.fromEntries(named), live: "" };
 }
@@ -107,9 +124,9 @@ export function tableOf(view, answer, paths, series) {
   const isPlain = view.language === "sql" || !paths.length || lql.isChart(view.text) || lql.hasColumns(view.text);
   if (isPlain) {
     const columns = answer.columns.map((name) => ({ name, label: name }));
-    return { columns, tone: partingColumn(answer.columns), plot: plotOf(answer.rows, answer.columns) };
+    return { columns, tone: partingColumn(answer.columns), plotted: answer.columns };
   }
-  return { columns: eventColumns(paths), tone: series && nameOf(series), plot: null };
+  return { columns: eventColumns(paths), tone: series && nameOf(series), plotted: [] };
 }
 
 /** An answer with rows that came since, the newest first; those that it has already are left out. */

@@ -3,6 +3,7 @@
 import { create } from "./api.js";
 import * as described from "./described.js";
 import { endpointFields, endpointFile } from "./endpoint-file.js";
+import { linkOf } from "./explore-state.js";
 import { copy, curlOf, downloadAs, downloadText, pythonOf } from "./save.js";
 import { tell } from "./telling.js";
 
@@ -10,8 +11,8 @@ export async function takeRows(view, request, form) {
   await downloadAs(view.endpoint, request, form).catch((problem) => tell(problem.message));
 }
 
-/** What of a query can be copied, as [words, work]; `sqlOf` gives it in SQL, `link` is the address of its view. */
-export function copies(view, request, { sqlOf, link }) {
+/** What of a query can be copied, as [words, work]; `sqlOf` gives it in SQL, `bounds` is the time of its rows. */
+export function copies(view, request, sqlOf, bounds) {
   const take = (text, what) => () => takeText(text, what);
   const sql = () =>
     sqlOf().then(
@@ -23,7 +24,7 @@ export function copies(view, request, { sqlOf, link }) {
     ["Copy as Python", take(pythonOf(view.endpoint, request), "The program")],
     ...(request.lql ? [["Copy as LQL", take(request.lql.replace("\n", " "), "The LQL")]] : []),
     ["Copy as SQL", sql],
-    ["Copy a link to this view", take(link, "The link")],
+    ["Copy a link to this view", take(linkOf(view, bounds), "The link")],
   ];
 }
 

@@ -2,6 +2,7 @@
 
 import * as address from "./address.js";
 import { Problem, ask, written } from "./api.js";
+import { Chart } from "./chart.js";
 import * as described from "./described.js";
 import { h, option, put } from "./dom.js";
 import { Editor } from "./editor.js";
@@ -19,7 +20,6 @@ import { historyMenu } from "./history-menu.js";
 import { eventPlace, linksOf } from "./ids.js";
 import { addToHistory } from "./kept.js";
 import { KnownValues } from "./known-values.js";
-import { lineChart } from "./lines.js";
 import { Live } from "./live.js";
 import * as queries from "./queries.js";
 import * as ranges from "./ranges.js";
@@ -39,7 +39,7 @@ export class ExplorePage {
       change: (values) => address.change(values),
       run: () => this.runTyped(),
       stop: () => this.stop(),
-      onSlow: () => this.view.isLive || this.mark("Asking."),
+      onSlow: () => this.isWaiting && !this.view.isLive && this.mark("Asking."),
       setParameter: changes.setParameter,
       setLanguage: (name) => changes.setLanguage(this, name),
     });
@@ -56,6 +56,10 @@ export class ExplorePage {
       onArrange: (arrangement) => address.note(arrangement),
       linksOf: (...value) => (answers.isClickHouse(this.view) ? [] : linksOf(this.view, ...value)),
       placeOf: (row) => (answers.isEvent(this.view, row) ? eventPlace(this.view, row) : null),
+    });
+    this.chart = new Chart({
+      onChange: (values) => address.note(values),
+      before: () => answers.periodBefore({ ...this.view, columns: this.asked() }, this.bounds),
     });
     this.live = new Live({
       onRows: (rows) => this.showRows(state.withNewRows(this.answer, rows, this.view.limit)),
@@ -84,11 +88,11 @@ export class ExplorePage {
     const save = saveMenu({
       formats: () => this.view?.endpoint.formats ?? [],
       download: (form) => taking.takeRows(this.view, this.requestNow(), form),
-      copies: () => taking.copies(this.view, this.requestNow(), { sqlOf: () => this.asSql(), link: this.link() }),
+      copies: () => taking.copies(this.view, this.requestNow(), () => this.asSql(), this.bounds),
       saveFile: (name) => taking.takeFile(this.view, () => this.asSql(), name),
       saveEndpoint: (name) => taking.saveEndpoint(this.view, () => this.asSql(), name),
     });
-    const menus = h("div", { class: "joined-apart" }, historyMenu({ placeNow: () => this.placeNow() }), save);
+    const menus = h("div", { class: "joined-apart" }, historyMenu({ placeNow: () => state.placeOf(this.view) }), save);
     this.stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
     return h(
       "div",
@@ -109,6 +113,7 @@ export class ExplorePage {
         h(
           "section",
           { class: "card rows", "aria-label": "Rows" },
+          this.chart.element,
           this.result,
           this.table.element,
           h("div", { class: "more" }, this.more),
@@ -219,10 +224,11 @@ export class ExplorePage {
   }
 
   stop() {
-    const seconds = (this.bar.elapsedMs / 1000).toFixed(1);
+    const words = `Stopped after ${(this.bar.elapsedMs / 1000).toFixed(1)} s.`;
     this.leave();
     this.bar.busy(false);
-    this.mark(`Stopped after ${seconds} s.`);
+    // Rows may be there, and their bars not yet.
+    return this.isWaiting ? this.mark(words) : tell(words);
   }
 
   /** What is shown stays, and is told apart from an answer of the query that stands there. */
@@ -241,6 +247,7 @@ export class ExplorePage {
   }
 
   async askRows(signal) {
+    this.isWaiting = true;
     const isText = this.view.language === "sql" && !this.view.text.trim();
     if (isText) {
       const message = answers.isClickHouse(this.view) ? "Write a query." : "Write a query, or switch to LQL.";
@@ -269,9 +276,10 @@ export class ExplorePage {
   }
 
   async askBars(signal) {
-    const isOfEvents = this.view.language === "sql" || state.hasEvents(this.view);
+    const isSql = this.view.language === "sql";
+    const isOfEvents = isSql ? this.answer.columns.includes("timestamp") : state.hasEvents(this.view);
     this.histogram.element.hidden = !isOfEvents;
-    this.stack.hidden = this.view.language === "sql" || !isOfEvents;
+    this.stack.hidden = isSql || !isOfEvents;
     if (!isOfEvents) return undefined;
     const about = {
       seriesPath: this.seriesPath,
@@ -296,10 +304,11 @@ export class ExplorePage {
 
   showRows(answer) {
     const { view } = this;
-    this.answer = answer;
+    Object.assign(this, { answer, isWaiting: false });
     this.element.classList.remove("is-behind");
-    const { columns, tone, plot } = state.tableOf(view, answer, this.columns, this.seriesPath);
-    put(this.result, plot ? lineChart(answer.rows, plot, view.utc) : null, answer.rows.length ? null : nothing());
+    const { columns, tone, plotted } = state.tableOf(view, answer, this.columns, this.seriesPath);
+    this.chart.show({ rows: answer.rows, columns: plotted, utc: view.utc, wished: view.chart });
+    put(this.result, answer.rows.length ? null : nothing());
     this.table.element.hidden = answer.rows.length === 0;
     const isCut = answers.hasMore(answer);
     this.table.show({ ...view, rows: answer.rows, columns, tone, isCut });
@@ -329,6 +338,7 @@ export class ExplorePage {
 
   failRows(problem) {
     if (problem.name === "AbortError") return false;
+    this.isWaiting = false;
     const before = this.view.language === "sql" || !problem.line ? 0 : queries.LINES_BEFORE;
     const line = Math.max(0, problem.line - before);
     this.editor.fail({ message: problem.message, hint: problem.hint, line, column: problem.column });
@@ -360,18 +370,7 @@ export class ExplorePage {
   remember() {
     const { view } = this;
     const about = [view.subQuery, ...Object.values(view.parameters).filter(Boolean)].join(", ");
-    if (!view.isLive) addToHistory({ place: this.placeNow(), text: view.text, about });
-  }
-
-  /** The address of this view with all that it depends on but the time, which moves on where it is relative. */
-  placeNow(values = {}) {
-    return address.hashOf("explore", { ...state.valuesOf(this.view, address.current().values), ...values });
-  }
-
-  /** A link that shows others the same: the time is that of the rows. */
-  link() {
-    const { from, to } = this.bounds ?? ranges.bounds(this.view.range);
-    return new URL(this.placeNow({ range: ranges.fixed(from, to) }), location.href).href;
+    if (!view.isLive) addToHistory({ place: state.placeOf(this.view), text: view.text, about });
   }
 
   asSql() {

@@ -1,0 +1,189 @@
+"""Charts of answers: columns over time or a category, groups, stacks, a logarithmic scale, the period before."""
+
+import re
+import time
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.test_accessible import faults, load_axe
+
+BY_DAY = (
+    "select timestamp_trunc(timestamp, day) as day, m.request.method as method, count(*) as requests, "
+    "max(m.response.origin_time) as slowest from edge_logs cross join unnest(metadata) as m group by 1, 2 order by 1"
+)
+BY_METHOD = (
+    "select m.request.method as method, count(*) as requests, max(m.response.origin_time) as slowest "
+    "from edge_logs cross join unnest(metadata) as m group by 1 order by 2 desc"
+)
+
+
+def sql(text: str, **values: str) -> str:
+    more = "".join(f"&{name}={quote(value)}" for name, value in values.items())
+    return f"explore?range=7d&lang=sql&q={quote(text)}{more}"
+
+
+def values_of(text: str, kind: str) -> str:
+    """A query of made-up rows: pairs of a day or a word, and a number."""
+    rows = ", ".join(
+        f"struct({kind.format(name)} as x, {value} as n)" for name, value in (one.split("=") for one in text.split())
+    )
+    return f"select x, n from unnest([{rows}])"
+
+
+def control(page: Page, name: str) -> Locator:
+    return page.locator(".chart-controls").get_by_label(f"Chart: {name}")
+
+
+def pressed(page: Page, name: str) -> Locator:
+    return page.locator(".chart-controls").get_by_role("button", name=name, exact=True)
+
+
+def heights(page: Page, selector: str) -> list[float]:
+    """The heights of the points of a line above the foot of the picture."""
+    points = page.locator(selector).first.get_attribute("points") or ""
+    return [240 - 22 - float(pair.split(",")[1]) for pair in points.split()]
+
+
+def test_a_line_for_each_group_and_any_number_of_the_answer(tab: Tab) -> None:
+    page = tab.open(sql(BY_DAY))
+    lines = page.locator(".line-chart polyline.line")
+    expect(page.locator(".chart-legend")).to_contain_text("DELETE")
+    assert lines.count() >= 4
+    expect(control(page, "by")).to_have_value("method")
+    expect(control(page, "value")).to_have_value("requests")
+    control(page, "value").select_option("slowest")
+    expect(page.get_by_role("img", name="slowest over day by method")).to_be_visible()
+    control(page, "by").select_option("nothing")
+    expect(lines).to_have_count(1)
+    expect(page.locator(".chart-legend")).to_contain_text("Rows with the same day are added up.")
+    page.reload()
+    expect(page.get_by_role("img", name="slowest over day")).to_be_visible()
+    expect(lines).to_have_count(1)
+
+
+def test_groups_are_stacked_on_each_other(tab: Tab) -> None:
+    page = tab.open(sql(BY_DAY))
+    pressed(page, "Stacked").click()
+    areas = page.locator(".line-chart polygon")
+    expect(areas.first).to_be_visible()
+    assert areas.count() >= 4
+    first, second = (areas.nth(place).get_attribute("points") or "" for place in (0, 1))
+    # The foot of the second is the top of the first.
+    middle = len(first.split()) // 2
+    assert first.split()[:middle] == list(reversed(second.split()[middle:]))
+    expect(pressed(page, "Stacked")).to_have_attribute("aria-pressed", "true")
+    page.reload()
+    expect(areas.first).to_be_visible()
+
+
+def test_a_logarithmic_scale_has_equal_steps_for_powers_of_ten(tab: Tab) -> None:
+    page = tab.open(sql(values_of("1=1 2=10 3=100 4=1000", "timestamp '2026-01-0{} 00:00:00'")))
+    expect(page.locator(".line-chart polyline.line")).to_have_count(1)
+    plain = heights(page, "polyline.line")
+    assert plain[3] > 8 * plain[2]
+    pressed(page, "Log scale").click()
+    steps = heights(page, "polyline.line")
+    assert [steps[n + 1] - steps[n] for n in range(3)] == pytest.approx([steps[1] - steps[0]] * 3, abs=0.5)
+    expect(page.locator(".line-chart .mark", has_text=re.compile(r"^1,000$"))).to_be_visible()
+
+
+def test_a_category_has_bars(tab: Tab) -> None:
+    page = tab.open(sql(BY_METHOD))
+    chart = page.locator(".bar-chart")
+    expect(chart.locator("dt").first).to_have_text("GET")
+    control(page, "value").select_option("requests")
+    widths = chart.locator(".bar-piece").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 100
+    pressed(page, "Chart").click()
+    expect(chart).to_be_hidden()
+    page.reload()
+    expect(pressed(page, "Chart")).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".events tbody tr.row").first).to_be_visible()
+
+
+def test_the_period_before_is_drawn_beneath(tab: Tab) -> None:
+    project, now = f"before-{time.monotonic_ns()}", time.time_ns() // 1000
+    day = 86_400_000_000
+    events = [
+        {"event_message": "x", "project": project, "timestamp": now - ago * day - 3_600_000_000}
+        for ago, many in ((0, 2), (1, 3), (7, 9), (8, 9))
+        for _ in range(many)
+    ]
+    tab.page.request.post(
+        f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=events
+    )
+    text = "select timestamp_trunc(timestamp, day) as day, count(*) as n from edge_logs group by 1 order by 1"
+    page = tab.open(sql(text, **{"p.project": project}))
+    expect(page.locator(".line-chart polyline.line")).to_have_count(1)
+    with page.expect_response(lambda answer: "/query/" in answer.url) as asked:
+        pressed(page, "Period before").click()
+    assert [row["n"] for row in asked.value.json()["result"]] == [9, 9]
+    expect(page.locator(".line-chart polyline.ghost")).to_have_count(1)
+    expect(page.locator(".chart-legend")).to_contain_text("Dashed: the period before.")
+    assert min(heights(page, "polyline.ghost")) > max(heights(page, "polyline.line"))
+    page.reload()
+    expect(page.locator(".line-chart polyline.ghost")).to_have_count(1)
+
+
+def test_a_period_before_without_rows_is_told(tab: Tab) -> None:
+    page = tab.open(sql(values_of("1=1 2=2", "timestamp '2026-01-0{} 00:00:00'")).replace("7d", "1~2"))
+    expect(page.locator(".line-chart polyline.line")).to_have_count(1)
+    tab.page.route("**/query/**", lambda route: route.fulfill(json={"result": []}))
+    pressed(page, "Period before").click()
+    expect(page.locator(".chart-legend")).to_contain_text("The period before has no rows.")
+
+
+def test_negative_numbers_many_groups_and_hostile_names_are_drawn(tab: Tab) -> None:
+    markup = "<img src=x onerror=window.pwned=1>"
+    text = (
+        "select timestamp_add(timestamp '2026-01-01 00:00:00', interval n hour) as at, "
+        f"concat('{markup}', cast(g as string)) as name, n - g as value "
+        "from unnest(generate_array(1, 12)) as n cross join unnest(generate_array(1, 20)) as g"
+    )
+    page = tab.open(sql(text))
+    expect(page.locator(".line-chart polyline.line")).to_have_count(8)
+    expect(page.locator(".chart-legend")).to_contain_text("The 8 largest of 20 groups.")
+    expect(page.locator(".line-chart .mark", has_text=re.compile("^-"))).not_to_have_count(0)
+    expect(page.locator("main img, main script")).to_have_count(0)
+    assert page.evaluate("window.pwned") is None
+
+
+def test_the_values_of_a_chart_are_read_with_the_keyboard(tab: Tab) -> None:
+    page = tab.open(sql(values_of("1=5 2=7", "timestamp '2026-01-0{} 00:00:00'")))
+    expect(page.locator(".line-chart polyline.line")).to_have_count(1)
+    page.locator(".line-chart .chart").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".chart-readout")).to_have_text("2026-01-02 00:00:00: n 7")
+
+
+def test_an_answer_of_events_is_drawn_when_somebody_asks(tab: Tab) -> None:
+    text = (
+        "select id, timestamp, m.response.origin_time as took from edge_logs cross join unnest(metadata) as m limit 50"
+    )
+    page = tab.open(sql(text))
+    expect(pressed(page, "Chart")).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".line-chart polyline")).to_have_count(0)
+    pressed(page, "Chart").click()
+    expect(page.locator(".line-chart polyline.line").first).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_charts_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
+    page = tab.open(sql(BY_DAY, stack="1"))
+    load_axe(page)
+    expect(page.locator(".line-chart polygon").first).to_be_visible()
+    tab.picture("stacked")
+    assert faults(page) == []
+    page.goto(f"{tab.demo.url}/#{sql(BY_METHOD, before='1')}")
+    expect(page.locator(".bar-chart")).to_be_visible()
+    expect(page.locator(".chart-legend")).to_contain_text("period before")
+    tab.picture("bars")
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
