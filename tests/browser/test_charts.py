@@ -90,6 +90,17 @@ def test_a_logarithmic_scale_has_equal_steps_for_powers_of_ten(tab: Tab) -> None
     expect(page.locator(".line-chart .mark", has_text=re.compile(r"^1,000$"))).to_be_visible()
 
 
+def test_what_was_chosen_stays_when_the_query_runs_again(tab: Tab) -> None:
+    page = tab.open(sql(BY_DAY))
+    control(page, "value").select_option("slowest")
+    pressed(page, "Log scale").click()
+    with page.expect_response(lambda answer: "/query/" in answer.url):
+        page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator(".is-busy")).to_have_count(0)
+    expect(control(page, "value")).to_have_value("slowest")
+    expect(pressed(page, "Log scale")).to_have_attribute("aria-pressed", "true")
+
+
 def test_a_category_has_bars(tab: Tab) -> None:
     page = tab.open(sql(BY_METHOD))
     chart = page.locator(".bar-chart")

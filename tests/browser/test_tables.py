@@ -215,6 +215,17 @@ def test_a_sort_of_some_of_the_rows_says_so(tab: Tab) -> None:
     assert len(messages) == 100
 
 
+def test_the_order_stays_when_more_rows_come(tab: Tab) -> None:
+    page = tab.open("explore?range=7d")
+    header(page, "event_message").locator(".sort").click()
+    page.get_by_role("button", name="Wrap").click()
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator(ROWS)).to_have_count(200)
+    expect(header(page, "event_message")).to_have_attribute("aria-sort", "ascending")
+    expect(page.locator(".table-bar")).to_contain_text("The 200 rows that are shown are sorted.")
+    expect(page.locator(".events.is-wrapped")).to_be_visible()
+
+
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_a_long_table_fits(tab_of: OpenTab, width: int) -> None:
     tab = tab_of(width)

@@ -54,15 +54,17 @@ export function viewOf(values, endpoint, subQueries) {
     utc: values.utc === "1",
     isLive: values.live === "1",
     series: values.by ?? "",
-    sort: sortOf(values.sort),
-    isWrapped: values.wrap === "1",
-    chart: chartOf(values),
     chosen: (values.cols ?? "").split("|").filter(Boolean),
     limit: Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT),
   };
 }
 
-/** What the address says of the chart. */
+/** How the address says that rows are arranged and drawn: that changes without anything being asked anew. */
+export function arrangement() {
+  const { sort, wrap, ...values } = address.current().values;
+  return { sort: sortOf(sort), isWrapped: wrap === "1", chart: chartOf(values) };
+}
+
 function chartOf({ cx, cy, cg, stack, log, before, chart }) {
   const flags = { isStacked: stack === "1", isLog: log === "1", isGhost: before === "1" };
   return { x: cx, y: cy, group: cg, ...flags, isShown: chart && chart === "1" };

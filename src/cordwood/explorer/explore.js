@@ -307,11 +307,12 @@ export class ExplorePage {
     Object.assign(this, { answer, isWaiting: false });
     this.element.classList.remove("is-behind");
     const { columns, tone, plotted } = state.tableOf(view, answer, this.columns, this.seriesPath);
-    this.chart.show({ rows: answer.rows, columns: plotted, utc: view.utc, wished: view.chart });
+    const { chart, ...arranged } = state.arrangement();
+    this.chart.show({ rows: answer.rows, columns: plotted, utc: view.utc, wished: chart });
     put(this.result, answer.rows.length ? null : nothing());
     this.table.element.hidden = answer.rows.length === 0;
     const isCut = answers.hasMore(answer);
-    this.table.show({ ...view, rows: answer.rows, columns, tone, isCut });
+    this.table.show({ ...arranged, rows: answer.rows, columns, tone, utc: view.utc, isCut });
     this.fieldList.show(this.fieldsNow(answer), this.columns, { isStale: true });
     this.more.hidden = !isCut;
     this.summarise(answer.receipt);
