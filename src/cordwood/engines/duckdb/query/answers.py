@@ -224,7 +224,9 @@ class _RunningQuery:
         self._cursor = cursor
         self.limits = limits
         self._hidden = redaction.columns(statement)
-        self._statement = statement
+        # Not the statement: a run may be garbage for a while before it is collected, and a statement has long texts.
+        self._completions = statement.completions
+        self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
@@ -259,7 +261,7 @@ class _RunningQuery:
             if remaining == 0:
                 with self.stoppable():
                     rows.truncated = self._cursor.fetchone() is not None
-            yield _to_cells(self._redact(fetched, types), types, self._statement)
+            yield _to_cells(self._redact(fetched, types), types[: self._column_count], self._completions)
 
     def _redact(self, fetched: list[Row], types: Types) -> list[Row]:
         if not self._hidden.positions:
@@ -343,13 +345,13 @@ def _limit_clause(statement: Statement, rows: int) -> str:
     return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
-def _to_cells(fetched: Sequence[tuple[Any, ...]], types: Types, statement: Statement) -> list[Row]:
+def _to_cells(fetched: Sequence[tuple[Any, ...]], types: Types, completions: Sequence[Completion]) -> list[Row]:
     """Convert fetched values to cells; columns beyond those of the answer serve only to complete others."""
-    readers = [cell_reader(duckdb_type) for duckdb_type in types[: len(statement.column_names)]]
-    if not any(readers) and not statement.completions:
+    readers = [cell_reader(duckdb_type) for duckdb_type in types]
+    if not any(readers) and not completions:
         return fetched  # type: ignore[return-value]
     columns: list[Sequence[Any]] = list(zip(*fetched, strict=True))
     cells = [reader(column) if reader else column for reader, column in zip(readers, columns, strict=False)]
-    for position, completed in complete_columns(statement.completions, columns):
+    for position, completed in complete_columns(completions, columns):
         cells[position] = completed
     return list(zip(*cells, strict=True))
