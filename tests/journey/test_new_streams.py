@@ -111,7 +111,7 @@ def test_a_made_stream_is_in_backups_and_a_reload_keeps_it(start: Start, tmp_pat
 
 def test_many_streams_of_ones_own_do_not_stop_the_service(start: Start, tmp_path: Path) -> None:
     """The shipped endpoint over all streams grows with them; a query names those that it reads."""
-    lines = "\n".join(f'[[stream]]\nname = "app.logs.{number}"\n' for number in range(80))
+    lines = "\n".join(f'[[stream]]\nname = "app.logs.{number}"\n' for number in range(600))
     (tmp_path / "streams.toml").write_text(lines)
     service = start("--streams", str(tmp_path / "streams.toml"))
     event = {"event_message": "hello", "project": "default"}

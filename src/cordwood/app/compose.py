@@ -70,7 +70,8 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_sec
     those that they read.
     """
     deadline = time.thread_time() + max_seconds
-    program = with_positions(read_endpoint(endpoint, [stream.name for stream in (*streams, QUARANTINE)]))
+    checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_CHECKED_SOURCES])
+    program = with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE)]))
     if len(program.sources) > _CHECKED_SOURCES:
         sources = dict(islice(program.sources.items(), _CHECKED_SOURCES))
         program = msgspec.structs.replace(program, sources=sources)

@@ -16,7 +16,7 @@ from sqlglot.tokenizer_core import Token
 from cordwood.errors import NOT_COMPILED, QueryRefused, QuerySyntax, Span
 from cordwood.model.endpoint import Endpoint, StreamProject
 from cordwood.sql.admit import admit
-from cordwood.sql.budget import compiling, copied
+from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, compiling, copied
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
 from cordwood.sql.positions import span_at, span_of
@@ -27,18 +27,26 @@ _BIGQUERY: Final = Reader.get_or_raise("bigquery")
 _HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
 # The table that stands for every stream that no other sub-query reads.
 OTHER_STREAMS: Final = "*"
+# What reading one of the sub-queries for other streams may take in addition.
+_STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
 _COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
 
 
 def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
     """Return the program of an endpoint; raise BadEndpointFile with the position if it cannot be served."""
     try:
-        with compiling():
+        with budget_scope(_budget(endpoint)), compiling():
             program = _program(endpoint)
             check_endpoint(with_positions(program), streams)
     except NOT_COMPILED as fault:
         raise as_file_error(fault, endpoint) from fault
     return program
+
+
+def _budget(endpoint: Endpoint) -> Budget:
+    """Return the budget of reading an endpoint, which is the operator's and grows with the streams that it stands for."""
+    count = len(endpoint.streams)
+    return Budget(MAX_NODES + _STREAM_NODES * count, seconds=MAX_SECONDS + _STREAM_SECONDS * count)
 
 
 def _program(endpoint: Endpoint) -> Program:
