@@ -32,12 +32,15 @@ class Receiver:
         self.received: list[dict[str, Any]] = []
         self.ids: list[str] = []
         self.status, self.delay, self.headers = 200, 0.0, dict[str, str]()
+        self.under_way = 0
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                receiver.under_way += 1
                 time.sleep(receiver.delay)
+                receiver.under_way -= 1
                 if receiver.status == 200:
                     receiver.received.append(body)
                     receiver.ids.append(str(self.headers["webhook-id"]))

@@ -1,6 +1,7 @@
 """Alerts and hostile senders and callers: who may see and change them, and what the texts of events can do."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +111,36 @@ def test_a_flood_of_groups_is_bounded_told_and_resolved(watched: Service, receiv
     assert (told["firing"], told["pending"], len(told["instances"])) == (1_000, 0, 100)
     assert told["notice"] == "Only the first 1,000 groups are watched."
     assert watched.query("senders").status_code == 200
+
+
+def test_receivers_that_answer_slowly_delay_no_caller(start: Start, tmp_path: Path, receiver: Receiver) -> None:
+    """A look-up, a query with a regular expression and a change of keys use the threads of the service, too."""
+    (tmp_path / "queries").mkdir()
+    names = [f"hook{number}" for number in range(40)]
+    text = ALERT.replace('send_to = ["hook"]', f"send_to = {json.dumps(names)}").replace(
+        'group_by = ["project", "message"]', 'group_by = ["project"]'
+    )
+    (tmp_path / "queries" / "senders.sql").write_text(text)
+    receiver.delay = 8.0
+    service = start(
+        "--endpoints",
+        str(tmp_path / "queries"),
+        env={
+            "CORDWOOD_ALERTS_TARGETS": "\n".join(f"{name} = {receiver.target}" for name in names),
+            "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "private",
+        },
+    )
+    assert service.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
+    # Python's own threads for blocking calls are at most 32.
+    until(lambda: receiver.under_way >= 6)
+    time.sleep(0.5)
+    began = time.monotonic()
+    for number in range(3):
+        answer = service.query("usage.api-counts", interval="hourly", project=f"p{number}")
+        assert answer.status_code == 200
+        assert service.client.get("/api/status").status_code == 200
+    assert time.monotonic() - began < 4
+    assert receiver.under_way >= 6, "the receivers had not answered yet"
 
 
 def test_no_answer_has_a_secret_of_a_target(watched: Service, receiver: Receiver) -> None:

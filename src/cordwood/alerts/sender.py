@@ -4,7 +4,7 @@ import asyncio
 import random
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 from uuid import uuid4
@@ -25,7 +25,7 @@ _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
 
 # The most changes of one notification, and how it is delivered.
-Receiver = tuple[int, Callable[[Notification], None]]
+Receiver = tuple[int, Callable[[Notification], Awaitable[None]]]
 
 
 class SendLimits(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Attempts(msgspec.Struct):
 
 
 class Sender:
-    """Sends to each target one notification at a time. `deliver` blocks, and raises DeliveryFailed."""
+    """Sends to each target one notification at a time. A receiver raises DeliveryFailed if it does not take it."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Sender:
             if deliver is None:
                 await self._finish(sent, "given_up", "There is no target of this name any more.")
                 return
-            await asyncio.to_thread(deliver, notification)
+            await deliver(notification)
             attempts.failures, attempts.next_us, attempts.error = 0, 0, ""
             await self._finish(sent, "sent")
             # There may be more of them.

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,8 @@ from cordwood.observe.observer import Note
 from cordwood.serve.query_request import Format
 
 _POLL_SECONDS: Final = 1.0
+# Threads that wait for receivers; each target is sent one notification at a time.
+_MAX_SENDING_THREADS: Final = 32
 
 
 class TargetFacts(msgspec.Struct, frozen=True):
@@ -75,6 +79,10 @@ class Alerts:
         self._told = ""
         # A backup opens the store in a thread of its own.
         self._opening = threading.Lock()
+        # Not the threads that the rest of the service uses: receivers may take long to answer.
+        self._sending_threads = ThreadPoolExecutor(
+            min(len(options.targets) + 1, _MAX_SENDING_THREADS), thread_name_prefix="alerts-send"
+        )
 
     @property
     def parts(self) -> AlertParts | None:
@@ -113,12 +121,18 @@ class Alerts:
         options = self.options
         store = AlertStore(options.file)
         evaluator = Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, options.rows_format)
-        receivers = {name: (target.most_changes, target.deliver) for name, target in options.targets.items()}
+        receivers = {
+            name: (target.most_changes, partial(self.deliver, target)) for name, target in options.targets.items()
+        }
         sender = Sender(store, receivers, options.limits, self.clock_us, self._note, options.external_url)
         evaluator.wake = sender.wake
         repeats = {name: target.repeat_seconds for name, target in options.targets.items()}
         evaluator.target_repeats = {name: seconds for name, seconds in repeats.items() if seconds is not None}
         return AlertParts(store, evaluator, sender)
+
+    async def deliver(self, target: TargetFacts, notification: Notification) -> None:
+        """Send a notification; raise DeliveryFailed if the target does not take it."""
+        await asyncio.get_running_loop().run_in_executor(self._sending_threads, target.deliver, notification)
 
     def count(self, phase: Phase) -> int:
         """Return how many groups of all alerts are in a phase."""
@@ -132,5 +146,6 @@ class Alerts:
         return self.open().store.copy_database() if self.is_needed() else None
 
     def close(self) -> None:
+        self._sending_threads.shutdown()
         if self._parts is not None:
             self._parts.store.close()

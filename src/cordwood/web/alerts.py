@@ -96,7 +96,7 @@ async def test_target(request: Request, services: Services, observer: Observer, 
         raise UnknownItem(f"There is no target {name[:100]!r}.", hint=hint)
     audit_definition(observer, request, "alert_target.tested", name)
     try:
-        await asyncio.to_thread(target.deliver, _test_notification(services.alerts))
+        await services.alerts.deliver(target, _test_notification(services.alerts))
     except DeliveryFailed as failure:
         return no_store_json({"target": name, "sent": False, "reason": failure.reason})
     return no_store_json({"target": name, "sent": True})

@@ -31,7 +31,7 @@ class Desk:
         self.notes: list[object] = []
         self.sender = Sender(self.store, {"x": (most, self._take)}, limits, lambda: self.now_us, self.notes.append)
 
-    def _take(self, notification: Notification) -> None:
+    async def _take(self, notification: Notification) -> None:
         if self.failure is not None:
             raise self.failure
         self.received.append(notification)
@@ -134,9 +134,13 @@ def test_a_target_that_fails_does_not_delay_another(tmp_path: Path) -> None:
     async def test() -> None:
         desk = Desk(tmp_path)
         received: list[Notification] = []
+
+        async def take(notification: Notification) -> None:
+            received.append(notification)
+
         sender = Sender(
             desk.store,
-            {"x": (10, desk._take), "y": (10, received.append)},
+            {"x": (10, desk._take), "y": (10, take)},
             SendLimits(),
             lambda: desk.now_us,
             desk.notes.append,
