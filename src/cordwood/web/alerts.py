@@ -14,7 +14,7 @@ from cordwood.alerts.service import AlertParts, Alerts, TargetFacts
 from cordwood.alerts.silences import Silence, is_silenced
 from cordwood.alerts.states import SECOND_US, Instance, Phase
 from cordwood.alerts.store import Happening
-from cordwood.errors import BadBody, BadDefinition, Forbidden, UnknownAlert, UnknownItem, did_you_mean
+from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
 from cordwood.model.alert import Alert, Severity
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
@@ -23,7 +23,7 @@ from cordwood.observe.observer import Observer
 from cordwood.settings.quantities import read_duration, show_duration
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_definition
-from cordwood.web.credentials import account_of, uncounted_caller
+from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import asked_count
@@ -132,11 +132,7 @@ async def delete_silence(request: Request, services: Services, observer: Observe
 
 def _manager(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller; raise Forbidden unless the key is private and unrestricted, since alerts read everything."""
-    caller, query = uncounted_caller(request, services)
-    if caller.pins or caller.redact_always:
-        raise Forbidden("This key does not see everything, and alerts read everything.")
-    services.answers.admit(caller, account_of(request, caller))
-    return caller, query
+    return unrestricted_caller(request, services, "This key does not see everything, and alerts read everything.")
 
 
 def _alert(alerts: Alerts, name: str) -> Alert:

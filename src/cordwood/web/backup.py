@@ -4,20 +4,16 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Generator
 
-from cordwood.errors import Forbidden
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_backup
-from cordwood.web.credentials import uncounted_caller
+from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.responses import NO_STORE
 
 
 async def back_up(request: Request, services: Services, observer: Observer) -> Response:
-    caller, _ = uncounted_caller(request, services)
-    if caller.pins or caller.redact_always:
-        raise Forbidden("This key is restricted, and a backup contains everything.")
-    services.answers.admit(caller)
+    unrestricted_caller(request, services, "This key is restricted, and a backup contains everything.")
     headers = [(b"content-type", b"application/x-tar"), NO_STORE]
     pieces = _Pieces(services.backups.archive())
     first = await asyncio.to_thread(pieces.next)

@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, ip_address
 import msgspec
 
 from cordwood.access import ANONYMOUS, require_management
-from cordwood.errors import TwoKeys
+from cordwood.errors import Forbidden, TwoKeys
 from cordwood.model.key import Caller
 from cordwood.web.asgi import Request
 from cordwood.web.lifecycle import Services
@@ -145,4 +145,16 @@ def uncounted_caller(request: Request, services: Services) -> tuple[Caller, Mapp
     caller = services.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
     require_management(caller)
+    return caller, query
+
+
+def unrestricted_caller(request: Request, services: Services, refusal: str) -> tuple[Caller, Mapping[str, str]]:
+    """Return the caller and the query string of a request with a private key that sees everything.
+
+    Raise Forbidden with the reason `refusal` for a key with pins, or one whose answers are always redacted.
+    """
+    caller, query = uncounted_caller(request, services)
+    if caller.pins or caller.redact_always:
+        raise Forbidden(refusal)
+    services.answers.admit(caller)
     return caller, query

@@ -12,14 +12,14 @@ import msgspec
 
 from cordwood.catalog.key_store import NewKey
 from cordwood.catalog.key_terms import WrittenTerms, read_grace, read_terms, warnings
-from cordwood.errors import BadBody, BadTerms, Forbidden, UnknownKey, did_you_mean
+from cordwood.errors import BadBody, BadTerms, UnknownKey, did_you_mean
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.key import Key, split_scopes
 from cordwood.observe.observer import Observer
 from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_key_change
-from cordwood.web.credentials import private_caller
+from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.receiving import read_body
@@ -108,10 +108,8 @@ def _require_private(request: Request, services: Services) -> Mapping[str, str]:
 
     Otherwise a restricted key could create an unrestricted one.
     """
-    caller, query = private_caller(request, services)
-    if caller.pins or caller.redact_always:
-        raise Forbidden("This key is restricted, and could otherwise create an unrestricted one.")
-    return query
+    refusal = "This key is restricted, and could otherwise create an unrestricted one."
+    return unrestricted_caller(request, services, refusal)[1]
 
 
 def _read(body: bytes, kind: type[T]) -> T:

@@ -11,14 +11,14 @@ import msgspec
 from cordwood.catalog.catalog import Author, Definitions
 from cordwood.catalog.stream_fields import stream_revision
 from cordwood.catalog.versions import Version
-from cordwood.errors import BadBody, Forbidden, NotOffered, UnknownVersion
+from cordwood.errors import BadBody, NotOffered, UnknownVersion
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.audit import audit_definition
-from cordwood.web.credentials import account_of, uncounted_caller
+from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.describe import catalog
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
@@ -120,10 +120,8 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
 
         Otherwise a restricted key could create an endpoint that reads more than the key may.
         """
-        caller, _ = uncounted_caller(self.request, self.services)
-        if caller.pins or caller.redact_always:
-            raise Forbidden("This key does not see everything, and an endpoint may read everything.")
-        self.services.answers.admit(caller, account_of(self.request, caller))
+        refusal = "This key does not see everything, and an endpoint may read everything."
+        caller, _ = unrestricted_caller(self.request, self.services, refusal)
         return Author(caller.key_id, _expected(self.request))
 
     async def _fields(self) -> Mapping[str, object]:
