@@ -452,6 +452,21 @@ def test_unknown_targets_columns_and_endpoints_stop_the_start_with_their_place(f
     assert "errors.sql:8:1: The alert errors: the answer has no column error. Did you mean errors?" in ended.stderr
 
 
+def test_a_target_that_is_not_in_the_settings_stops_the_start_with_the_nearest_name(
+    folder: Path, receiver: Receiver
+) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS.replace('send_to = ["hook"]', 'send_to = ["hok"]'))
+    arguments = ["--port", "0", "--data-dir", str(folder / "data"), "--endpoints", str(folder / "queries")]
+    refused = cordwood(
+        "serve", *arguments, CORDWOOD_ALERTS_TARGETS=f"hook = webhook+https://example.com/{receiver.port}"
+    )
+    assert refused.returncode == 1
+    assert (
+        "errors.sql:8:1: The alert errors: send_to names hok, which is not a target. Did you mean hook?"
+        in refused.stderr
+    )
+
+
 def test_test_pages_show_what_fires_at_the_frozen_clock(folder: Path) -> None:
     (folder / "queries" / "quiet.alert.toml").write_text(QUIET)
     events = "\n".join(json.dumps(event) for event in errors(3))

@@ -12,7 +12,7 @@ from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, Row, Verdict, 
 from cordwood.alerts.relative_times import resolve_times
 from cordwood.alerts.silences import is_silenced
 from cordwood.alerts.states import SECOND_US, Evaluation, Step, advance, withdraw
-from cordwood.alerts.store import AlertFacts, AlertStore, Happening
+from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
 from cordwood.model.alert import Alert
@@ -48,12 +48,21 @@ class _Answer(msgspec.Struct):
     result: list[dict[str, object]]
 
 
-class Evaluator:
-    """Evaluates each alert when it is due, one evaluation of it at a time.
+class EvaluationOptions(msgspec.Struct, frozen=True):
+    """How alerts are evaluated.
 
     `rows_format` is the JSON that callers are answered with, so that they share cached answers. `wake` is called when
-    there is something to send.
+    there is something to send. `target_repeats` is how long after a firing state was sent to a target it is sent again,
+    whatever the alert says.
     """
+
+    rows_format: Format
+    wake: Callable[[], None]
+    target_repeats: Mapping[str, float]
+
+
+class Evaluator:
+    """Evaluates each alert when it is due, one evaluation of it at a time."""
 
     def __init__(
         self,
@@ -62,20 +71,17 @@ class Evaluator:
         store: AlertStore,
         clock_us: Callable[[], int],
         note: Note,
-        rows_format: Format,
+        options: EvaluationOptions,
     ) -> None:
         self._catalog = catalog
         self._queries = queries
         self._store = store
         self._clock_us = clock_us
         self._note = note
-        self._format = rows_format
+        self._options = options
         self._next_us: dict[str, int] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._health: dict[str, Health] = {}
-        self.wake: Callable[[], None] = lambda: None
-        # How long after a firing state was sent to a target it is sent again, whatever the alert says.
-        self.target_repeats: Mapping[str, float] = {}
 
     def health(self, alert: Alert) -> Health:
         return self._health.get(str(alert.id), Health())
@@ -130,8 +136,6 @@ class Evaluator:
             health = await self._evaluate(alert, now_us)
         except Fault as fault:
             health = Health(now_us, fault.message, fault.hint)
-        except MissingColumn as missing:
-            health = Health(now_us, f"The answer has no column {missing}.")
         except Exception:  # noqa: BLE001 - a defect in one alert must not end the others
             incident = uuid4().hex
             self._note(BugFound(incident=incident, trace=traceback.format_exc()))
@@ -143,7 +147,7 @@ class Evaluator:
         is_cut = answer.receipt.truncated is not None
         step = await asyncio.to_thread(self._apply, alert, answer, earlier, now_us, is_cut=is_cut)
         if step.outgoing:
-            self.wake()
+            self._options.wake()
         return Health(now_us, notice=_notice(answer, len(step.instances)))
 
     async def _answers(self, alert: Alert, now_us: int) -> tuple[Finished, Finished | None]:
@@ -158,16 +162,16 @@ class Evaluator:
         """Return the verdicts of an evaluation now, and what its reader should know. It changes and sends nothing."""
         now_us = self._clock_us()
         answer, earlier = await self._answers(alert, now_us)
-        try:
-            verdicts = await asyncio.to_thread(self._judge, alert, answer, earlier)
-        except MissingColumn as missing:
-            raise QueryValue(f"The answer has no column {missing}.") from missing
+        verdicts = await asyncio.to_thread(self._judge, alert, answer, earlier)
         return verdicts, _notice(answer, len(verdicts))
 
     def _judge(self, alert: Alert, answer: Finished, earlier: Finished | None) -> list[Verdict]:
         instances = self._store.instances(str(alert.id))
         known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
-        return judge(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
+        try:
+            return judge(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
+        except MissingColumn as missing:
+            raise QueryValue(f"The answer has no column {missing}.") from missing
 
     def _apply(self, alert: Alert, answer: Finished, earlier: Finished | None, now_us: int, *, is_cut: bool) -> Step:
         verdicts = self._judge(alert, answer, earlier)
@@ -177,7 +181,7 @@ class Evaluator:
             alert,
             instances,
             Evaluation(verdicts, now_us, is_cut),
-            lambda target: self.target_repeats.get(target, alert.repeat_seconds),
+            lambda target: self._options.target_repeats.get(target, alert.repeat_seconds),
             lambda labels: is_silenced(silences, alert.name, labels, now_us),
         )
         self._store.apply(facts_of(alert), step, now_us)
@@ -193,7 +197,7 @@ class Evaluator:
         request = QueryRequest(
             endpoint,
             Caller(account, frozenset({"private"})),
-            self._format,
+            self._options.rows_format,
             resolve_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
@@ -209,7 +213,7 @@ class Evaluator:
         except Fault as fault:
             self._note_error(facts.name, fault.message)
             return
-        self.wake()
+        self._options.wake()
 
     async def _record_health(self, alert: Alert, health: Health) -> None:
         """Keep the health, and record in the history when an error begins and when it has ended."""
@@ -225,8 +229,8 @@ class Evaluator:
         else:
             self._note_error(alert.name, error)
         try:
-            happening = Happening(health.evaluated_us or 0, alert.name, kind, reason=error)
-            await asyncio.to_thread(self._store.record, happening)
+            entry = HistoryEntry(health.evaluated_us or 0, alert.name, kind, reason=error)
+            await asyncio.to_thread(self._store.record, entry)
         except Fault as fault:
             self._note_error(alert.name, fault.message)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.alerts.states import SECOND_US
-from cordwood.alerts.store import AlertStore, Happening, Outgoing
+from cordwood.alerts.store import AlertStore, HistoryEntry, Outgoing
 from cordwood.errors import Fault
 from cordwood.observe.observation import AlertSent, BugFound
 from cordwood.observe.observer import Note
@@ -176,7 +176,7 @@ class Sender:
             await self._record(sent, "failed", failure.reason)
         else:
             # Counted, but not in the history: there they would displace the rest.
-            self._note_sent(self._happening(sent, "failed", failure.reason))
+            self._note_sent(self._entry(sent, "failed", failure.reason))
 
     def _pause(self, attempts: Attempts, reason: str, retry_after: float | None, now_us: int) -> None:
         """Wait twice as long after each failure, with a random part, and at least as long as the target asks."""
@@ -187,28 +187,30 @@ class Sender:
         attempts.next_us = now_us + round(pause * SECOND_US)
 
     async def _finish(self, sent: Sequence[Outgoing], kind: str, reason: str = "") -> None:
-        happening = self._happening(sent, kind, reason)
-        await asyncio.to_thread(self._store.finish, sent, happening)
-        self._note_sent(happening)
+        entry = self._entry(sent, kind, reason)
+        await asyncio.to_thread(self._store.finish, sent, entry)
+        self._note_sent(entry)
 
     async def _record(self, sent: Sequence[Outgoing], kind: str, reason: str) -> None:
-        happening = self._happening(sent, kind, reason)
-        self._note_sent(happening)
-        await asyncio.to_thread(self._store.record, happening)
+        entry = self._entry(sent, kind, reason)
+        self._note_sent(entry)
+        await asyncio.to_thread(self._store.record, entry)
 
-    def _happening(self, sent: Sequence[Outgoing], kind: str, reason: str) -> Happening:
+    def _entry(self, sent: Sequence[Outgoing], kind: str, reason: str) -> HistoryEntry:
         first = sent[0]
-        return Happening(self._clock_us(), first.alert.name, kind, target=first.target, count=len(sent), reason=reason)
+        return HistoryEntry(
+            self._clock_us(), first.alert.name, kind, target=first.target, count=len(sent), reason=reason
+        )
 
-    def _note_sent(self, happening: Happening) -> None:
+    def _note_sent(self, entry: HistoryEntry) -> None:
         self._note(
             AlertSent(
-                alert=happening.alert,
-                target=happening.target,
-                outcome=happening.kind,
-                changes=happening.count,
-                reason=happening.reason,
-                level="info" if happening.kind == "sent" else "warning",
+                alert=entry.alert,
+                target=entry.target,
+                outcome=entry.kind,
+                changes=entry.count,
+                reason=entry.reason,
+                level="info" if entry.kind == "sent" else "warning",
             )
         )
 

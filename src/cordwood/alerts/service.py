@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.alerts.evaluator import Evaluator, Queries
+from cordwood.alerts.evaluator import EvaluationOptions, Evaluator, Queries
 from cordwood.alerts.notification import Notification
 from cordwood.alerts.sender import Sender, SendLimits
 from cordwood.alerts.states import Phase
@@ -76,7 +76,7 @@ class Alerts:
         self._queries = queries
         self._note = note
         self._parts: AlertParts | None = None
-        self._told = ""
+        self._last_error = ""
         # A backup opens the store in a thread of its own.
         self._opening = threading.Lock()
         # Not the threads that the rest of the service uses: receivers may take long to answer.
@@ -101,9 +101,9 @@ class Alerts:
             return self.open() if self.is_needed() else None
         except Fault as fault:
             # The first alert came by a reload, so the service goes on without alerts, and says so once.
-            if fault.told() != self._told:
-                self._told = fault.told()
-                self._note(Noted(message=self._told, level="error"))
+            if fault.told() != self._last_error:
+                self._last_error = fault.told()
+                self._note(Noted(message=self._last_error, level="error"))
             return None
 
     def is_needed(self) -> bool:
@@ -120,14 +120,15 @@ class Alerts:
     def _made_parts(self) -> AlertParts:
         options = self.options
         store = AlertStore(options.file)
-        evaluator = Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, options.rows_format)
         receivers = {
             name: (target.most_changes, partial(self.deliver, target)) for name, target in options.targets.items()
         }
         sender = Sender(store, receivers, options.limits, self.clock_us, self._note, options.external_url)
-        evaluator.wake = sender.wake
-        repeats = {name: target.repeat_seconds for name, target in options.targets.items()}
-        evaluator.target_repeats = {name: seconds for name, seconds in repeats.items() if seconds is not None}
+        repeats = {
+            name: target.repeat_seconds for name, target in options.targets.items() if target.repeat_seconds is not None
+        }
+        evaluation = EvaluationOptions(options.rows_format, sender.wake, repeats)
+        evaluator = Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, evaluation)
         return AlertParts(store, evaluator, sender)
 
     async def deliver(self, target: TargetFacts, notification: Notification) -> None:

@@ -45,11 +45,11 @@ class Step(msgspec.Struct):
     """The result of an evaluation: all instances, those that changed, and what is sent to targets."""
 
     instances: dict[str, Instance]
-    changed: list[Instance]
-    removed: list[str]
-    outgoing: list[tuple[str, Change]]
+    changed: list[Instance] = []
+    removed: list[str] = []
+    outgoing: list[tuple[str, Change]] = []
     # Groups that began to be pending or firing, or ended, for the history.
-    events: list[tuple[str, Instance]]
+    events: list[tuple[str, Instance]] = []
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def advance(
     is_silenced: Callable[[Labels], bool],
 ) -> Step:
     """Return the states after an evaluation. What is silenced is not sent, and is sent when the silence has ended."""
-    step = Step(dict(instances), [], [], [], [])
+    step = Step(dict(instances))
     judged = evaluation.judged()
     for fingerprint, verdict in judged.items():
         if verdict.holds and not _is_forgotten(instances.get(fingerprint), verdict, evaluation.now_us):
@@ -98,7 +98,7 @@ def advance(
 
 def withdraw(instances: Mapping[str, Instance], now_us: int) -> Step:
     """Return the states after the alert was removed: what fires is resolved."""
-    step = Step(dict(instances), [], [], [], [])
+    step = Step(dict(instances))
     for instance in instances.values():
         _end(step, instance, now_us)
     return step

@@ -58,7 +58,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
+class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An item of the history: a change of state, a message that was sent or given up, or an error.
 
     `kind` is pending, firing, resolved, sent, failed, given_up, error or recovered.
@@ -141,8 +141,8 @@ class AlertStore:
         for target, change in step.outgoing:
             self._queue(database, Outgoing(target, alert, change, now_us))
         for kind, instance in step.events:
-            happening = Happening(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
-            self._record(database, happening)
+            entry = HistoryEntry(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
+            self._record(database, entry)
 
     # What is to be sent
 
@@ -177,11 +177,11 @@ class AlertStore:
         with self._lock:
             return dict(self._database.execute("select target, count(*) from outbox group by target").fetchall())
 
-    def finish(self, outgoing: Sequence[Outgoing], happening: Happening) -> None:
+    def finish(self, outgoing: Sequence[Outgoing], entry: HistoryEntry) -> None:
         """Remove changes that were sent or given up, unless a later change took their place; record it."""
         with self._lock, self._transaction() as database:
             database.executemany("delete from outbox where id = ?", [(item.number,) for item in outgoing])
-            self._record(database, happening)
+            self._record(database, entry)
 
     # Silences
 
@@ -214,11 +214,11 @@ class AlertStore:
 
     # History
 
-    def record(self, happening: Happening) -> None:
+    def record(self, entry: HistoryEntry) -> None:
         with self._lock, self._transaction() as database:
-            self._record(database, happening)
+            self._record(database, entry)
 
-    def history(self, alert: str | None, limit: int, before: int | None = None) -> list[Happening]:
+    def history(self, alert: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
         """Return the latest items, newest first; of one alert, or of all. `before` is the number of an item."""
         where = "id < ?" + ("" if alert is None else " and alert = ?")
         values = [before or 2**62, *([] if alert is None else [alert]), limit]
@@ -228,11 +228,12 @@ class AlertStore:
                 values,
             ).fetchall()
         return [
-            msgspec.structs.replace(msgspec.json.decode(body, type=Happening), number=number) for number, body in rows
+            msgspec.structs.replace(msgspec.json.decode(body, type=HistoryEntry), number=number)
+            for number, body in rows
         ]
 
-    def _record(self, database: sqlite3.Connection, happening: Happening) -> None:
-        database.execute("insert into history (alert, body) values (?, ?)", (happening.alert, _text(happening)))
+    def _record(self, database: sqlite3.Connection, entry: HistoryEntry) -> None:
+        database.execute("insert into history (alert, body) values (?, ?)", (entry.alert, _text(entry)))
         self._writes += 1
         if self._writes % _PRUNE_EVERY == 0:
             database.execute("delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY,))

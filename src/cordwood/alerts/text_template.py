@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
-# Bounds of a value and of a whole text, because rows hold what senders of events wrote.
+from cordwood.model.alert import MAX_TEXT
+
+# The bound of a value, because rows hold what senders of events wrote.
 MAX_VALUE: Final = 200
-MAX_TEXT: Final = 500
 
 _PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")

@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import BadEndpointFile, Span
-from cordwood.model.alert import Alert, Comparison, Condition, Measure, Severity
+from cordwood.model.alert import MAX_TEXT, Alert, Comparison, Condition, Measure, Severity
 from cordwood.settings.quantities import read_duration, show_duration
 
 SUFFIX: Final = ".alert.toml"
@@ -25,7 +25,6 @@ _SETTINGS: Final = (
 _FILE_SETTINGS: Final = ("endpoint", *_SETTINGS)
 MIN_EVERY_SECONDS: Final = 1.0
 _LONGEST_SECONDS: Final = 366 * 86_400.0
-_MAX_TEXT: Final = 500
 _MAX_GROUP_COLUMNS: Final = 16
 _MAX_NAME: Final = 200
 
@@ -168,8 +167,8 @@ def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Se
 
 def _text(document: Document, path: Path, table: Mapping[str, object]) -> str:
     text = _of_type(document, path, table, "text", str) or ""
-    if len(text) > _MAX_TEXT:
-        raise document.fault_at(f"text has more than {_MAX_TEXT} characters.", (*path, "text"))
+    if len(text) > MAX_TEXT:
+        raise document.fault_at(f"text has more than {MAX_TEXT} characters.", (*path, "text"))
     return text
 
 

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 import msgspec
+
+# The characters of the text of an alert, as it is written and as it is sent.
+MAX_TEXT: Final = 500
 
 
 class Severity(StrEnum):

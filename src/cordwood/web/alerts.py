@@ -13,7 +13,7 @@ from cordwood.alerts.notification import Change, DeliveryFailed, Notification, S
 from cordwood.alerts.service import AlertParts, Alerts, TargetFacts
 from cordwood.alerts.silences import Silence, is_silenced
 from cordwood.alerts.states import SECOND_US, Instance, Phase
-from cordwood.alerts.store import Happening
+from cordwood.alerts.store import HistoryEntry
 from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
 from cordwood.model.alert import Alert, Severity
 from cordwood.model.json_checks import describe_json_error
@@ -66,7 +66,7 @@ async def list_history(request: Request, services: Services) -> Response:
     if parts is None:
         return no_store_json({"history": []})
     found = await asyncio.to_thread(parts.store.history, query.get("alert") or None, limit, before)
-    return no_store_json({"history": [_told_happening(happening) for happening in found]})
+    return no_store_json({"history": [_told_entry(entry) for entry in found]})
 
 
 async def preview_alert(request: Request, services: Services, name: str) -> Response:
@@ -258,10 +258,10 @@ def _told_silence(silence: Silence) -> Told:
     }
 
 
-def _told_happening(happening: Happening) -> Told:
-    told = msgspec.to_builtins(happening)
+def _told_entry(entry: HistoryEntry) -> Told:
+    told = msgspec.to_builtins(entry)
     del told["at_us"]
-    return {"at": _time(happening.at_us), **told}
+    return {"at": _time(entry.at_us), **told}
 
 
 def _plain(value: float | None) -> float | None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, judge
-from cordwood.alerts.text_template import MAX_TEXT
 from cordwood.catalog.alert_table import read_condition
+from cordwood.model.alert import MAX_TEXT
 from tests.unit.alerts.made import alert, fired
 
 ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service": "a", "errors": 20}]

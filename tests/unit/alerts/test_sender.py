@@ -108,7 +108,7 @@ def test_a_failed_notification_is_repeated_with_the_same_id_after_growing_pauses
         assert all(0.8 * 2**number <= pause <= 2**number for number, pause in enumerate(pauses[:8]))
         assert max(pauses) <= LAST_PAUSE_SECONDS
         assert desk.outcomes == 13 * ["failed"], "each is counted, so that its rate tells of a target that is away"
-        kinds = [happening.kind for happening in desk.store.history(None, 100, 2**53)]
+        kinds = [entry.kind for entry in desk.store.history(None, 100, 2**53)]
         assert kinds.count("failed") == 1, "one failure of a series is in the history"
         desk.failure = None
         assert await desk.turn(LAST_PAUSE_SECONDS) == 1

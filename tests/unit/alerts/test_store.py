@@ -8,15 +8,14 @@ import pytest
 from cordwood.alerts import store as module
 from cordwood.alerts.notification import State
 from cordwood.alerts.silences import MAX_SILENCES, Silence
-from cordwood.alerts.states import Step, withdraw
-from cordwood.alerts.store import AlertFacts, AlertStore, Happening
+from cordwood.alerts.states import withdraw
+from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.errors import DataFolderUnusable, TooManyDefinitions
 from cordwood.model.alert import Severity
 from tests.unit.alerts.made import START_US, Groups, alert
 
 HOLDS = [{"n": 1}]
 FACTS = AlertFacts("id of a", "a", "errors", Severity.ERROR, 60.0)
-EMPTY = Step({}, [], [], [], [])
 
 
 def sent(groups: Groups, store: AlertStore, seconds: float, rows: Sequence[Mapping[str, object]]) -> None:
@@ -52,7 +51,7 @@ def test_a_change_that_came_while_the_one_before_was_sent_is_not_removed_with_it
     sent(groups, store, 0, HOLDS)
     sending = store.queued()
     sent(groups, store, 60, [])
-    store.finish(sending, Happening(START_US, "a", "sent", target="x", count=1))
+    store.finish(sending, HistoryEntry(START_US, "a", "sent", target="x", count=1))
     assert [item.change.state for item in store.queued()] == [State.RESOLVED]
     assert store.queued_counts() == {"x": 1}
 
@@ -85,7 +84,7 @@ def test_the_history_is_bounded_and_read_page_by_page(tmp_path: Path, monkeypatc
     monkeypatch.setattr(module, "MAX_HISTORY", 300)
     store = AlertStore(tmp_path / "alerts.db")
     for number in range(450):
-        store.record(Happening(number, "a" if number % 2 else "b", "firing"))
+        store.record(HistoryEntry(number, "a" if number % 2 else "b", "firing"))
     newest = store.history(None, 2)
     assert [item.at_us for item in newest] == [449, 448]
     assert [item.at_us for item in store.history(None, 2, newest[-1].number)] == [447, 446]

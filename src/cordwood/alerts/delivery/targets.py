@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 import msgspec
 
-from cordwood.errors import BadSetting, did_you_mean
+from cordwood.errors import BadSetting
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HOST: Final = re.compile(
@@ -87,7 +87,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def most_changes(self) -> int:
-        """How many changes of a notification are sent; further ones are only counted."""
+        """The most changes of one notification; further ones are sent in the next."""
         return MOST_CHANGES[self.kind]
 
     def shown(self) -> Mapping[str, str]:
@@ -120,14 +120,6 @@ def read_targets(text: str) -> Mapping[str, Target]:
         except _Unreadable as problem:
             raise BadSetting(f"alerts.targets: {name}: {problem}.", hint=_HINT) from None
     return found
-
-
-def target_named(targets: Mapping[str, Target], name: str) -> Target:
-    """Return a target by its name; raise BadSetting if there is none."""
-    if name not in targets:
-        hint = did_you_mean(name, targets) or "`alerts.targets` in the settings has the targets."
-        raise BadSetting(f"There is no target {name!r} in alerts.targets.", hint=hint)
-    return targets[name]
 
 
 def _target(name: str, address: str) -> Target:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cordwood.alerts.delivery.targets import HttpAddress, Kind, MailAddress, read_targets, target_named
+from cordwood.alerts.delivery.targets import HttpAddress, Kind, MailAddress, read_targets
 from cordwood.errors import BadSetting
 
 
@@ -111,11 +111,3 @@ def test_an_entry_without_a_name_is_told_by_its_number(text: str) -> None:
 def test_a_name_is_given_once() -> None:
     with pytest.raises(BadSetting, match="a is given twice"):
         read_targets("a = webhook+https://example.com\na = webhook+https://example.org")
-
-
-def test_an_unknown_name_gets_the_nearest() -> None:
-    targets = read_targets("ops-team = webhook+https://example.com")
-    assert target_named(targets, "ops-team").host == "example.com"
-    with pytest.raises(BadSetting, match="no target 'ops-taem'") as raised:
-        target_named(targets, "ops-taem")
-    assert raised.value.hint == "Did you mean ops-team?"
