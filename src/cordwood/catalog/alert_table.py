@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID, uuid5
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import BadEndpointFile, Span
 from cordwood.model.alert import MAX_TEXT, Alert, Comparison, Condition, Measure, Severity
-from cordwood.settings.quantities import read_duration, show_duration
+from cordwood.settings.quantities import show_duration
 
 SUFFIX: Final = ".alert.toml"
 # The namespace of ids that are derived from names. States and silences are kept under the id.
@@ -38,14 +38,12 @@ _CONDITION_HINT: Final = (
     " A column whose name is not a word, or is `rows`, stands in backquotes."
 )
 
-T = TypeVar("T", str, bool)
-
 
 def read_alert_file(file: str, text: str) -> Alert:
     """Parse an alert file; raise BadEndpointFile with the place of an error."""
     document = Document(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
     document.check_names(document.tables, _FILE_SETTINGS)
-    endpoint = _of_type(document, (), document.tables, "endpoint", str)
+    endpoint = document.value_of(document.tables, (), "endpoint", str)
     if not endpoint:
         raise document.fault_at("The alert names no endpoint.", hint='Write: endpoint = "logs.all"')
     return _read(document, (), document.tables, endpoint, file.replace("\\", "/").rpartition("/")[2][: -len(SUFFIX)])
@@ -63,7 +61,7 @@ def read_alert_table(document: Document, endpoint: str) -> Alert | None:
 
 
 def _read(document: Document, path: Path, table: Mapping[str, object], endpoint: str, default_name: str) -> Alert:
-    name = _of_type(document, path, table, "name", str) or default_name
+    name = document.value_of(table, path, "name", str) or default_name
     if not name.isprintable() or "/" in name or name != name.strip() or not 0 < len(name) <= _MAX_NAME:
         raise document.fault_at(f"{name!r} cannot be the name of an alert: it stands in an address.", (*path, "name"))
     condition = _condition(document, path, table)
@@ -85,7 +83,7 @@ def _read(document: Document, path: Path, table: Mapping[str, object], endpoint:
         send_to=_names(document, path, table, "send_to"),
         parameters=_parameters(document, path, table),
         sandbox=_sandbox(document, path, table),
-        redact=_of_type(document, path, table, "redact", bool),
+        redact=document.value_of(table, path, "redact", bool),
     )
     if len(alert.group_by) > _MAX_GROUP_COLUMNS:
         raise document.fault_at(f"group_by has more than {_MAX_GROUP_COLUMNS} columns.", (*path, "group_by"))
@@ -113,7 +111,7 @@ def read_condition(text: str) -> Condition | None:
 
 
 def _condition(document: Document, path: Path, table: Mapping[str, object]) -> Condition:
-    text = _of_type(document, path, table, "condition", str)
+    text = document.value_of(table, path, "condition", str)
     if text is None:
         raise document.fault_at("The alert has no condition.", path, _CONDITION_HINT)
     condition = read_condition(text)
@@ -142,13 +140,10 @@ def _before(document: Document, path: Path, table: Mapping[str, object], conditi
 
 
 def _seconds(document: Document, path: Path, table: Mapping[str, object], key: str) -> float | None:
-    text = _of_type(document, path, table, key, str)
+    text = document.value_of(table, path, key, str)
     if text is None:
         return None
-    try:
-        seconds = read_duration(text)
-    except ValueError as problem:
-        raise document.fault_at(f"{key}: {problem}.", (*path, key)) from problem
+    seconds = document.seconds_of((*path, key), text)
     if not 0 <= seconds <= _LONGEST_SECONDS:
         raise document.fault_at(f"{key} must be at most a year.", (*path, key))
     if key == "repeat" and seconds < MIN_EVERY_SECONDS:
@@ -157,7 +152,7 @@ def _seconds(document: Document, path: Path, table: Mapping[str, object], key: s
 
 
 def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Severity:
-    text = _of_type(document, path, table, "severity", str) or Severity.WARNING
+    text = document.value_of(table, path, "severity", str) or Severity.WARNING
     try:
         return Severity(text)
     except ValueError as problem:
@@ -166,7 +161,7 @@ def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Se
 
 
 def _text(document: Document, path: Path, table: Mapping[str, object]) -> str:
-    text = _of_type(document, path, table, "text", str) or ""
+    text = document.value_of(table, path, "text", str) or ""
     if len(text) > MAX_TEXT:
         raise document.fault_at(f"text has more than {MAX_TEXT} characters.", (*path, "text"))
     return text
@@ -187,33 +182,15 @@ def _parameters(document: Document, path: Path, table: Mapping[str, object]) -> 
         raise document.fault_at(
             "parameters must be a table.", (*path, "parameters"), 'Write: parameters = {project = "default"}'
         )
-    return {name: _parameter_text(document, (*path, "parameters", name), value) for name, value in values.items()}
-
-
-def _parameter_text(document: Document, path: Path, value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | int | float):
-        return str(value)
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat())
-    raise document.fault_at("A parameter must be a text, a number or a time.", path)
+    return {name: document.text_of((*path, "parameters", name), value) for name, value in values.items()}
 
 
 def _sandbox(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, str] | None:
-    texts = {language: _of_type(document, path, table, language, str) for language in ("sql", "lql")}
+    texts = {language: document.value_of(table, path, language, str) for language in ("sql", "lql")}
     written = [(language, text) for language, text in texts.items() if text is not None]
     if len(written) > 1:
         raise document.fault_at("An alert has either sql or lql.", (*path, "lql"))
     return written[0] if written else None
-
-
-def _of_type(document: Document, path: Path, table: Mapping[str, object], key: str, expected: type[T]) -> T | None:
-    value = table.get(key)
-    if value is not None and type(value) is not expected:
-        words = {str: "a text in quotes", bool: "true or false"}[expected]
-        raise document.fault_at(f"{key} must be {words}.", (*path, key))
-    return value if isinstance(value, expected) else None
 
 
 def table_of_alert(alert: Alert) -> dict[str, object]:

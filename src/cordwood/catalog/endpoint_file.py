@@ -14,7 +14,6 @@ from cordwood.catalog.parameter_table import read_parameters
 from cordwood.catalog.toml_document import Document
 from cordwood.errors import BadEndpointFile, Span, did_you_mean
 from cordwood.model.endpoint import Dialect, Endpoint
-from cordwood.settings.quantities import read_duration
 
 # The namespace of ids that are derived from names, so that they are the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
@@ -141,10 +140,7 @@ def _seconds(document: Document, key: str) -> float | None:
     value = document.tables.get(key)
     if value is None:
         return None
-    try:
-        seconds = read_duration(str(value))
-    except ValueError as problem:
-        raise document.fault_at(f"{key}: {problem}.", (key,)) from problem
+    seconds = document.seconds_of((key,), value)
     if not math.isfinite(seconds):
         raise document.fault_at(f"{key} is not finite.", (key,))
     return seconds

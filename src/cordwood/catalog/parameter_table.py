@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from typing import TypeVar
 
 import msgspec
 
@@ -13,12 +12,10 @@ from cordwood.model.parameter import Parameter, TextKind
 from cordwood.sql.bind import value_of
 
 _SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "example")
-T = TypeVar("T", str, bool)
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Names with another meaning in a request.
 _RESERVED = ("sql", "lql", "api_key")
-_TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
 _UNSUPPORTED_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
 _TYPES = {
     **{kind.value.lower(): kind for kind in Kind if kind not in _UNSUPPORTED_KINDS},
@@ -58,10 +55,10 @@ def _parameter(document: Document, name: str, table: object) -> Parameter:
         name=name,
         type=_type(document, path, table),
         kind=_kind(document, path, table),
-        required=_of_type(document, path, table, "required", bool) or False,
+        required=document.value_of(table, path, "required", bool) or False,
         default=_default(document, path, table),
         one_of=_allowed_values(document, path, table),
-        description=_of_type(document, path, table, "description", str) or "",
+        description=document.value_of(table, path, "description", str) or "",
         example=_example(document, path, table),
     )
     _check_agreement(document, path, parameter)
@@ -94,14 +91,14 @@ def _check_values(document: Document, path: Path, parameter: Parameter) -> None:
 
 
 def _type(document: Document, path: Path, table: Mapping[str, object]) -> Kind:
-    text = (_of_type(document, path, table, "type", str) or "string").lower()
+    text = (document.value_of(table, path, "type", str) or "string").lower()
     if text not in _TYPES:
         raise document.fault_at(f"{text!r} is no type.", (*path, "type"), f"There are: {', '.join(_TYPES)}.")
     return _TYPES[text]
 
 
 def _kind(document: Document, path: Path, table: Mapping[str, object]) -> TextKind:
-    text = _of_type(document, path, table, "kind", str) or "plain"
+    text = document.value_of(table, path, "kind", str) or "plain"
     try:
         return TextKind(text)
     except ValueError as problem:
@@ -110,33 +107,15 @@ def _kind(document: Document, path: Path, table: Mapping[str, object]) -> TextKi
 
 
 def _default(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
-    return _text(document, (*path, "default"), table["default"]) if "default" in table else None
+    return document.text_of((*path, "default"), table["default"]) if "default" in table else None
 
 
 def _example(document: Document, path: Path, table: Mapping[str, object]) -> str | None:
-    return _text(document, (*path, "example"), table["example"]) if "example" in table else None
+    return document.text_of((*path, "example"), table["example"]) if "example" in table else None
 
 
 def _allowed_values(document: Document, path: Path, table: Mapping[str, object]) -> tuple[str, ...]:
     values = table.get("one_of", [])
     if not isinstance(values, list) or ("one_of" in table and not values):
         raise document.fault_at("one_of must be a list of values.", (*path, "one_of"))
-    return tuple(_text(document, (*path, "one_of"), value) for value in values)
-
-
-def _text(document: Document, path: Path, value: object) -> str:
-    """Convert a TOML value to the text that a request would have for it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    if hasattr(value, "isoformat"):
-        return str(value.isoformat())
-    raise document.fault_at("A value must be a text, a number or a time.", path)
-
-
-def _of_type(document: Document, path: Path, table: Mapping[str, object], key: str, expected_type: type[T]) -> T | None:
-    value = table.get(key)
-    if value is not None and type(value) is not expected_type:
-        raise document.fault_at(f"{key} must be {_TYPE_NAMES[expected_type]}.", (*path, key))
-    return value if isinstance(value, expected_type) else None
+    return tuple(document.text_of((*path, "one_of"), value) for value in values)

@@ -10,7 +10,7 @@ from cordwood.catalog.toml_document import Document, Path
 from cordwood.catalog.transform_table import read_transforms
 from cordwood.errors import BadStreamFile
 from cordwood.model.stream import ClockPolicy, Stream
-from cordwood.settings.quantities import read_duration, read_rate
+from cordwood.settings.quantities import read_rate
 
 # The namespace of ids that are derived from names, so that they are the same everywhere.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
@@ -94,10 +94,7 @@ def _description(document: Document, path: Path, value: object) -> str:
 def _seconds(document: Document, path: Path, value: object) -> float | None:
     if value is None:
         return None
-    try:
-        seconds = read_duration(str(value))
-    except ValueError as problem:
-        raise document.fault_at(f"{path[-1]}: {problem}.", path) from problem
+    seconds = document.seconds_of(path, value)
     if not 0 < seconds < math.inf:
         raise document.fault_at(f"{path[-1]} must be more than 0.", path, "Omit it for no limit.")
     return seconds

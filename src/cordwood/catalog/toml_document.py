@@ -3,10 +3,12 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from cordwood.errors import SetupFault, Span, did_you_mean
+from cordwood.settings.quantities import read_duration
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TABLE = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -14,6 +16,8 @@ _ASSIGNMENT = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"
 _STEP = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*\.?""")
 
 Path = tuple[str | int, ...]
+T = TypeVar("T", str, bool)
+_TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -52,6 +56,30 @@ class Document(msgspec.Struct, frozen=True):
             if name not in names:
                 hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
                 raise self.fault_at(f"{name} is no setting here.", (*path, name), hint)
+
+    def value_of(self, table: Mapping[str, object], path: Path, key: str, expected_type: type[T]) -> T | None:
+        """Return a value of a table, None if it is missing; raise a fault if it is of another type."""
+        value = table.get(key)
+        if value is not None and type(value) is not expected_type:
+            raise self.fault_at(f"{key} must be {_TYPE_NAMES[expected_type]}.", (*path, key))
+        return value if isinstance(value, expected_type) else None
+
+    def text_of(self, path: Path, value: object) -> str:
+        """Return a TOML value as the text that a request would have for it."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, str | int | float):
+            return str(value)
+        if hasattr(value, "isoformat"):
+            return str(value.isoformat())
+        raise self.fault_at("A value must be a text, a number or a time.", path)
+
+    def seconds_of(self, path: Path, value: object) -> float:
+        """Return a duration in seconds; raise a fault if it is not one."""
+        try:
+            return read_duration(str(value))
+        except ValueError as problem:
+            raise self.fault_at(f"{path[-1]}: {problem}.", path) from problem
 
     def _syntax(self, problem: str) -> SetupFault:
         position = _POSITION.search(problem)
