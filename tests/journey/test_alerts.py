@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.alerting import FrozenService, Receiver
+from tests.journey.alerting import SECOND, FrozenService, Receiver
 from tests.journey.conftest import PRIVATE, Service, Start
 from tests.journey.test_cli_clients import cordwood
 from tests.waiting import until
@@ -364,6 +364,15 @@ def test_the_doctor_tells_of_alerts_and_targets_that_fail(start: Start, folder: 
     assert "always" in doctor.stdout
     assert "hook failed " in doctor.stdout
     assert "2 are evaluated" in doctor.stdout
+
+
+def test_a_clock_that_is_set_back_stops_no_evaluation(folder: Path, receiver: Receiver) -> None:
+    with FrozenService(folder, f"hook = {receiver.target}") as service:
+        service.turn(20)
+        service.now_us -= 86_400 * SECOND
+        service.turn(10)
+        (told,) = service.http("GET", "/api/alerts")["alerts"]
+        assert told["evaluated_at"].startswith("2023-11-13")
 
 
 def test_a_damaged_store_is_told_and_the_service_goes_on(start: Start, folder: Path, receiver: Receiver) -> None:

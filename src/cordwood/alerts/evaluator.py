@@ -107,9 +107,11 @@ class Evaluator:
         alerts = {str(alert.id): alert for alert in self._catalog.alerts()}
         started: list[asyncio.Task[None]] = []
         for alert_id, alert in alerts.items():
+            every_us = round(alert.every_seconds * SECOND_US)
             due_us = self._next_us.setdefault(alert_id, now_us + _spread_us(alert))
-            if now_us >= due_us and alert_id not in self._running:
-                self._next_us[alert_id] = now_us + round(alert.every_seconds * SECOND_US)
+            # A time beyond the next interval is that of a clock that was set back, or of a longer interval before.
+            if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
+                self._next_us[alert_id] = now_us + every_us
                 started.append(self._start(alert_id, self.evaluate(alert)))
         removed = [facts for facts in self._store.alerts_with_instances() if facts.id not in alerts]
         started += [self._start(facts.id, self._withdraw(facts)) for facts in removed if facts.id not in self._running]

@@ -19,6 +19,9 @@ from cordwood.observe.observation import AlertSent, BugFound
 from cordwood.observe.observer import Note
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
+# The longest pause that a target may ask for.
+_MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
+_LONGEST_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * SECOND_US)
 _POLL_SECONDS: Final = 1.0
 # A firing state counts for this many intervals without being sent again, and for at least this time.
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
@@ -45,6 +48,10 @@ class Attempts(msgspec.Struct):
     error: str = ""
     tokens: float = 0.0
     counted_us: int | None = None
+
+    def is_paused(self, now_us: int) -> bool:
+        """Return whether the target is tried again later. A longer pause than any is that of a clock that was set back."""
+        return now_us < self.next_us <= now_us + _LONGEST_PAUSE_US
 
 
 class Sender:
@@ -100,17 +107,14 @@ class Sender:
 
     async def tick(self) -> list["asyncio.Task[None]"]:
         """Start to send to each target that may be sent to now; return the tasks."""
-        by_target: defaultdict[str, list[Outgoing]] = defaultdict(list)
-        for outgoing in await asyncio.to_thread(self._store.queued):
-            by_target[outgoing.target].append(outgoing)
         now_us = self._clock_us()
+        paused = [target for target, attempts in self._attempts.items() if attempts.is_paused(now_us)]
+        by_target: defaultdict[str, list[Outgoing]] = defaultdict(list)
+        for outgoing in await asyncio.to_thread(self._store.queued, without=[*self._running, *paused]):
+            by_target[outgoing.target].append(outgoing)
         started = []
         for target, queued in by_target.items():
-            if (
-                target in self._running
-                or now_us < self._attempts[target].next_us
-                or not self._take_token(target, now_us)
-            ):
+            if not self._take_token(target, now_us):
                 continue
             group = [outgoing for outgoing in queued if outgoing.alert.id == queued[0].alert.id]
             started.append(self._start(target, group, now_us))
@@ -181,7 +185,7 @@ class Sender:
     def _pause(self, attempts: Attempts, reason: str, retry_after: float | None, now_us: int) -> None:
         """Wait twice as long after each failure, with a random part, and at least as long as the target asks."""
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.failures, 20))
-        pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, 3_600.0))  # noqa: S311 - no secret
+        pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS))  # noqa: S311 - no secret
         attempts.failures += 1
         attempts.error = reason
         attempts.next_us = now_us + round(pause * SECOND_US)

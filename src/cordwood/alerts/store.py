@@ -6,7 +6,7 @@ A change of state and what it sends are one transaction, so that a restart neith
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,6 @@ create table if not exists outbox (
 );
 create table if not exists silences (id text primary key, body text not null);
 create table if not exists history (id integer primary key autoincrement, alert text not null, body text not null);
-create index if not exists history_of_alert on history (alert, id);
 """
 _HINT: Final = "Restore it from a backup, or move it away: then alerts begin without states, silences and history."
 
@@ -160,13 +159,13 @@ class AlertStore:
             (outgoing.target, outgoing.change.fingerprint, _text(outgoing)),
         )
 
-    def queued(self, limit: int = 1_000) -> list[Outgoing]:
-        """Return what is to be sent, the oldest of each target first."""
+    def queued(self, limit: int = 1_000, without: Collection[str] = ()) -> list[Outgoing]:
+        """Return what is to be sent to targets, except to those in `without`, the oldest of each target first."""
         with self._lock:
             rows = self._database.execute(
                 "select id, body from (select id, body, row_number() over (partition by target order by id) as place"
-                " from outbox) where place <= ? order by id",
-                (limit,),
+                " from outbox where target not in (select value from json_each(?))) where place <= ? order by id",
+                (msgspec.json.encode(list(without)).decode(), limit),
             ).fetchall()
         return [
             msgspec.structs.replace(msgspec.json.decode(body, type=Outgoing), number=number) for number, body in rows
@@ -220,12 +219,10 @@ class AlertStore:
 
     def history(self, alert: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
         """Return the latest items, newest first; of one alert, or of all. `before` is the number of an item."""
-        where = "id < ?" + ("" if alert is None else " and alert = ?")
-        values = [before or 2**62, *([] if alert is None else [alert]), limit]
         with self._lock:
             rows = self._database.execute(
-                f"select id, body from history where {where} order by id desc limit ?",  # noqa: S608 - texts of our own
-                values,
+                "select id, body from history where id < ? and (? is null or alert = ?) order by id desc limit ?",
+                (before or 2**62, alert, alert, limit),
             ).fetchall()
         return [
             msgspec.structs.replace(msgspec.json.decode(body, type=HistoryEntry), number=number)

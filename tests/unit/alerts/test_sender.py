@@ -117,6 +117,18 @@ def test_a_failed_notification_is_repeated_with_the_same_id_after_growing_pauses
     run(test)
 
 
+def test_a_clock_that_is_set_back_does_not_lengthen_a_pause(tmp_path: Path) -> None:
+    async def test() -> None:
+        desk = Desk(tmp_path)
+        desk.queue(1)
+        desk.failure = DeliveryFailed("down")
+        await desk.turn()
+        desk.failure = None
+        assert await desk.turn(-86_400) == 1
+
+    run(test)
+
+
 def test_the_pause_that_a_target_asks_for_is_kept(tmp_path: Path) -> None:
     async def test() -> None:
         desk = Desk(tmp_path)
