@@ -12,26 +12,11 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from tests.browser.conftest import NARROW, WIDE, Tab, context_of, tab_in
 from tests.browser.test_accessible import faults, load_axe
 from tests.demo import Demo
-from tests.journey.conftest import PRIVATE, PUBLIC, Service, start_service
+from tests.journey.conftest import PRIVATE, PUBLIC, start_service
+from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, alert_named, create, fire
 from tests.waiting import until
 
 HOSTILE = "<img src=x onerror=document.title='taken'>\u202edetrevni"
-QUERY = """select database, count(*) as n
-from (select m.database from `postgres.logs` as t cross join unnest(t.metadata) as m where t.timestamp >= @since)
-group by 1"""
-ALERT = {
-    "condition": "n > 1",
-    "every": "1s",
-    "group_by": ["database"],
-    "severity": "critical",
-    "text": "{n} errors in {database}",
-    "send_to": ["nowhere"],
-    "parameters": {"since": "now-10m"},
-}
-NOWHERE = {
-    "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
-    "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
-}
 NOTHING = "select id from `gotrue.logs.prod`"
 FAILS = "select cast(event_message as int64) as n from `postgres.logs`"
 
@@ -40,26 +25,15 @@ FAILS = "select cast(event_message as int64) as n from `postgres.logs`"
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """A service with an alert that fires for two databases, one that is quiet, and one that cannot be evaluated."""
     service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
-    since = [{"name": "since", "type": "timestamp", "required": True}]
-    create(service, name="errors.now", query=QUERY, parameters=since, alert=ALERT)
-    create(service, name="quiet", query=NOTHING, alert={"condition": "rows", "every": "1h", "for": "5m"})
-    create(service, name="fails", query=FAILS, alert={"condition": "n > 1", "every": "1s", "severity": "info"})
-    events = [{"event_message": "e", "metadata": {"database": name}} for name in ("orders", "orders", HOSTILE, HOSTILE)]
-    assert service.send("postgres.logs", events).json()["accepted"] == 4
-    until(lambda: len(alert_named(service, "errors.now")["instances"]) == 2)
+    quiet = {"condition": "rows", "every": "1h", "for": "5m"}
+    fails = {"condition": "n > 1", "every": "1s", "severity": "info"}
+    create(service, ERRORS_NOW)
+    create(service, {"name": "quiet", "query": NOTHING, "alert": quiet})
+    create(service, {"name": "fails", "query": FAILS, "alert": fails})
+    fire(service, ("orders", HOSTILE))
     until(lambda: bool(alert_named(service, "fails")["error"]))
     yield Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
     service.stop()
-
-
-def create(service: Service, **fields: object) -> None:
-    answer = service.client.post("/api/endpoints", json=fields)
-    assert answer.status_code == 201, answer.text
-
-
-def alert_named(service: Service, name: str) -> dict[str, list[object]]:
-    alerts = service.client.get("/api/alerts").json()["alerts"]
-    return next(alert for alert in alerts if alert["name"] == name)
 
 
 def silences(demo: Demo) -> list[dict[str, object]]:

@@ -10,49 +10,23 @@ import pytest
 
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, made_key, start_service
 from tests.journey.test_cli_clients import Result, cordwood
+from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, create, fire
 from tests.waiting import until
 
 # A sender's attempt to colour, retitle and rewrite the terminal of whoever reads it, and to turn its text around.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e gnp\r<b>&amp;"
-QUERY = """select database, count(*) as n
-from (select m.database from `postgres.logs` as t cross join unnest(t.metadata) as m where t.timestamp >= @since)
-group by 1"""
-ALERT = {
-    "condition": "n > 1",
-    "every": "1s",
-    "group_by": ["database"],
-    "severity": "critical",
-    "text": "{n} errors in {database}",
-    "send_to": ["nowhere"],
-    "parameters": {"since": "now-10m"},
-}
-# Nothing listens there: a refused connection is a failure at once.
-NOWHERE = {
-    "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
-    "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
-}
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with an alert that fires for two databases, whose name one sender chose to be hostile."""
     service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
-    parameters = [{"name": "since", "type": "timestamp", "required": True}]
-    fields = {"name": "errors.now", "query": QUERY, "parameters": parameters, "alert": ALERT}
-    assert service.client.post("/api/endpoints", json=fields).status_code == 201
-    quiet = {"name": "quiet", "query": "select 1 as n from `postgres.logs` where event_message = 'never'"}
-    quiet_alert = {"condition": "rows", "every": "1h"}
-    assert service.client.post("/api/endpoints", json={**quiet, "alert": quiet_alert}).status_code == 201
-    events = [{"event_message": "e", "metadata": {"database": name}} for name in ("orders", "orders", HOSTILE, HOSTILE)]
-    assert service.send("postgres.logs", events).json()["accepted"] == 4
-    until(lambda: firing(service) == 2)
+    create(service, ERRORS_NOW)
+    quiet = "select 1 as n from `postgres.logs` where event_message = 'never'"
+    create(service, {"name": "quiet", "query": quiet, "alert": {"condition": "rows", "every": "1h"}})
+    fire(service, ("orders", HOSTILE))
     yield service
     service.stop()
-
-
-def firing(service: Service) -> int:
-    alerts = service.client.get("/api/alerts").json()["alerts"]
-    return sum(one["state"] == "firing" for alert in alerts for one in alert["instances"])
 
 
 Ask = Callable[..., Result]

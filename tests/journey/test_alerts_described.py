@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from tests.journey.conftest import Service, start_service
+from tests.journey.watched_databases import NOWHERE, create
 from tests.waiting import until
 
 NAME = "errors.now"
@@ -32,16 +33,12 @@ ENDPOINT = {
     "parameters": [{"name": "since", "type": "timestamp", "required": True}],
     "alert": ALERT,
 }
-NOWHERE = {
-    "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
-    "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
-}
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
-    assert service.client.post("/api/endpoints", json=ENDPOINT).status_code == 201
+    create(service, ENDPOINT)
     service.send("postgres.logs", [{"event_message": "e", "metadata": {"database": "orders"}}])
     until(lambda: bool(service.client.get("/api/alerts").json()["targets"][0].get("failures")))
     yield service
