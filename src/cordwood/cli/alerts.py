@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from cordwood.cli.arguments import name_value
 from cordwood.cli.client import Counterpart
 from cordwood.cli.service_target import add_target, target
 from cordwood.cli.tables import table
@@ -49,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ends.add_argument("--for", dest="lasts", metavar="2h", help="how long")
     ends.add_argument("--until", metavar="TIME", help="until when, in ISO 8601 (UTC without a zone)")
     silence.add_argument(
-        "--label", type=_label, action="append", default=[], metavar="NAME=VALUE", help="only groups with this value"
+        "--label",
+        type=name_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only groups with this value",
     )
     silence.add_argument("--comment", default="", metavar="TEXT", help="the reason, for other readers")
     silences = actions.add_parser("silences", help="list silences", allow_abbrev=False)
@@ -208,13 +214,6 @@ def _test_target(service: Counterpart, arguments: argparse.Namespace) -> int:
         return 0
     note(printable(f"nothing was sent to {arguments.name}: {told['reason']}"))
     return 1
-
-
-def _label(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
 
 
 def _labels(labels: Mapping[str, str]) -> str:

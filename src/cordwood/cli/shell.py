@@ -26,7 +26,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -94,7 +94,7 @@ class Shell:
     def prompt(self) -> str:
         return f"{self.endpoint}> " if not self._lines else "   -> "
 
-    def run_lines(self, lines: Iterator[str] | Any) -> int:
+    def run_lines(self, lines: Iterable[str]) -> int:
         """Run all lines; return 1 if the last statement failed."""
         for line in lines:
             self.feed(line)
