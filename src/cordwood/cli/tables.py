@@ -6,7 +6,6 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
-from itertools import starmap
 from typing import Final
 
 import msgspec
@@ -92,10 +91,11 @@ def _fitted(names: Sequence[str], cells: Sequence[Sequence[str]], total: int | N
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    return _GAP.join(starmap(_padded, zip(cells, widths, right, strict=True))).rstrip()
+    columns = zip(cells, widths, right, strict=True)
+    return _GAP.join(_padded(cell, width, to_right=to_right) for cell, width, to_right in columns).rstrip()
 
 
-def _padded(cell: str, width: int, to_right: bool) -> str:  # noqa: FBT001 - one of three columns of a table
+def _padded(cell: str, width: int, *, to_right: bool) -> str:
     cut = _cut(cell, width)
     padding = " " * (width - display_width(cut))
     return padding + cut if to_right else cut + padding

@@ -5,39 +5,42 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from cordwood.alerts.notification import Change, Notification, State
 from cordwood.model.alert import Severity
 
 
-def change(**given: object) -> Change:
-    usual: dict[str, object] = {
-        "fingerprint": "f1",
-        "state": State.FIRING,
-        "labels": {"project": "shop"},
-        "text": "12 errors",
-        "value": 12.0,
-        "started_us": 1_700_000_000_000_000,
-    }
-    return Change(**{**usual, **given})  # type: ignore[arg-type]
+def change(**given: Any) -> Change:
+    usual = Change(
+        fingerprint="f1",
+        state=State.FIRING,
+        labels={"project": "shop"},
+        text="12 errors",
+        value=12.0,
+        started_us=1_700_000_000_000_000,
+    )
+    return msgspec.structs.replace(usual, **given)
 
 
-def notification(*changes: Change, **given: object) -> Notification:
-    usual: dict[str, object] = {
-        "id": "0b5e0f6e-1f0a-7c3b-9d8e-3f1b2a4c5d6e",
-        "alert": "too-many-errors",
-        "endpoint": "errors.by-project",
-        "severity": Severity.CRITICAL,
-        "changes": changes or (change(),),
-        "created_us": 1_700_000_060_000_000,
-        "expires_us": 1_700_000_600_000_000,
-    }
-    return Notification(**{**usual, **given})  # type: ignore[arg-type]
+def notification(*changes: Change, **given: Any) -> Notification:
+    usual = Notification(
+        id="0b5e0f6e-1f0a-7c3b-9d8e-3f1b2a4c5d6e",
+        alert="too-many-errors",
+        endpoint="errors.by-project",
+        severity=Severity.CRITICAL,
+        changes=changes or (change(),),
+        created_us=1_700_000_060_000_000,
+        expires_us=1_700_000_600_000_000,
+    )
+    return msgspec.structs.replace(usual, **given)
 
 
 @dataclass
@@ -220,9 +223,9 @@ class _Session:
             return b"550 no such user\r\n"
         return {"DATA": b"354 go on\r\n", "QUIT": b"221 bye\r\n"}.get(word, b"250 ok\r\n")
 
-    def _receive(self, file: object) -> None:
+    def _receive(self, file: Iterable[bytes]) -> None:
         lines: list[bytes] = []
-        for line in file:  # type: ignore[attr-defined]
+        for line in file:
             if line == b".\r\n":
                 break
             lines.append(line[1:] if line.startswith(b".") else line)
