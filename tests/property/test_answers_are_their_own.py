@@ -121,6 +121,7 @@ def compiled(text: str) -> Statement | None:
 @example(("select sum(a) --\r+ 4711\n as n from t", "select sum(a) as n from t"))
 @example(("select sum(a) #\r+ 4711\n as n from t", "select sum(a) as n from t"))
 @example(("select a -- \u2028 + 4711\n as n from t", "select a as n from t"))
+@example(("select`` a as n from t", "select a as n from t"))
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 def test_equal_digests_are_those_of_equal_statements(pair: tuple[str, str]) -> None:
     one, other = map(compiled, pair)

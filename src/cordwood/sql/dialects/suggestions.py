@@ -29,7 +29,7 @@ def _similarity(name: str, candidate: str) -> float:
         return 1.0
     ratio = SequenceMatcher(None, name, candidate).ratio()
     # One letter of a short name matters: NOW is not similar to POW.
-    if min(len(name), len(candidate)) <= 3 and name[0] != candidate[0]:
+    if min(len(name), len(candidate)) <= 3 and name[:1] != candidate[:1]:
         return 0.0
     shared = len(parts & candidate_parts) / max(len(parts), len(candidate_parts))
     return max(ratio, _MIN_SIMILARITY) if len(parts) > 1 and shared >= _MIN_SHARED_PARTS else ratio
