@@ -134,6 +134,12 @@ def test_clickhouse_is_asked_with_the_settings_of_every_statement_and_no_others(
     assert refused == list(hostile_clickhouse.ENDINGS)
 
 
+@pytest.mark.parametrize("text", ["SELECT (1", "SELECT FROM WHERE", "SELECT 1 FROM (own)"])
+def test_a_text_that_is_no_sql_fails_by_the_message_of_the_parser(check_duckdb: Check, text: str) -> None:
+    with pytest.raises(duckdb.ParserException, match="syntax error"):
+        check_duckdb(text)
+
+
 def test_a_text_that_passed_for_some_streams_has_not_passed_for_others() -> None:
     with duckdb.connect() as connection:
         checking = StatementCheck(Isolation("duckdb"))

@@ -56,10 +56,10 @@ def named(draw: st.DrawFn, names: Iterator[int]) -> Relation:
 
 @st.composite
 def joined(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
-    """With brackets where they must stand, and where they may."""
+    """Draw joins in parentheses where they are required or permitted; around one table they are drawn as "[" and "]"."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
         text, found = draw(named(names))
-        return (f"({text})" if draw(st.integers(0, 4)) == 0 else text), found
+        return (f"[{text}]" if draw(st.integers(0, 4)) == 0 else text), found
     (left, of_left), (right, of_right) = (draw(joined(names, depth - 1)) for _ in range(2))
     if " join " in right:
         right = f"({right})"
@@ -101,7 +101,10 @@ def test_the_rows_are_those_of_the_plain_table(
     engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, sql: str
 ) -> None:
     expected: list[Any] = []
+    # DuckDB permits no parentheses around one table; BigQuery does.
+    plain_sql = sql.translate({ord("`"): '"', ord("["): None, ord("]"): None})
+    sql = sql.replace("[", "(").replace("]", ")")
     with suppress(duckdb.BinderException):
-        expected = plain.execute(sql.replace("`", '"')).fetchall()
+        expected = plain.execute(plain_sql).fetchall()
     assume(0 < len(expected) < 500)
     assert sorted(map(repr, map(tuple, rows(engine, sql)))) == sorted(map(repr, expected))

@@ -1,6 +1,7 @@
 """What is used of DuckDB beyond its documented interface: the words of its faults, its types, its storage of variants."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -73,3 +74,16 @@ def test_what_is_kept_as_a_variant_comes_back_as_the_json_that_it_was(cursor: du
     text = '{"a":{"b":[1,2.5,"x",null,true]},"c":18446744073709551615}'
     assert cursor.execute("select ?::json::variant::json::varchar", [text]).fetchall() == [(text,)]
     assert cursor.execute("select variant_typeof(?::json::variant)", [text]).fetchall()[0][0].startswith("OBJECT")
+
+
+def test_a_scan_reads_on_behind_an_empty_row_group(cursor: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """Threads of an INSERT that find no rows leave an empty row group until the next checkpoint."""
+    cursor.execute("set threads = 2")
+    cursor.execute(f"attach '{tmp_path / 'events'}' as store (row_group_size 2048)")
+    cursor.execute("create table store.t as select range as n from range(4096)")
+    cursor.execute("checkpoint store")
+    cursor.execute("begin")
+    for condition in ("n < 0", "true"):
+        cursor.execute(f"insert into store.t select n + 4096 from store.t where {condition}")
+    cursor.execute("commit")
+    assert cursor.execute("select count(distinct n), count(*) from store.t").fetchall() == [(8192, 8192)]

@@ -365,3 +365,4 @@ class Serialized(Part):
     error_message: str = ""
     error_subtype: str = ""
     position: str = ""
+    location: str = ""

@@ -191,9 +191,12 @@ def _read_parenthesised_join(reader: FromReader, source: exp.Expr, inner: exp.Ex
         msgspec.structs.replace(merged, relation_index=merged.relation_index + relation_count)
         for merged in group.scope.merged
     )
-    if not source.args.get("joins") and not source.this.args.get("joins"):
-        # It never contained a join, or all of its joins have been removed.
-        source.replace(source.this)
+    table = source.this
+    if not table.args.get("joins"):
+        # It never contained a join, or all of its joins have been removed. DuckDB has no parentheses around one table.
+        table.set("joins", source.args.get("joins"))
+        source.replace(table)
+        _parenthesise(table)
 
 
 def _is_query(node: exp.Expr) -> bool:
