@@ -19,6 +19,8 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 # Sweeps all the time.
 RESTLESS = (str(Path(__file__).with_name("restless_service.py")),)
 BOUND = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MOST}B"}
+# A busy machine with a slow disk took up to 50.
+SECONDS = 240
 KILLS = 12 if os.environ.get("TORTURE") == "full" else 2
 
 
@@ -65,7 +67,7 @@ def test_the_oldest_events_go_when_the_store_is_too_large_and_the_newest_stay(st
     service = start(env=BOUND, program=RESTLESS)
     for number in range(BATCHES):
         assert service.send(STREAMS[number % 2], batch(number)).json()["accepted"] == BATCH
-    until(partial(is_small_enough, service), 60)
+    until(partial(is_small_enough, service), SECONDS)
     events, _ = kept(service)
     assert 0 < events <= BATCHES * BATCH * 0.6
     for behind, stream in enumerate(reversed(STREAMS)):
@@ -91,5 +93,5 @@ def test_a_kill_while_room_is_made_loses_none_of_the_newest_and_doubles_none(sta
             assert told["events"] == told["ids"] > 0
         newest = asked(service, f"select countif(id like '{number}-%') as events from `{STREAMS[number % 2]}`")
         assert newest["events"] == BATCH
-        until(partial(is_small_enough, service), 60)
+        until(partial(is_small_enough, service), SECONDS)
         service.kill()
