@@ -77,7 +77,11 @@ _SMALL: Final = "^(-?)([0-9])[.]?([0-9]*)"
 
 
 def _round_even(node: exp.Expr) -> exp.Expr:
-    return fragment(f"round_even({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
+    """Round half to even as ClickHouse does, after scaling: 2.675 is slightly less, is scaled to 267.5, and becomes 2.68."""
+    digits = int(constant_text(node.expressions[1]) or 0)
+    scale = f"1e{abs(digits)}"
+    scaled = f"round_even({{0}} * {scale}, 0) / {scale}" if digits >= 0 else f"round_even({{0}} / {scale}, 0) * {scale}"
+    return fragment(scaled, node.expressions[0])
 
 
 def _ascii(name: str, letters: str, replacements: str) -> Rule:
