@@ -50,6 +50,14 @@ required = true
 */
 select t.id from `cloudflare.logs.prod` as t where t.project = @project and t.timestamp > timestamp_sub(current_timestamp(), interval 1 hour)
 """,
+    "groups": """/*
+name = "groups"
+max_rows = 90
+[parameters.project]
+required = true
+*/
+select t.id, count(*) as n from `cloudflare.logs.prod` as t where t.project = @project group by t.id
+""",
     "kept": """/*
 name = "kept"
 max_rows = 90
@@ -267,6 +275,18 @@ def test_the_first_page_of_a_cached_answer_leads_to_the_others(service: Service)
     assert first.headers["cordwood-next"] == again.headers["cordwood-next"]
     found = pages(service, "kept", {"project": "kept"})
     assert len(set(flat(found))) == len(flat(found)) == EVENTS
+
+
+def test_groups_that_are_cut_have_a_notice_how_to_page_through_them(service: Service) -> None:
+    send(service, "grouped")
+    cut = service.query("groups", project="grouped")
+    assert cut.headers["cordwood-truncated"] == "max_rows=90"
+    assert "cordwood-next" not in cut.headers
+    assert cut.headers["cordwood-notice"].endswith("add page_size= to page through all of them")
+    found = pages(service, "groups", {"project": "grouped", "page_size": "90"})
+    assert len(set(flat(found))) == len(flat(found)) == EVENTS
+    send(service, "few", 50)
+    assert "cordwood-notice" not in service.query("groups", project="few").headers
 
 
 def test_a_limit_that_is_a_parameter_is_cut_without_a_cursor(service: Service) -> None:

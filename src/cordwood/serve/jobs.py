@@ -17,6 +17,8 @@ from cordwood.sql.bind import bind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 
+_CUT: Final = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
+
 
 class Receipt(msgspec.Struct, frozen=True, dict=True):
     """The facts about an answer when it was made.
@@ -96,10 +98,11 @@ def finish(job: Job, engine: Engine, cancel: Cancel) -> Finished:
 
 def receipt(job: Job, stats: RunStats) -> Receipt:
     """Return the receipt of a job's answer."""
+    statement = job.question.statement
     return Receipt(
         rows=stats.rows,
         truncated=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
-        notices=notices_of(job.question.statement),
+        notices=(*notices_of(statement), *([_CUT] if stats.truncated and statement.pages_on_request else [])),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),

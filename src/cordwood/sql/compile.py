@@ -126,7 +126,7 @@ def _emit_page(
     redacted = _redact(resolved, redaction, shapes)
     builder.order(hashes_ids=redaction is not None)
     statement = emit(redacted, target, page_parameters(program.parameters, program.page))
-    return msgspec.structs.replace(statement, paging=builder.paging)
+    return msgspec.structs.replace(statement, paging=builder.paging, pages_on_request=builder.pages_on_request)
 
 
 def _emit_followed(resolved: Resolved, program: Program, target: Target) -> Statement:

@@ -114,7 +114,10 @@ def _boundary(parameters: Mapping[str, Parameter]) -> tuple[str, str]:
 
 
 class PageBuilder:
-    """Turns a resolved query into the one of a page: `restrict` before redaction, and `order` after it."""
+    """Turns a resolved query into the one of a page: `restrict` before redaction, and `order` after it.
+
+    `pages_on_request` if the query is paged only for callers who ask for pages.
+    """
 
     def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
         self._tree = tree
@@ -128,7 +131,8 @@ class PageBuilder:
         self._time_order, self._row_ids = _find_places(tree, self._offset) if self._is_paged else (None, [])
         # To order by all columns of an answer may cost far more than the query itself.
         has_cheap_order = self._time_order is not None or bool(self._row_ids)
-        self._is_paged = self._is_paged and (has_cheap_order or page.is_requested)
+        self.pages_on_request = self._is_paged and not (has_cheap_order or page.is_requested)
+        self._is_paged = self._is_paged and not self.pages_on_request
         self._boundary = _boundary(parameters)
 
     @property

@@ -112,9 +112,10 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     `column_types` are BigQuery's; an engine whose own types are less specific (text for BYTES and JSON) encodes by
     them. `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads
-    only recent events is sufficient if it finds that many rows. `paging` tells how an answer that is cut goes on.
-    `completions` are the columns that are completed after they are fetched. `shape_lookups` are all lookups in the
-    shapes of streams: shapes with the same results compile to the same statement.
+    only recent events is sufficient if it finds that many rows. `paging` tells how an answer that is cut goes on;
+    `pages_on_request` if it only does when pages are requested. `completions` are the columns that are completed after
+    they are fetched. `shape_lookups` are all lookups in the shapes of streams: shapes with the same results compile to
+    the same statement.
     """
 
     plan: Plan
@@ -131,6 +132,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     row_limit: int | None = None
     completions: tuple[Completion, ...] = ()
     paging: Paging | None = None
+    pages_on_request: bool = False
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
 
     @property
