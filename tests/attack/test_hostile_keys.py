@@ -18,7 +18,7 @@ from tests.attack.injections import FRAGMENTS, as_name, as_text
 from tests.attack.test_pinned import FOREIGN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 IS_FULL = os.environ.get("TORTURE") == "full"
 STREAM = STREAMS[0]
@@ -191,7 +191,7 @@ def test_what_is_sealed_in_the_file_is_found_by_its_keys(tmp_path: Path) -> None
     looked_at, learnt = ShapeReader(engine.shapes).learn("s", events)
     engine.append([batch(*looked_at)])
     del learnt
-    seal(engine)
+    flush_pending(engine)
     for at, key in enumerate(KEYS):
         if key != "":
             name = as_name(key)

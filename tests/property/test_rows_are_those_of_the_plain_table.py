@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Batch, Event
 from tests.contract.engine_asking import NOW_US, rows, stream
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 EVENTS = [Event(letter, NOW_US + place, f"m{place % 2}", f"p{place % 3}") for place, letter in enumerate("fghij")]
 # A relation's text, and the names that can be read of it.
@@ -32,7 +32,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     engine.prepare([stream("s")])
     engine.append([Batch("s", EVENTS, NOW_US)])
     if request.param == "sealed":
-        seal(engine)
+        flush_pending(engine)
     yield engine
     engine.close()
 

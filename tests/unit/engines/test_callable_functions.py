@@ -1,4 +1,4 @@
-"""The lists of what the rules may write: in order, of functions that there are, and not behind the rules."""
+"""The lists of callable functions are sorted, name existing functions and include what the rules print."""
 
 import ast
 import importlib
@@ -16,24 +16,24 @@ from cordwood.engines.duckdb import rules as duckdb_rules
 from tests.chdb_databases import fresh_database
 
 CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
-# In patterns of rules, and what a rule only looks for.
+# Names in patterns of rules, and names that a rule only searches for.
 NOT_CALLED = {"duckdb": {"uuid"}, "clickhouse": {"e"}}
 
 
 def templates(package: object) -> Iterator[str]:
-    """Every text in the rules of an engine."""
+    """Yield every string constant in the rules of an engine."""
     for file in Path(str(package.__file__)).parent.glob("*.py"):  # type: ignore[attr-defined] # a package
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
 
 
-def known_to_duckdb() -> set[str]:
+def duckdb_catalog() -> set[str]:
     with duckdb.connect() as connection:
         return {name for (name,) in connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()}
 
 
-def known_to_clickhouse() -> set[str]:
+def clickhouse_catalog() -> set[str]:
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     names = {str(name) for (name,) in session.rows("SELECT name FROM system.functions")}
     session.close()
@@ -41,40 +41,40 @@ def known_to_clickhouse() -> set[str]:
 
 
 @pytest.mark.parametrize("lists", [of_duckdb._LISTED, of_clickhouse._LISTED, of_clickhouse._AGGREGATES])
-def test_the_names_are_in_order_and_each_stands_once(lists: str) -> None:
+def test_the_names_are_sorted_and_unique(lists: str) -> None:
     names = [name for name in lists.split() if name[0].isalpha()]
     assert names == sorted(set(names))
 
 
-def test_duckdb_has_every_function_on_its_list() -> None:
-    # What the parser makes a node of its own is no function of the catalog.
+def test_every_listed_function_exists_in_duckdb() -> None:
+    # Functions with their own parser node are not in the catalog.
     in_the_grammar = {"cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"}
     in_the_grammar |= {"percent_rank", "rank", "row_number"}
-    assert set(of_duckdb._LISTED.split()) - known_to_duckdb() <= in_the_grammar
+    assert set(of_duckdb._LISTED.split()) - duckdb_catalog() <= in_the_grammar
 
 
-def test_clickhouse_has_every_function_on_its_list() -> None:
-    # Some it knows in any case; some its parser makes of operators.
-    known = {name.lower() for name in known_to_clickhouse()} | {"exists", "grouping", "lambda"}
+def test_every_listed_function_exists_in_clickhouse() -> None:
+    # Some names are case-insensitive; some are made of operators by its parser.
+    known = {name.lower() for name in clickhouse_catalog()} | {"exists", "grouping", "lambda"}
     assert {name.lower() for name in of_clickhouse._LISTED.split()} <= known
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
-def test_every_function_that_a_rule_writes_is_on_the_list(engine: str) -> None:
+def test_every_function_that_a_rule_prints_is_listed(engine: str) -> None:
     package, known, listed = (
-        (duckdb_rules, known_to_duckdb(), of_duckdb.FUNCTIONS)
+        (duckdb_rules, duckdb_catalog(), of_duckdb.FUNCTIONS)
         if engine == "duckdb"
-        else (clickhouse_rules, known_to_clickhouse(), of_clickhouse.FUNCTIONS)
+        else (clickhouse_rules, clickhouse_catalog(), of_clickhouse.FUNCTIONS)
     )
     written = {name for text in templates(package) for name in CALLED.findall(text)}
     assert written & known - listed <= NOT_CALLED[engine]
 
 
-def test_no_function_of_the_lists_reads_what_is_not_handed_to_it() -> None:
-    """By the names that engines give to such functions."""
-    telling = re.compile(
+def test_no_listed_function_reads_anything_but_its_arguments() -> None:
+    """Judged by the names that engines give to such functions."""
+    suspicious = re.compile(
         r"(?i)read_|file|glob|pragma|duckdb_|current|setting|getenv|query|dict|join(get)|url|s3|remote|version|catalog"
         r"|schema|secret|user|host|sleep|nextval|execute|serialize|attach|load|macro|session|server|system"
     )
     names = of_duckdb.FUNCTIONS | of_clickhouse.FUNCTIONS | of_duckdb.TABLE_FUNCTIONS
-    assert [name for name in sorted(names) if telling.search(name)] == []
+    assert [name for name in sorted(names) if suspicious.search(name)] == []

@@ -1,4 +1,4 @@
-"""ClickHouse's engine on chDB, each test with a database of its own."""
+"""The ClickHouse engine on chDB, with a database for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.second_wall import switch_off
 
 @pytest.fixture
 def written_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For statements that no compiler makes, over tables that are no streams."""
+    """Disable the statement check, for hand-written statements over tables that are not streams."""
     switch_off(monkeypatch)
 
 
@@ -35,6 +35,6 @@ def engine(address: str, tmp_path: Path) -> Iterator[ClickHouse]:
 
 @pytest.fixture
 def server(address: str) -> Iterator[ClickHouseServer]:
-    """ClickHouse's own interface on loopback, in front of the test's database."""
+    """Yield a server with ClickHouse's HTTP interface on loopback, over the test's database."""
     with serving(address) as server:
         yield server

@@ -1,4 +1,4 @@
-"""What is read of a ClickHouse address: the transport, the options, and what is wrong with it before anything is asked."""
+"""ClickHouse addresses: transport, options, and errors that are found without a connection."""
 
 import pytest
 
@@ -19,17 +19,17 @@ from cordwood.errors import BadSetting, DataFolderUnusable, EngineUnreachable
         ("clickhouse://host:8443/db", "https"),
     ],
 )
-def test_secure_says_how_the_server_is_spoken_to(address: str, interface: str | None) -> None:
+def test_the_scheme_port_and_secure_choose_the_transport(address: str, interface: str | None) -> None:
     assert client_arguments(address)["interface"] == interface
 
 
-def test_the_rest_of_the_address_is_the_clients() -> None:
+def test_other_options_are_passed_to_the_client() -> None:
     arguments = client_arguments("clickhouse://u:p%40ss@[::1]:9/db?secure=1&verify=0")
     assert arguments["dsn"] == "clickhouse://u:p%40ss@[::1]:9/db?verify=0"
 
 
 @pytest.mark.parametrize("options", ["secure=1", "secure=0", "secure=1&verify=0&compress=lz4"])
-def test_the_client_takes_what_it_is_told(options: str) -> None:
+def test_the_client_accepts_the_options(options: str) -> None:
     with pytest.raises(EngineUnreachable):
         Session(f"clickhouse://u:p@127.0.0.1:1/db?{options}").command("SELECT 1")
 
@@ -48,17 +48,17 @@ def test_the_client_takes_what_it_is_told(options: str) -> None:
         ("postgresql://host/db", "begins with clickhouse://"),
     ],
 )
-def test_what_cannot_be_meant_is_told_without_the_password(address: str, said: str) -> None:
-    with pytest.raises(BadSetting, match=said) as told:
+def test_an_invalid_address_is_reported_without_the_password(address: str, said: str) -> None:
+    with pytest.raises(BadSetting, match=said) as raised:
         Session(address)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
 
 
-def test_a_dry_run_does_not_pass_over_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_an_invalid_address(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.run(["engine", "prepare", "--dry-run", "--engine", "clickhouse://host/db?cluster=logs"]) == 1
     assert "'cluster' means nothing" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_why() -> None:
+def test_a_folder_that_cannot_be_created_is_reported_with_the_reason() -> None:
     with pytest.raises(DataFolderUnusable, match="/dev/null/x cannot be made: Not a directory"):
         Session("chdb:///dev/null/x").command("SELECT 1")

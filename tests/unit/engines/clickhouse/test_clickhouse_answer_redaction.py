@@ -1,4 +1,4 @@
-"""What only an answer reads is redacted by a statement of its own, once, however long it is, and never let through."""
+"""Columns that a query only returns are redacted after fetching, by a second statement."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.clickhouse_server import ClickHouseServer
-from tests.unit.engines.clickhouse.asking import EDGE, LIMITS, NOW_US, Pull
+from tests.unit.engines.clickhouse.direct_queries import EDGE, LIMITS, NOW_US, ManualCancel
 
 pytestmark = pytest.mark.usefixtures("written_by_hand")
 
@@ -36,7 +36,7 @@ def store(engine: ClickHouse, *events: tuple[str, str | None]) -> None:
     engine.append([Batch("edge.logs", kept, NOW_US)])
 
 
-def shown(
+def redacted_rows(
     engine: ClickHouse,
     mode: RedactMode = RedactMode.REPLACE,
     sql: str = SQL,
@@ -54,7 +54,7 @@ def shown(
         redaction=mode,
         raw_columns=(1, 2),
     )
-    rows = engine.answer(Question(statement, values or {}), limits, Pull())
+    rows = engine.answer(Question(statement, values or {}), limits, ManualCancel())
     return [
         tuple(bytes(cell).decode() if isinstance(cell, msgspec.Raw) else cell for cell in row)
         for batch in rows.batches
@@ -62,54 +62,54 @@ def shown(
     ]
 
 
-def asked_to_hide(server: ClickHouseServer) -> int:
+def redaction_statements(server: ClickHouseServer) -> int:
     return sum("piece0" in sql for sql, _ in server.mood.seen)
 
 
-def test_texts_and_events_are_hidden_in_the_answer(remote: ClickHouse) -> None:
+def test_texts_and_json_of_an_answer_are_redacted(remote: ClickHouse) -> None:
     store(remote, ("from 10.0.0.1", '{"a": [1, "x@example.org"], "b": null}'), ("none", None), ("\t\\ \x04 é", "7"))
-    assert shown(remote) == [
+    assert redacted_rows(remote) == [
         ("0", "from REDACTED", '[{"a":[1,"REDACTED"],"b":null}]'),
         ("1", "none", None),
         ("2", "\t\\ \x04 é", "7"),
     ]
 
 
-def test_a_text_in_which_nothing_is_hidden_is_remembered(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_a_text_without_private_data_is_cached(remote: ClickHouse, server: ClickHouseServer) -> None:
     store(remote, ("a plain text", '{"a": "b"}'))
-    assert shown(remote) == shown(remote)
-    assert asked_to_hide(server) == 1
+    assert redacted_rows(remote) == redacted_rows(remote)
+    assert redaction_statements(server) == 1
 
 
-def test_a_text_in_which_something_is_hidden_is_looked_through_each_time(
-    remote: ClickHouse, server: ClickHouseServer
-) -> None:
-    """So that the time of an answer does not tell whether the same private text was asked for before."""
+def test_a_text_with_private_data_is_not_cached(remote: ClickHouse, server: ClickHouseServer) -> None:
+    """Otherwise the time of an answer would reveal whether the same private text was queried before."""
     store(remote, ("from 10.0.0.1", None), ("from 10.0.0.2", None))
-    assert [row[1] for row in shown(remote) + shown(remote)] == ["from REDACTED"] * 4
-    assert asked_to_hide(server) == 2
+    assert [row[1] for row in redacted_rows(remote) + redacted_rows(remote)] == ["from REDACTED"] * 4
+    assert redaction_statements(server) == 2
 
 
-def test_each_mode_remembers_its_own(remote: ClickHouse) -> None:
+def test_each_mode_has_its_own_cache(remote: ClickHouse) -> None:
     store(remote, ("from 10.0.0.1", None))
-    said = [shown(remote, mode)[0][1] for mode in (RedactMode.REPLACE, RedactMode.TRUNCATE, RedactMode.HASH)]
-    assert said[:2] == ["from REDACTED", "from 10.0.0.0/24"]
-    assert str(said[2]).startswith("from REDACTED-")
+    messages = [
+        redacted_rows(remote, mode)[0][1] for mode in (RedactMode.REPLACE, RedactMode.TRUNCATE, RedactMode.HASH)
+    ]
+    assert messages[:2] == ["from REDACTED", "from 10.0.0.0/24"]
+    assert str(messages[2]).startswith("from REDACTED-")
 
 
-def test_an_event_that_no_server_takes_as_one_value_is_hidden_like_any(remote: ClickHouse) -> None:
+def test_an_event_above_the_limit_of_one_value_is_redacted(remote: ClickHouse) -> None:
     filling = "é" * 150_000
     store(remote, (f"{filling} 10.0.0.1", f'{{"a": "{filling}", "b": "10.0.0.1"}}'))
-    assert shown(remote) == [("0", f"{filling} REDACTED", f'[{{"a":"{filling}","b":"REDACTED"}}]')]
+    assert redacted_rows(remote) == [("0", f"{filling} REDACTED", f'[{{"a":"{filling}","b":"REDACTED"}}]')]
 
 
-def test_more_rows_than_are_hidden_at_once_keep_their_order(remote: ClickHouse) -> None:
+def test_rows_redacted_in_several_batches_keep_their_order(remote: ClickHouse) -> None:
     sql = "SELECT toString(number), '10.0.0.' || toString(number % 200), '\"' || toString(number) || '\"' FROM numbers(2500)"
-    rows = shown(remote, RedactMode.TRUNCATE, sql, AnswerLimits(max_rows=3000, seconds=20))
+    rows = redacted_rows(remote, RedactMode.TRUNCATE, sql, AnswerLimits(max_rows=3000, seconds=20))
     assert rows == [(str(at), "10.0.0.0/24", f'"{at}"') for at in range(2500)]
 
 
-def test_hiding_is_within_the_querys_time(remote: ClickHouse) -> None:
+def test_redaction_counts_toward_the_time_limit(remote: ClickHouse) -> None:
     sql = "SELECT '', '10.0.0.1 ' || repeat('1.2.3.4 ', 100000) || toString(number), NULL FROM numbers(40)"
     with pytest.raises(OutOfTime):
-        shown(remote, sql=sql, limits=AnswerLimits(max_rows=100, seconds=0.5))
+        redacted_rows(remote, sql=sql, limits=AnswerLimits(max_rows=100, seconds=0.5))

@@ -1,4 +1,4 @@
-"""The engine on chDB: what is appended is answered, once; limits and faults are ours."""
+"""The ClickHouse engine on chDB: appending, deduplication, answers, limits and faults."""
 
 import threading
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch
 from cordwood.model.shape import Path, ValueKind
 from cordwood.model.stream import Stream
-from tests.unit.engines.clickhouse.asking import (
+from tests.unit.engines.clickhouse.direct_queries import (
     AUTH,
     EDGE,
     LIMITS,
     NOW_US,
-    CancelledAtOnce,
-    Pull,
-    answered,
+    AlreadyCancelled,
+    ManualCancel,
+    answer_rows,
     event,
     question,
 )
@@ -34,17 +34,17 @@ def prepared(engine: ClickHouse) -> ClickHouse:
     return engine
 
 
-def test_an_event_that_was_appended_is_in_the_next_answer(prepared: ClickHouse) -> None:
+def test_an_appended_event_is_in_the_next_answer(prepared: ClickHouse) -> None:
     metadata = '{"b":{"c":"x"},"a":[1,null,{"e":{}}],"d":null}'
-    (told,) = prepared.append([Batch("edge.logs", [event("1", NOW_US + 1, metadata)], NOW_US)])
-    assert (told.accepted, told.duplicates) == (1, 0)
+    (appended,) = prepared.append([Batch("edge.logs", [event("1", NOW_US + 1, metadata)], NOW_US)])
+    assert (appended.accepted, appended.duplicates) == (1, 0)
     sql = "SELECT id, timestamp, event_message, project, metadata, timestamp_inferred FROM `edge.logs`"
     kinds = (None, None, None, None, Kind.VARIANT, None)
     rendered = b'[{"a":[1,null,{"e":[{}]}],"b":[{"c":"x"}],"d":null}]'
-    assert answered(prepared, sql, kinds) == [("1", NOW_US + 1, "message 1", "default", rendered, False)]
+    assert answer_rows(prepared, sql, kinds) == [("1", NOW_US + 1, "message 1", "default", rendered, False)]
 
 
-def test_its_files_are_the_servers_own_to_back_up(prepared: ClickHouse) -> None:
+def test_a_snapshot_is_refused(prepared: ClickHouse) -> None:
     with pytest.raises(NothingToBackUp, match="its own backups"), prepared.snapshot():
         pass
 
@@ -52,13 +52,13 @@ def test_its_files_are_the_servers_own_to_back_up(prepared: ClickHouse) -> None:
 def test_paths_of_the_metadata_are_columns_and_missing_ones_null(prepared: ClickHouse) -> None:
     prepared.append([Batch("edge.logs", [event("1", metadata='{"r":{"status":404}}'), event("2")], NOW_US)])
     sql = "SELECT id, accurateCastOrNull(metadata_paths.r.status, 'Int64') FROM `edge.logs` ORDER BY id"
-    assert answered(prepared, sql) == [("1", 404), ("2", None)]
+    assert answer_rows(prepared, sql) == [("1", 404), ("2", None)]
 
 
 @pytest.mark.parametrize("metadata", ["[1,2]", '"text"', "17", '{"a":1,"a.b":2}', '{"a":' * 50 + "1" + "}" * 50])
 def test_no_metadata_makes_an_event_impossible_to_store(prepared: ClickHouse, metadata: str) -> None:
     prepared.append([Batch("edge.logs", [event("1", metadata=metadata)], NOW_US)])
-    assert answered(prepared, "SELECT metadata FROM `edge.logs`") == [(metadata,)]
+    assert answer_rows(prepared, "SELECT metadata FROM `edge.logs`") == [(metadata,)]
 
 
 def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(prepared: ClickHouse, address: str) -> None:
@@ -68,18 +68,18 @@ def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(prepa
     (second,) = other.append([Batch("edge.logs", [event("2"), event("3")], NOW_US)])
     other.close()
     assert (first.duplicates, second.duplicates, second.accepted) == (1, 1, 1)
-    assert answered(prepared, "SELECT id FROM `edge.logs` ORDER BY id") == [("1",), ("2",), ("3",)]
+    assert answer_rows(prepared, "SELECT id FROM `edge.logs` ORDER BY id") == [("1",), ("2",), ("3",)]
 
 
 def test_the_same_id_in_two_streams_is_two_events(prepared: ClickHouse) -> None:
-    told = prepared.append([Batch("edge.logs", [event("1")], NOW_US), Batch("auth", [event("1")], NOW_US)])
-    assert [one.accepted for one in told] == [1, 1]
+    appended = prepared.append([Batch("edge.logs", [event("1")], NOW_US), Batch("auth", [event("1")], NOW_US)])
+    assert [one.accepted for one in appended] == [1, 1]
 
 
-def test_an_id_is_taken_again_once_it_has_left_the_window(prepared: ClickHouse) -> None:
+def test_an_old_id_is_still_a_duplicate_among_the_last_events(prepared: ClickHouse) -> None:
     prepared.append([Batch("edge.logs", [event("old")], NOW_US - 3_600_000_000)])
-    (told,) = prepared.append([Batch("edge.logs", [event("old")], NOW_US)])
-    assert told.duplicates == 1, "among the last 100,000 events an id is known whatever its age"
+    (appended,) = prepared.append([Batch("edge.logs", [event("old")], NOW_US)])
+    assert appended.duplicates == 1, "among the last 100,000 events an id is known whatever its age"
 
 
 def test_an_unknown_stream_is_a_fault(prepared: ClickHouse) -> None:
@@ -87,7 +87,7 @@ def test_an_unknown_stream_is_a_fault(prepared: ClickHouse) -> None:
         prepared.append([Batch("nowhere", [event("1")], NOW_US)])
 
 
-def test_a_shape_outlives_its_process_and_reaches_the_others(prepared: ClickHouse, address: str) -> None:
+def test_a_shape_survives_its_process_and_reaches_other_processes(prepared: ClickHouse, address: str) -> None:
     learnt: dict[Path, frozenset[ValueKind]] = {("metadata", "a"): frozenset({ValueKind.TEXT, ValueKind.NUMBER})}
     prepared.append([Batch("edge.logs", [event("1")], NOW_US, learnt)])
     other = ClickHouse(address, Options())
@@ -97,7 +97,7 @@ def test_a_shape_outlives_its_process_and_reaches_the_others(prepared: ClickHous
     other.close()
 
 
-def test_facts_count_events_and_tell_the_newest_and_the_oldest(prepared: ClickHouse) -> None:
+def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared: ClickHouse) -> None:
     prepared.append([Batch("edge.logs", [event("1", NOW_US), event("2", NOW_US - 5)], NOW_US)])
     facts = prepared.facts()
     assert (facts["edge.logs"].events, facts["edge.logs"].newest_us, facts["edge.logs"].oldest_us) == (
@@ -109,33 +109,37 @@ def test_facts_count_events_and_tell_the_newest_and_the_oldest(prepared: ClickHo
 
 
 @pytest.fixture
-def keeping(address: str) -> Iterator[ClickHouse]:
-    """One whose server drops nothing by its own clock: it may be there first, and then nothing is left to sweep."""
+def without_ttl(address: str) -> Iterator[ClickHouse]:
+    """Yield an engine without TTL, because otherwise ClickHouse might drop events before the sweep."""
     with closing(ClickHouse(address, Options(with_ttl=False))) as engine:
         engine.prepare([EDGE, AUTH])
         yield engine
 
 
-def test_events_past_their_retention_are_swept_and_counted(keeping: ClickHouse) -> None:
-    keeping.append([Batch("auth", [event("old", NOW_US - 3_600_000_001), event("new")], NOW_US)])
-    keeping.append([Batch("edge.logs", [event("old", NOW_US - 3_600_000_001)], NOW_US)])
-    assert keeping.sweep(NOW_US) == 1
-    assert keeping.sweep(NOW_US) == 0
-    assert answered(keeping, "SELECT id FROM auth") == [("new",)]
+def test_events_past_their_retention_are_swept_and_counted(without_ttl: ClickHouse) -> None:
+    without_ttl.append([Batch("auth", [event("old", NOW_US - 3_600_000_001), event("new")], NOW_US)])
+    without_ttl.append([Batch("edge.logs", [event("old", NOW_US - 3_600_000_001)], NOW_US)])
+    assert without_ttl.sweep(NOW_US) == 1
+    assert without_ttl.sweep(NOW_US) == 0
+    assert answer_rows(without_ttl, "SELECT id FROM auth") == [("new",)]
 
 
-def test_a_retention_that_changes_is_that_of_the_table_at_the_next_preparation(prepared: ClickHouse) -> None:
+def test_preparing_applies_a_changed_retention(prepared: ClickHouse) -> None:
     longer = Stream("auth", AUTH.id, retention_seconds=7200)
     prepared.prepare([EDGE, longer])
     prepared.append([Batch("auth", [event("1", NOW_US - 3_600_000_001)], NOW_US)])
     assert prepared.sweep(NOW_US) == 0
 
 
-def test_rows_are_cut_at_their_limit_and_it_is_told(engine: ClickHouse) -> None:
-    rows = engine.answer(question("SELECT number FROM numbers(10)"), AnswerLimits(max_rows=3, seconds=10), Pull())
+def test_rows_above_the_limit_are_truncated_and_marked(engine: ClickHouse) -> None:
+    rows = engine.answer(
+        question("SELECT number FROM numbers(10)"), AnswerLimits(max_rows=3, seconds=10), ManualCancel()
+    )
     assert [row for batch in rows.batches for row in batch] == [(0,), (1,), (2,)]
     assert rows.truncated
-    rows = engine.answer(question("SELECT number FROM numbers(3)"), AnswerLimits(max_rows=3, seconds=10), Pull())
+    rows = engine.answer(
+        question("SELECT number FROM numbers(3)"), AnswerLimits(max_rows=3, seconds=10), ManualCancel()
+    )
     assert len([row for batch in rows.batches for row in batch]) == 3
     assert not rows.truncated
 
@@ -143,7 +147,7 @@ def test_rows_are_cut_at_their_limit_and_it_is_told(engine: ClickHouse) -> None:
 def test_values_are_bound(engine: ClickHouse) -> None:
     text = "it's \\ \n {x} `"
     sql = "SELECT {a:String}, {b:Nullable(Int64)}, {c:Nullable(String)}"
-    assert answered(engine, sql, a=text, b=None, c="null") == [(text, None, "null")]
+    assert answer_rows(engine, sql, a=text, b=None, c="null") == [(text, None, "null")]
 
 
 def test_cells_are_in_answer_form(engine: ClickHouse) -> None:
@@ -151,7 +155,7 @@ def test_cells_are_in_answer_form(engine: ClickHouse) -> None:
         toDate32('1960-02-03') c, 1 = 1 d, 'x' e, '{"k":{"l":1}}' f, '{"k":{"l":1}}' g, [toNullable(1), NULL] h,
         tuple('x', [tuple(1)]) i, toDecimal128(1.5, 9) j, 0 / 0 k, 18446744073709551615 l"""
     kinds = (*(None,) * 3, Kind.BOOL, Kind.BYTES, Kind.JSON, Kind.VARIANT, *(None,) * 5)
-    assert answered(engine, sql, kinds) == [
+    assert answer_rows(engine, sql, kinds) == [
         (
             1704164645000006,
             "2024-01-02T03:04:05",
@@ -169,41 +173,41 @@ def test_cells_are_in_answer_form(engine: ClickHouse) -> None:
     ]
 
 
-def test_a_query_stops_when_its_time_is_over(engine: ClickHouse) -> None:
+def test_a_query_stops_at_its_time_limit(engine: ClickHouse) -> None:
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
     with pytest.raises(OutOfTime):
-        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=0.3), Pull()).batches)
+        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=0.3), ManualCancel()).batches)
 
 
-def test_a_query_stops_when_it_is_pulled(engine: ClickHouse) -> None:
-    pull = Pull()
-    timer = threading.Timer(0.3, lambda: pull.stop())  # noqa: PLW0108 - set only when the query begins
+def test_a_query_stops_when_it_is_cancelled(engine: ClickHouse) -> None:
+    cancel = ManualCancel()
+    timer = threading.Timer(0.3, lambda: cancel.stop())  # noqa: PLW0108 - set only when the query begins
     timer.start()
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
     with pytest.raises(Cancelled):
-        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), pull).batches)
+        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), cancel).batches)
     timer.join()
 
 
-def test_a_query_that_is_pulled_before_it_begins_stops_too(engine: ClickHouse) -> None:
+def test_a_query_that_was_cancelled_before_it_began_stops(engine: ClickHouse) -> None:
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
     with pytest.raises(Cancelled):
-        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), CancelledAtOnce()).batches)
+        list(engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), AlreadyCancelled()).batches)
 
 
-def test_a_query_has_no_more_memory_than_is_set(address: str) -> None:
+def test_a_query_above_its_memory_limit_fails(address: str) -> None:
     small = ClickHouse(address, Options(memory_bytes=20_000_000))
     greedy = question("SELECT length(groupArray(number)) FROM numbers(50000000)")
     with pytest.raises(OutOfMemory):
-        list(small.answer(greedy, LIMITS, Pull()).batches)
+        list(small.answer(greedy, LIMITS, ManualCancel()).batches)
     small.close()
 
 
-def test_a_query_writes_nothing(prepared: ClickHouse) -> None:
+def test_a_query_cannot_write(prepared: ClickHouse) -> None:
     with pytest.raises(EngineFailed) as raised:
-        answered(prepared, "INSERT INTO `edge.logs` (id) SELECT 'x'")
+        answer_rows(prepared, "INSERT INTO `edge.logs` (id) SELECT 'x'")
     assert "readonly" in str(raised.value.__cause__)
-    assert answered(prepared, "SELECT count() FROM `edge.logs`") == [(0,)]
+    assert answer_rows(prepared, "SELECT count() FROM `edge.logs`") == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -215,36 +219,36 @@ def test_a_query_writes_nothing(prepared: ClickHouse) -> None:
         "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)",
     ],
 )
-def test_a_value_that_does_not_fit_is_the_authors(engine: ClickHouse, sql: str) -> None:
+def test_an_error_of_a_value_is_a_query_error(engine: ClickHouse, sql: str) -> None:
     with pytest.raises(QueryValue):
-        answered(engine, sql)
+        answer_rows(engine, sql)
 
 
-def test_what_the_compiler_raises_is_told_in_its_own_words(engine: ClickHouse) -> None:
+def test_errors_raised_by_compiled_checks_keep_their_message(engine: ClickHouse) -> None:
     with pytest.raises(QueryValue) as problem:
-        answered(engine, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
+        answer_rows(engine, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
     assert problem.value.message == "no such thing"
 
 
-def test_an_answer_after_a_failure_is_its_own(engine: ClickHouse) -> None:
+def test_an_answer_after_a_failure_is_complete(engine: ClickHouse) -> None:
     late = question("SELECT throwIf(number = 99999) FROM numbers(100000) SETTINGS max_block_size = 1000")
     with pytest.raises(QueryValue):
-        list(engine.answer(late, AnswerLimits(max_rows=10**6, seconds=10), Pull()).batches)
-    assert answered(engine, "SELECT 7") == [(7,)]
+        list(engine.answer(late, AnswerLimits(max_rows=10**6, seconds=10), ManualCancel()).batches)
+    assert answer_rows(engine, "SELECT 7") == [(7,)]
 
 
-def test_an_answer_that_is_not_read_to_its_end_stops_and_harms_nobody(engine: ClickHouse) -> None:
-    rows = engine.answer(question("SELECT number FROM system.numbers"), AnswerLimits(10**9, 10), Pull())
+def test_an_answer_that_is_not_read_to_its_end_does_not_affect_later_queries(engine: ClickHouse) -> None:
+    rows = engine.answer(question("SELECT number FROM system.numbers"), AnswerLimits(10**9, 10), ManualCancel())
     batches = iter(rows.batches)
     next(batches)
     batches.close()  # type: ignore[attr-defined]
-    assert answered(engine, "SELECT 7") == [(7,)]
+    assert answer_rows(engine, "SELECT 7") == [(7,)]
 
 
-def test_answers_run_side_by_side(engine: ClickHouse) -> None:
+def test_queries_run_concurrently(engine: ClickHouse) -> None:
     seen: list[list[tuple[object, ...]]] = []
     threads = [
-        threading.Thread(target=lambda: seen.append(answered(engine, "SELECT sum(number) FROM numbers(1000)")))
+        threading.Thread(target=lambda: seen.append(answer_rows(engine, "SELECT sum(number) FROM numbers(1000)")))
         for _ in range(4)
     ]
     for thread in threads:
@@ -254,7 +258,7 @@ def test_answers_run_side_by_side(engine: ClickHouse) -> None:
     assert seen == [[(499500,)]] * 4
 
 
-def test_a_pattern_is_tried_by_the_engine(engine: ClickHouse) -> None:
+def test_patterns_are_checked_by_the_engine(engine: ClickHouse) -> None:
     assert engine.is_regex("a|b[0-9]+") is None
     assert engine.is_regex("(") == "missing ): ("
     assert engine.is_regex("(?=x)") is not None

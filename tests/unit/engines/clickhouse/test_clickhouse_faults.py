@@ -1,4 +1,4 @@
-"""What ClickHouse's codes, and its silence, mean to a caller."""
+"""ClickHouse's error codes and connection errors are translated into faults."""
 
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError, ProgrammingError
@@ -42,27 +42,27 @@ from cordwood.errors import (
         (49, EngineFailed),
     ],
 )
-def test_a_code_is_a_fault_of_ours(code: int, kind: type[Fault]) -> None:
+def test_an_error_code_becomes_a_fault(code: int, kind: type[Fault]) -> None:
     assert type(fault_of(DatabaseError("Code: 0. DB::Exception: so it is. (NAME)", code=code))) is kind
 
 
 @pytest.mark.parametrize("code", [202, 243, 242, 516])
-def test_what_passes_says_when_to_come_again(code: int) -> None:
+def test_temporary_errors_have_retry_after(code: int) -> None:
     assert fault_of(DatabaseError("DB::Exception: so it is", code=code)).retry_after
 
 
-def test_silence_is_a_server_out_of_reach_and_slowness_is_not() -> None:
+def test_a_refused_connection_is_unreachable_and_a_read_timeout_is_out_of_time() -> None:
     assert isinstance(fault_of(OperationalError("Error HTTPConnectionPool: Connection refused")), EngineUnreachable)
     assert isinstance(
         fault_of(OperationalError("Error HTTPConnectionPool: Read timed out. (read timeout=1)")), OutOfTime
     )
 
 
-def test_a_folder_that_the_engine_inside_cannot_open_is_not_waited_for() -> None:
+def test_a_folder_that_chdb_cannot_open_is_not_retriable() -> None:
     assert isinstance(fault_of(ProgrammingError("Unable to open the chdb engine at '/x': …")), DataFolderUnusable)
 
 
-def test_neither_the_query_nor_the_version_nor_the_place_is_told() -> None:
+def test_messages_omit_query_version_and_address() -> None:
     text = "Code: 6. DB::Exception: Cannot parse 'x' as Int64: In scope SELECT secret. (CANNOT_PARSE_TEXT) (version 26.9) (for url http://inside:8123)"
     assert fault_of(DatabaseError(text, code=6)).message == "Could not convert string 'x' to INT64"
     join = (
@@ -75,7 +75,7 @@ def test_neither_the_query_nor_the_version_nor_the_place_is_told() -> None:
     assert told == "The query combines types or clauses in a way that is not supported"
 
 
-def test_what_another_part_of_the_query_would_raise_is_not_what_was_wrong() -> None:
+def test_a_quoted_query_with_another_message_is_ignored() -> None:
     drawn = "In scope SELECT if(throwIf(b = 0, 'cordwood: division by zero') = 1, NULL, a / b), json_keys(c)"
     text = f"Code: 46. DB::Exception: Function with name `json_keys` does not exist. {drawn}. (UNKNOWN_FUNCTION)"
     assert fault_of(DatabaseError(text, code=46)).message == (

@@ -1,4 +1,4 @@
-"""A redacted statement is first tried as if there were nothing to redact; what it answers is the same as ever."""
+"""Optimistic redaction: a redacted statement first runs without redaction, and again with it after a match."""
 
 import json
 import uuid
@@ -20,7 +20,7 @@ from cordwood.sql.redaction.masking import REDACT_TEXT
 from cordwood.sql.redaction.redaction import Redaction
 from tests.clickhouse_server import ClickHouseServer, serving
 from tests.plans import optimistic_sql
-from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, Pull
+from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCancel
 
 BY_PATH = "select cast(m.path as string) as path, count(*) as n from `edge.logs` cross join unnest(metadata) as m group by 1 order by 1"
 EVERY = "select concat(m.path, '!') as path from `edge.logs` as t cross join unnest(t.metadata) as m order by t.id"
@@ -37,7 +37,7 @@ UNIONS = [
 
 
 class Store:
-    """An engine that can be given events, and the server that remembers what it was asked."""
+    """An engine to which a test adds events, and the recording server that it queries."""
 
     def __init__(self, server: ClickHouseServer) -> None:
         self.engine = ClickHouse(server.address(), Options())
@@ -51,19 +51,21 @@ class Store:
             for at, path in enumerate(paths)
         ]
         self._count += len(events)
-        looked_at, learnt = ShapeReader(self.engine.shapes).learn("edge.logs", events)
-        self.engine.append([Batch("edge.logs", looked_at, NOW_US, learnt)])
+        events_with_paths, learnt = ShapeReader(self.engine.shapes).learn("edge.logs", events)
+        self.engine.append([Batch("edge.logs", events_with_paths, NOW_US, learnt)])
 
     def ask(self, sql: str) -> list[Row]:
         program = read_endpoint(Endpoint("e", uuid.UUID(int=3), sql, "s", max_rows=5000))
         redaction = Redaction(RedactMode.REPLACE)
         statement = compile_saved(program, self.engine.target, self.engine.shapes(), redaction)
         assert optimistic_sql(statement) is not None
-        rows = self.engine.answer(bind(statement, {}, 0, self.engine.is_regex), AnswerLimits(5000, 30.0), Pull())
+        rows = self.engine.answer(
+            bind(statement, {}, 0, self.engine.is_regex), AnswerLimits(5000, 30.0), ManualCancel()
+        )
         return [tuple(row) for batch in rows.batches for row in batch]
 
-    def hidings(self) -> list[bool]:
-        """Of each query, whether it was run as one that redacts."""
+    def redacted_runs(self) -> list[bool]:
+        """Return for each query whether it ran with redaction."""
         asked = [sql for sql, _ in self._server.mood.seen if "metadata" in sql and sql.startswith("WITH")]
         return [f"{REDACT_TEXT}_" in sql for sql in asked]
 
@@ -79,14 +81,14 @@ def store(address: str) -> Iterator[Store]:
 
 def test_without_private_texts_no_redaction_is_prepared(store: Store) -> None:
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
-    assert store.hidings() == [False, False]
+    assert store.redacted_runs() == [False, False]
 
 
 def test_after_a_match_the_statement_is_run_with_redaction_first(store: Store) -> None:
     store.ask(BY_PATH)
     store.add("/user/203.0.113.7")
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
-    assert store.hidings() == [False, False, True, True]
+    assert store.redacted_runs() == [False, False, True, True]
 
 
 def test_a_streamed_answer_is_never_run_optimistically(store: Store) -> None:
@@ -94,7 +96,7 @@ def test_a_streamed_answer_is_never_run_optimistically(store: Store) -> None:
     assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
 
-def test_what_is_found_is_no_null_in_a_safe_function(store: Store) -> None:
+def test_a_match_in_a_safe_function_does_not_become_null(store: Store) -> None:
     store.add("/user/203.0.113.7")
     assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
 
@@ -105,7 +107,7 @@ def test_an_error_of_the_query_is_reported_unchanged(store: Store) -> None:
 
 
 @pytest.mark.parametrize("sql", UNIONS)
-def test_the_functions_of_redaction_are_known_in_every_part_of_a_query(store: Store, sql: str) -> None:
+def test_redaction_functions_are_defined_in_every_part_of_a_query(store: Store, sql: str) -> None:
     store.add("/user/203.0.113.7")
     found = sorted(str(row[0]).lower() for row in store.ask(sql))
     assert found == sorted(["/rest!", "/auth!", "/rest!", "/user/redacted!"] * 2)

@@ -1,4 +1,4 @@
-"""The engine and a server over HTTP: entering, asking, inserting, stopping, and what becomes of it when it is away."""
+"""The ClickHouse engine over HTTP: connecting, querying, inserting, cancelling, and outages of the server."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from cordwood.errors import Backlog, Cancelled, EngineUnreachable, OutOfTime, Qu
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from tests.clickhouse_server import ClickHouseServer
-from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, Pull, answered, event, question
+from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCancel, answer_rows, event, question
 
 pytestmark = pytest.mark.usefixtures("written_by_hand")
 
@@ -36,7 +36,7 @@ def batch(*ids: str) -> list[Batch]:
 
 
 def eventually(seen: Callable[[], object], expected: object) -> bool:
-    """Whether it comes to that within seconds; what cannot be asked yet is asked again."""
+    """Return whether the value is reached within seconds, ignoring an unreachable server."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with suppress(EngineUnreachable):
@@ -47,91 +47,87 @@ def eventually(seen: Callable[[], object], expected: object) -> bool:
 
 
 def stored(engine: ClickHouse) -> list[object]:
-    return [row[0] for row in answered(engine, "SELECT id FROM `edge.logs` ORDER BY id")]
+    return [row[0] for row in answer_rows(engine, "SELECT id FROM `edge.logs` ORDER BY id")]
 
 
-def test_events_go_and_come_by_http(remote: ClickHouse) -> None:
+def test_events_are_stored_and_read_over_http(remote: ClickHouse) -> None:
     (told,) = remote.append(batch("1", "2", "1"))
     assert (told.accepted, told.duplicates) == (2, 1)
     assert stored(remote) == ["1", "2"]
 
 
-def test_values_are_bound_by_http(remote: ClickHouse) -> None:
+def test_values_are_bound_over_http(remote: ClickHouse) -> None:
     text = "it's \\ \n {x} `&=%"
-    assert answered(remote, "SELECT {a:String}, {b:Nullable(Int64)}", a=text, b=None) == [(text, None)]
+    assert answer_rows(remote, "SELECT {a:String}, {b:Nullable(Int64)}", a=text, b=None) == [(text, None)]
 
 
-def test_a_batch_of_many_ids_is_known_again_by_http(remote: ClickHouse) -> None:
-    """No server takes them all as one value."""
+def test_duplicates_of_a_large_batch_are_recognized(remote: ClickHouse) -> None:
+    """The ids of a batch exceed the limit of one bound value."""
     many = [f"{at:036}" for at in range(5000)]
     assert [(told.accepted, told.duplicates) for told in remote.append(batch(*many))] == [(5000, 0)]
     assert [(told.accepted, told.duplicates) for told in remote.append(batch(*many, "new"))] == [(1, 5000)]
 
 
-def test_an_id_beyond_what_a_server_takes_is_stored(remote: ClickHouse) -> None:
+def test_an_id_above_the_limit_of_one_value_is_stored(remote: ClickHouse) -> None:
     assert [told.accepted for told in remote.append(batch("é" * 200_000))] == [1]
 
 
-def test_a_value_that_no_server_takes_is_told(remote: ClickHouse) -> None:
-    assert answered(remote, "SELECT length({a:String})", a="x" * 100_000) == [(100_000,)]
+def test_a_value_above_the_limit_is_refused(remote: ClickHouse) -> None:
+    assert answer_rows(remote, "SELECT length({a:String})", a="x" * 100_000) == [(100_000,)]
     with pytest.raises(QueryValue, match="@a is longer than the 128 KiB"):
-        answered(remote, "SELECT length({a:String})", a="x" * 200_000)
+        answer_rows(remote, "SELECT length({a:String})", a="x" * 200_000)
 
 
-def test_limits_reach_the_server_as_settings(remote: ClickHouse) -> None:
+def test_limits_are_sent_as_settings(remote: ClickHouse) -> None:
     names = ("readonly", "max_execution_time", "max_result_rows", "max_memory_usage")
     sql = f"SELECT {', '.join(f'getSetting({name!r})' for name in names)}"
-    assert answered(remote, sql) == [(2, 10, 1001, 1 << 30)]
+    assert answer_rows(remote, sql) == [(2, 10, 1001, 1 << 30)]
 
 
-def test_a_wrong_password_is_the_operators(server: ClickHouseServer) -> None:
+def test_a_wrong_password_is_reported_as_unreachable(server: ClickHouseServer) -> None:
     with pytest.raises(EngineUnreachable, match="does not let us in") as fault:
         ClickHouse(server.address("wrong"), Options()).prepare([EDGE])
     assert fault.value.retry_after
     assert "wrong" not in fault.value.message
 
 
-def test_a_query_is_stopped_by_its_mark(remote: ClickHouse) -> None:
-    pull = Pull()
-    timer = threading.Timer(0.4, lambda: pull.stop())  # noqa: PLW0108 - set only when the query begins
+def test_a_query_is_cancelled_on_the_server(remote: ClickHouse) -> None:
+    cancel = ManualCancel()
+    timer = threading.Timer(0.4, lambda: cancel.stop())  # noqa: PLW0108 - set only when the query begins
     timer.start()
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
     with pytest.raises(Cancelled):
-        list(remote.answer(endless, AnswerLimits(max_rows=10, seconds=20), pull).batches)
+        list(remote.answer(endless, AnswerLimits(max_rows=10, seconds=20), cancel).batches)
     timer.join()
 
 
-def test_a_value_that_does_not_fit_is_the_authors_by_http_too(remote: ClickHouse) -> None:
+def test_an_error_of_a_value_is_reported_over_http(remote: ClickHouse) -> None:
     with pytest.raises(QueryValue, match="no such thing"):
-        answered(remote, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
-    assert answered(remote, "SELECT 7") == [(7,)]
+        answer_rows(remote, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
+    assert answer_rows(remote, "SELECT 7") == [(7,)]
 
 
-def test_a_server_that_is_away_is_said_to_be_with_when_to_come_again(
-    remote: ClickHouse, server: ClickHouseServer
-) -> None:
+def test_an_unreachable_server_is_reported_with_retry_after(remote: ClickHouse, server: ClickHouseServer) -> None:
     server.go()
     with pytest.raises(EngineUnreachable) as fault:
-        answered(remote, "SELECT 1")
+        answer_rows(remote, "SELECT 1")
     assert fault.value.retry_after
     server.come()
-    assert answered(remote, "SELECT 1") == [(1,)]
+    assert answer_rows(remote, "SELECT 1") == [(1,)]
 
 
-def test_a_server_that_went_and_came_between_two_queries_is_not_missed(
-    remote: ClickHouse, server: ClickHouseServer
-) -> None:
-    assert answered(remote, "SELECT 1") == [(1,)]
+def test_a_restart_between_two_queries_is_not_noticed(remote: ClickHouse, server: ClickHouseServer) -> None:
+    assert answer_rows(remote, "SELECT 1") == [(1,)]
     server.go()
     server.come()
-    assert answered(remote, "SELECT 2") == [(2,)]
+    assert answer_rows(remote, "SELECT 2") == [(2,)]
     server.go()
     server.come()
     assert [told.accepted for told in remote.append(batch("1"))] == [1]
     assert not remote.has_pending_events
 
 
-def test_a_server_that_is_too_slow_is_out_of_time(server: ClickHouseServer) -> None:
+def test_a_slow_server_is_out_of_time(server: ClickHouseServer) -> None:
     session = Session(server.address(), response_timeout_seconds=1)
     assert session.rows("SELECT 1") == [(1,)]
     server.mood.seconds_late = 2.5
@@ -141,9 +137,7 @@ def test_a_server_that_is_too_slow_is_out_of_time(server: ClickHouseServer) -> N
     session.close()
 
 
-def test_who_counts_while_another_does_goes_with_what_was_known_last(
-    remote: ClickHouse, server: ClickHouseServer
-) -> None:
+def test_facts_return_the_last_known_counts_during_a_slow_count(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
     assert remote.facts()["edge.logs"].events == 1
     server.mood.seconds_late = 30.0
@@ -156,9 +150,7 @@ def test_who_counts_while_another_does_goes_with_what_was_known_last(
     slow.join()
 
 
-def test_events_wait_on_disk_while_the_server_is_away_and_are_stored_once_when_it_is_back(
-    remote: ClickHouse, server: ClickHouseServer
-) -> None:
+def test_pending_events_are_stored_once_after_an_outage(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
     server.go()
     assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
@@ -168,9 +160,7 @@ def test_events_wait_on_disk_while_the_server_is_away_and_are_stored_once_when_i
     assert eventually(lambda: stored(remote), ["1", "2", "3", "4"])
 
 
-def test_an_insert_whose_answer_was_lost_is_sent_again_and_stored_once(
-    remote: ClickHouse, server: ClickHouseServer
-) -> None:
+def test_an_insert_without_a_response_is_repeated_and_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
     server.mood.loses_answers = True
     assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
     assert sum(sql.startswith("INSERT") for sql, _ in server.mood.seen) > 0
@@ -179,7 +169,7 @@ def test_an_insert_whose_answer_was_lost_is_sent_again_and_stored_once(
     assert stored(remote) == ["1", "2"]
 
 
-def test_events_wait_on_disk_while_the_server_says_nothing(server: ClickHouseServer, tmp_path: Path) -> None:
+def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: ClickHouseServer, tmp_path: Path) -> None:
     options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, response_timeout_seconds=1)
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
@@ -193,7 +183,7 @@ def test_events_wait_on_disk_while_the_server_says_nothing(server: ClickHouseSer
     engine.close()
 
 
-def test_a_server_that_is_away_at_the_start_is_waited_for(server: ClickHouseServer, tmp_path: Path) -> None:
+def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer, tmp_path: Path) -> None:
     told: list[str] = []
     options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=told.append)
     server.go()
@@ -215,8 +205,7 @@ def test_a_server_that_is_away_at_the_start_is_waited_for(server: ClickHouseServ
     engine.close()
 
 
-def test_a_silent_server_keeps_no_event_waiting_twice(server: ClickHouseServer, tmp_path: Path) -> None:
-    """Once it was missed, what comes goes to disk at once until it is time to look again."""
+def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServer, tmp_path: Path) -> None:
     options = Options(pending_folder=tmp_path / "pending", retry_seconds=3600.0)
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
@@ -230,7 +219,7 @@ def test_a_silent_server_keeps_no_event_waiting_twice(server: ClickHouseServer, 
     engine.close()
 
 
-def test_what_one_process_has_seen_the_others_know_soon(server: ClickHouseServer, tmp_path: Path) -> None:
+def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer, tmp_path: Path) -> None:
     options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
     engines = [ClickHouse(server.address(), options) for _ in range(2)]
     for engine in engines:
@@ -242,7 +231,7 @@ def test_what_one_process_has_seen_the_others_know_soon(server: ClickHouseServer
         engine.close()
 
 
-def test_what_waits_on_disk_outlives_the_process(server: ClickHouseServer, tmp_path: Path) -> None:
+def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Path) -> None:
     options = Options(pending_folder=tmp_path / "pending")
     first = ClickHouse(server.address(), options)
     first.prepare([EDGE])
@@ -256,7 +245,7 @@ def test_what_waits_on_disk_outlives_the_process(server: ClickHouseServer, tmp_p
     second.close()
 
 
-def test_no_more_waits_on_disk_than_is_allowed(server: ClickHouseServer, tmp_path: Path) -> None:
+def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Path) -> None:
     engine = ClickHouse(server.address(), Options(pending_folder=tmp_path / "pending", pending_bytes=300))
     engine.prepare([EDGE])
     server.go()
@@ -267,7 +256,7 @@ def test_no_more_waits_on_disk_than_is_allowed(server: ClickHouseServer, tmp_pat
     engine.close()
 
 
-def test_without_a_folder_nothing_is_taken_while_the_server_is_away(server: ClickHouseServer) -> None:
+def test_without_a_pending_folder_events_are_refused_during_an_outage(server: ClickHouseServer) -> None:
     engine = ClickHouse(server.address(), Options())
     engine.prepare([EDGE])
     server.go()
@@ -276,16 +265,14 @@ def test_without_a_folder_nothing_is_taken_while_the_server_is_away(server: Clic
     engine.close()
 
 
-def test_an_insert_carries_a_token_of_its_events(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_each_insert_has_its_own_deduplication_token(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
     remote.append(batch("2"))
     tokens = [settings["insert_deduplication_token"] for sql, settings in server.mood.seen if sql.startswith("INSERT")]
     assert len(set(tokens)) == 2
 
 
-def test_inserts_are_collected_by_the_server_where_that_is_wanted_and_waited_for(
-    remote: ClickHouse, server: ClickHouseServer
-) -> None:
+def test_asynchronous_inserts_are_optional_and_awaited(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
     collecting = ClickHouse(server.address(), Options(async_inserts=True))
     collecting.prepare([EDGE])
@@ -297,8 +284,8 @@ def test_inserts_are_collected_by_the_server_where_that_is_wanted_and_waited_for
     assert stored(remote) == ["1", "2"]
 
 
-def test_a_block_that_is_sent_twice_is_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
-    """As when the answer to an insert is lost, and it is sent again before its rows can be seen."""
+def test_a_repeated_block_is_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
+    """As after a lost response, if the insert is repeated before its rows are visible."""
     session = Session(server.address())
     columns: dict[str, list[object]] = {"id": ["1"], "timestamp": [NOW_US], "ingested_at": [NOW_US]}
     kinds = [INSERTED[name] for name in columns]

@@ -1,4 +1,4 @@
-"""A ClickHouse server behind TLS whose authority is nobody's but the user's own."""
+"""A ClickHouse server behind TLS with a private certificate authority."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from cordwood.errors import BadSetting, EngineUnreachable
 from cordwood.model.event import Batch
 from tests.certificates import Authority
 from tests.clickhouse_server import ClickHouseServer, serving
-from tests.unit.engines.clickhouse.asking import EDGE, NOW_US, answered, event
+from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, answer_rows, event
 
 pytestmark = pytest.mark.usefixtures("written_by_hand")
 
@@ -27,7 +27,7 @@ def server(address: str, authority: Authority) -> Iterator[ClickHouseServer]:
         yield server
 
 
-def one(address: str) -> object:
+def select_one(address: str) -> object:
     session = Session(address)
     try:
         return session.rows("SELECT 1")[0][0]
@@ -35,63 +35,63 @@ def one(address: str) -> object:
         session.close()
 
 
-def test_events_go_and_come_when_its_authority_is_named(
+def test_events_are_stored_and_read_with_ca_cert(
     server: ClickHouseServer, authority: Authority, tmp_path: Path
 ) -> None:
     options = Options(pending_folder=tmp_path / "pending")
     engine = ClickHouse(f"{server.address()}?secure=1&ca_cert={authority.file}", options)
     engine.prepare([EDGE])
     engine.append([Batch("edge.logs", [event("1")], NOW_US)])
-    assert answered(engine, "SELECT id FROM `edge.logs`") == [("1",)]
+    assert answer_rows(engine, "SELECT id FROM `edge.logs`") == [("1",)]
     engine.close()
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_whoever_wants_to_need_not_know_it(server: ClickHouseServer) -> None:
-    assert one(f"{server.address()}?secure=1&verify=0") == 1
+def test_verification_can_be_switched_off(server: ClickHouseServer) -> None:
+    assert select_one(f"{server.address()}?secure=1&verify=0") == 1
 
 
-def test_an_unknown_authority_stops_the_start_and_says_what_to_set(server: ClickHouseServer, tmp_path: Path) -> None:
+def test_an_unknown_authority_is_an_error_that_names_the_option(server: ClickHouseServer, tmp_path: Path) -> None:
     engine = ClickHouse(f"{server.address()}?secure=1", Options(pending_folder=tmp_path / "pending"))
-    with pytest.raises(EngineUnreachable, match="certificate is not trusted: unable to get local issuer") as told:
+    with pytest.raises(EngineUnreachable, match="certificate is not trusted: unable to get local issuer") as raised:
         engine.prepare([EDGE])
-    assert "ca_cert=" in (told.value.hint or "")
+    assert "ca_cert=" in (raised.value.hint or "")
     engine.close()
 
 
-def test_a_certificate_of_another_host_is_taken_under_that_hosts_name(address: str, authority: Authority) -> None:
+def test_a_certificate_of_another_host_needs_server_host_name(address: str, authority: Authority) -> None:
     with serving(address, authority.signs(name="events.example", address="192.0.2.7")) as server:
         trusting = f"{server.address()}?secure=1&ca_cert={authority.file}"
         with pytest.raises(EngineUnreachable, match=r"not valid for '127\.0\.0\.1'"):
-            one(trusting)
-        assert one(f"{trusting}&server_host_name=events.example") == 1
+            select_one(trusting)
+        assert select_one(f"{trusting}&server_host_name=events.example") == 1
 
 
-def test_a_certificate_lets_its_holder_in(address: str, authority: Authority) -> None:
+def test_a_client_certificate_authenticates(address: str, authority: Authority) -> None:
     own = authority.signs(name="cordwood")
     with serving(address, authority.signs(), knows=authority.file) as server:
         place = f"{server.address('wrong')}?secure=1&ca_cert={authority.file}"
         with pytest.raises(EngineUnreachable, match="does not let us in"):
-            one(place)
-        assert one(f"{place}&client_cert={own}&client_cert_key={own}") == 1
+            select_one(place)
+        assert select_one(f"{place}&client_cert={own}&client_cert_key={own}") == 1
 
 
-def test_a_port_without_tls_is_told(address: str) -> None:
+def test_a_port_without_tls_is_reported(address: str) -> None:
     with (
         serving(address) as server,
-        pytest.raises(EngineUnreachable, match="does not speak TLS") as told,
+        pytest.raises(EngineUnreachable, match="does not speak TLS") as raised,
     ):
-        one(f"{server.address()}?secure=1")
-    assert "secure=0" in (told.value.hint or "")
+        select_one(f"{server.address()}?secure=1")
+    assert "secure=0" in (raised.value.hint or "")
 
 
-def test_a_port_of_tls_that_is_spoken_to_without_is_told_with_how(server: ClickHouseServer) -> None:
-    with pytest.raises(EngineUnreachable) as told:
-        one(server.address())
-    assert "secure=1" in (told.value.hint or "")
+def test_plain_http_to_a_tls_port_is_reported_with_the_option(server: ClickHouseServer) -> None:
+    with pytest.raises(EngineUnreachable) as raised:
+        select_one(server.address())
+    assert "secure=1" in (raised.value.hint or "")
 
 
-def test_a_file_that_is_none_is_told_before_anybody_is_asked(tmp_path: Path) -> None:
+def test_a_missing_or_empty_certificate_file_is_reported_before_connecting(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.touch()
     with pytest.raises(BadSetting, match="there is no file"):

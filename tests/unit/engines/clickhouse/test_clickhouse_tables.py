@@ -1,4 +1,4 @@
-"""The DDL: what stands in it, and that the engine reads it; what `cordwood engine prepare` does with it."""
+"""The DDL: its content, that ClickHouse parses it, and what `cordwood engine prepare` does with it."""
 
 import subprocess
 import sys
@@ -21,8 +21,8 @@ STREAMS = [
 
 
 @pytest.mark.parametrize("cluster", ["", "logs", "two words"])
-def test_every_statement_is_one_that_the_engine_reads(address: str, cluster: str) -> None:
-    """EXPLAIN AST reads a statement and runs nothing: there is no cluster here."""
+def test_clickhouse_parses_every_statement(address: str, cluster: str) -> None:
+    """EXPLAIN AST parses a statement without running it, because there is no cluster here."""
     session = Session(address)
     for statement in Tables(cluster).create_all(STREAMS):
         session.command(f"EXPLAIN AST {statement}")
@@ -46,24 +46,24 @@ def test_one_server_has_one_table_a_stream() -> None:
 
 
 @pytest.mark.parametrize("version", ["26.7.2.15", "25.12.1", "24.8"])
-def test_a_server_that_would_lose_rows_is_refused(version: str) -> None:
+def test_a_server_version_that_loses_rows_is_refused(version: str) -> None:
     with pytest.raises(BadSetting, match=f"ClickHouse {version} is too old: 26.8 or later"):
         check_version(version)
 
 
 @pytest.mark.parametrize("version", ["26.8.1.1", "26.10.3", "27.1.1.1-altinity"])
-def test_a_later_server_is_taken(version: str) -> None:
+def test_a_later_server_version_is_accepted(version: str) -> None:
     check_version(version)
 
 
-def test_the_newest_events_lie_first_and_their_blocks_are_told_by_their_times() -> None:
-    """Which is what spares a query for the newest the others; see decision 0075."""
+def test_tables_are_sorted_newest_first_with_a_time_index() -> None:
+    """Queries for the newest events skip the others with it; see decision 0075."""
     made = "\n".join(Tables().create_all(STREAMS[:1]))
     assert "ORDER BY (project, timestamp DESC)" in made
     assert "INDEX by_time timestamp TYPE minmax GRANULARITY 1" in made
 
 
-def test_what_is_prepared_may_be_prepared_again(address: str) -> None:
+def test_preparing_is_idempotent(address: str) -> None:
     session = Session(address)
     for statement in [*Tables().create_all(STREAMS), *Tables().create_all(STREAMS)]:
         session.command(statement)
@@ -73,7 +73,7 @@ def test_what_is_prepared_may_be_prepared_again(address: str) -> None:
     session.close()
 
 
-def test_a_retention_that_is_taken_back_drops_nothing_more(address: str) -> None:
+def test_removing_a_retention_removes_its_ttl(address: str) -> None:
     session = Session(address)
     for stream in (STREAMS[0], Stream("edge.logs", STREAMS[0].id)):
         for statement in Tables().create_all([stream]):
@@ -86,7 +86,7 @@ def test_a_retention_that_is_taken_back_drops_nothing_more(address: str) -> None
     session.close()
 
 
-def test_a_dry_run_prints_the_statements_and_asks_nobody(
+def test_a_dry_run_prints_the_statements_without_connecting(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -97,7 +97,7 @@ def test_a_dry_run_prints_the_statements_and_asks_nobody(
     assert "`cloudflare.logs.prod local` ON CLUSTER `logs`" in printed
 
 
-def test_prepare_makes_the_tables_of_all_streams(
+def test_prepare_creates_the_tables_of_all_streams(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -108,7 +108,7 @@ def test_prepare_makes_the_tables_of_all_streams(
     session.close()
 
 
-def test_an_engine_that_makes_its_own_tables_needs_no_preparing(
+def test_duckdb_needs_no_preparation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -116,13 +116,13 @@ def test_an_engine_that_makes_its_own_tables_needs_no_preparing(
     assert "needs no preparation" in capsys.readouterr().err
 
 
-def test_the_client_is_loaded_by_nobody_who_does_not_ask_for_clickhouse() -> None:
+def test_the_client_is_not_imported_without_clickhouse() -> None:
     code = "import sys, cordwood.app.service, cordwood.app.targets; print([m for m in sys.modules if 'chdb' in m or 'clickhouse_connect' in m])"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
-def test_what_is_missing_is_said_with_how_to_install_it(
+def test_a_missing_package_is_reported_with_the_install_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

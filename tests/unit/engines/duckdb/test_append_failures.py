@@ -1,4 +1,4 @@
-"""An append that fails because of the engine tells senders to repeat the events, whatever DuckDB's error was."""
+"""An append that fails because of the engine is retriable, whatever DuckDB's error was."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 
 
-def test_events_whose_ids_cannot_be_looked_up_are_to_be_sent_again(tmp_path: Path) -> None:
-    """Ids of a file that has events are looked up in it after each opening."""
+def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
+    """After each opening of a file with events, ids are looked up in it."""
     engine = opened(tmp_path, [])
     engine.append([batch(Event("a", NOW_US))])
     store = engine._storage.get_store("s")

@@ -1,4 +1,4 @@
-"""What DuckDB says of a query, as its author is told."""
+"""DuckDB's errors are translated into messages for the author of a query."""
 
 import duckdb
 import pytest
@@ -24,7 +24,7 @@ SAID = [
 
 
 @pytest.mark.parametrize(("said", "told"), SAID)
-def test_what_cannot_be_bound_is_told_in_bigquerys_words(said: str, told: str) -> None:
+def test_binder_errors_are_worded_as_in_bigquery(said: str, told: str) -> None:
     assert fault_of(duckdb.BinderException(f"Binder Error: {said}")).message == told
 
 
@@ -37,11 +37,11 @@ def test_what_cannot_be_bound_is_told_in_bigquerys_words(said: str, told: str) -
         ),
     ],
 )
-def test_reaching_the_memory_limit_is_reported_as_such_also_when_a_commit_fails(problem: duckdb.Error) -> None:
+def test_out_of_memory_is_recognized_also_in_a_failed_commit(problem: duckdb.Error) -> None:
     assert isinstance(fault_of(problem), OutOfMemory)
 
 
-def test_a_query_cannot_pretend_to_reach_the_memory_limit() -> None:
+def test_a_query_cannot_fake_out_of_memory() -> None:
     problem = duckdb.InvalidInputException("Invalid Input Error: out of memory")
     assert not isinstance(fault_of(problem), OutOfMemory)
 
@@ -58,14 +58,14 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("sql", "told"), VALUES)
-def test_a_value_that_fails_is_told_without_the_engines_advice(sql: str, told: str) -> None:
+def test_value_errors_omit_duckdbs_hints(sql: str, told: str) -> None:
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()
     assert fault_of(raised.value).message == told
 
 
-def test_what_another_part_of_the_query_would_raise_is_not_what_was_wrong() -> None:
-    """The engine draws the line that it could not read, and in it stands what it would have said elsewhere."""
+def test_a_quoted_line_with_another_message_is_ignored() -> None:
+    """DuckDB quotes the failing line, which here contains the message of another check."""
     sql = "SELECT CASE WHEN x = 0 THEN error('cordwood: division by zero') END, 'abc'::INTEGER FROM (VALUES (1)) t(x)"
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()

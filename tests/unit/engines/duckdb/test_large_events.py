@@ -1,4 +1,4 @@
-"""Large events are converted and sealed a few megabytes at once, whatever room there is for their number."""
+"""Large events are converted and flushed in chunks of a few megabytes."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Batch, Event
 from tests.contract.engine_asking import NOW_US, rows, stream
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 MEBIBYTE = 2**20
 # What a service with --memory 512MB leaves to DuckDB.
@@ -34,24 +34,24 @@ def record(*events: Event, first: int = 0) -> WalRecord:
     return WalRecord("s", first, NOW_US, list(events))
 
 
-def test_pieces_end_where_the_large_ones_in_them_are_too_much() -> None:
+def test_a_chunk_ends_before_its_large_events_exceed_the_limit() -> None:
     large = [event(f"{number}", "p", MEBIBYTE * 3 // 2) for number in range(5)]
     small = [event(f"s{number}", "p", 10) for number in range(5000)]
     made = split_into_chunks([record(*small, *large), record(*small, first=5005)], 10_005)
-    assert [one for piece in made for one in piece.events] == [*small, *large, *small]
-    assert [piece.first for piece in made] == [0, 5002, 5004]
-    assert all(piece.end == after.first for piece, after in itertools.pairwise(made))
+    assert [one for part in made for one in part.events] == [*small, *large, *small]
+    assert [part.first for part in made] == [0, 5002, 5004]
+    assert all(part.end == after.first for part, after in itertools.pairwise(made))
 
 
-def test_one_event_that_is_too_much_alone_is_a_piece() -> None:
+def test_an_event_above_the_limit_is_a_chunk_by_itself() -> None:
     made = split_into_chunks([record(*[event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
-    assert [(piece.first, piece.end) for piece in made] == [(0, 1)]
+    assert [(part.first, part.end) for part in made] == [(0, 1)]
     assert Chunk(0).count_fitting([event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> DuckDBEngine:
-    """One that seals when it is told to."""
+    """Return an engine that flushes only when a test does."""
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
     engine._storage._flusher.close()
     engine._storage._flusher.limits = FlushLimits(0, 2**40)
@@ -59,14 +59,14 @@ def engine(tmp_path: Path) -> DuckDBEngine:
     return engine
 
 
-def test_much_of_large_events_is_shown_and_sealed_within_little_memory(engine: DuckDBEngine) -> None:
-    """Made into VARIANTs all at once, 49 MB of them took more than 190 MB, and nothing of the stream was stored any more."""
+def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: DuckDBEngine) -> None:
+    """Converted to VARIANT in one statement, 49 MB of them took more than 190 MB and blocked the stream."""
     engine.append([Batch("s", [event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
     for number in range(50):
         engine.append([Batch("s", [event(f"large{number}", "evil", 1_000_000)], NOW_US)])
     others = "select count(*) as n from s where project = 'good'"
     assert list(rows(engine, others)) == [(600,)]
-    seal(engine)
+    flush_pending(engine)
     assert engine._session.checkpoint(engine._session.cursor())
     assert list(rows(engine, others)) == [(600,)]
     assert (
@@ -75,7 +75,7 @@ def test_much_of_large_events_is_shown_and_sealed_within_little_memory(engine: D
     engine.close()
 
 
-def test_large_events_are_sealed_before_there_are_enough_for_a_row_group(engine: DuckDBEngine) -> None:
+def test_large_events_are_flushed_before_they_fill_a_row_group(engine: DuckDBEngine) -> None:
     store = engine._storage.get_store("s")
     engine.append([Batch("s", [event("small", "good", 10)], NOW_US)])
     assert store.take_chunk(whole_groups_only=True) is None

@@ -1,4 +1,4 @@
-"""Events with thousands of different fields are flushed and compacted within little memory, as any others."""
+"""Events with thousands of distinct fields are flushed and compacted within little memory."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 
 
 def send(engine: DuckDBEngine, first: int, count: int, *, many: int) -> None:
-    """Send ordinary events of one project, and so many of another with fields that no other event has."""
+    """Append ordinary events of one project, and `many` of another with fields that no other event has."""
     ordinary = [Event(f"e{n}", NOW_US, "m", "good", '{"a":{"b":1}}') for n in range(first, first + count - many)]
     fields = [{f"f{first + n}_{field}": field for field in range(FIELDS_OF_ONE)} for n in range(many)]
     odd = [Event(f"o{first + n}", NOW_US, "m", "evil", json.dumps(one)) for n, one in enumerate(fields)]
@@ -48,13 +48,15 @@ def shredded_rows(engine: DuckDBEngine) -> int:
     return int(found)
 
 
-def test_they_are_flushed_and_written_into_the_file(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_with_many_fields_are_flushed_and_checkpointed(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     send(engine, 0, ROW_GROUP_ROWS + 5_000, many=20)
     store = engine._storage.get_store("s")
     until(lambda: store.flushed_to >= ROW_GROUP_ROWS, 60)
     assert shredded_rows(engine) == -1
     with engine._session.cursor() as cursor:
-        # It is refused while the flusher writes.
+        # A checkpoint is refused while the flusher writes.
         until(lambda: engine._session.checkpoint(cursor), 60)
         monkeypatch.setattr(session, "_UNSHREDDED_SECONDS", 0.0)
         engine._session.shred_when_due(cursor)
@@ -66,7 +68,7 @@ def test_they_are_flushed_and_written_into_the_file(engine: DuckDBEngine, monkey
     assert rows(engine, found) == [(ROW_GROUP_ROWS + 5_000, ROW_GROUP_ROWS + 4_980)]
 
 
-def test_a_checkpoint_of_parts_of_a_row_group_succeeds_too(engine: DuckDBEngine) -> None:
+def test_parts_of_a_row_group_are_checkpointed(engine: DuckDBEngine) -> None:
     store = engine._storage.get_store("s")
     for first in range(0, ROW_GROUP_ROWS, 2_000):
         send(engine, first, 2_000, many=2)
@@ -81,7 +83,7 @@ def test_a_checkpoint_of_parts_of_a_row_group_succeeds_too(engine: DuckDBEngine)
     assert rows(engine, "select count(*) as n from s where project = 'good'") == [(batches * 1_998,)]
 
 
-def test_a_change_of_the_file_is_made_again_without_shredding(engine: DuckDBEngine) -> None:
+def test_a_write_that_runs_out_of_memory_is_retried_without_shredding(engine: DuckDBEngine) -> None:
     compactor, tries = engine._storage._compactor, list[int]()
 
     def change(_: StreamTables) -> bool:
@@ -94,9 +96,9 @@ def test_a_change_of_the_file_is_made_again_without_shredding(engine: DuckDBEngi
     assert tries == [session._SHREDDED_ROWS, -1]
 
 
-def test_a_text_that_memory_did_not_suffice_to_parse_is_no_breach() -> None:
+def test_out_of_memory_in_the_statement_check_is_not_a_breach() -> None:
     class Cursor:
-        """Answers as DuckDB did while other queries held all memory."""
+        """Answer as DuckDB does while other queries hold all memory."""
 
         def extract_statements(self, _: str) -> list[object]:
             return [object()]
@@ -105,8 +107,8 @@ def test_a_text_that_memory_did_not_suffice_to_parse_is_no_breach() -> None:
             return self
 
         def fetchall(self) -> list[tuple[str]]:
-            said = "failed to allocate data of size 8.0 KiB (209.5 MiB/209.5 MiB used)"
-            return [(json.dumps({"error": True, "error_type": "out of memory", "error_message": said}),)]
+            error_text = "failed to allocate data of size 8.0 KiB (209.5 MiB/209.5 MiB used)"
+            return [(json.dumps({"error": True, "error_type": "out of memory", "error_message": error_text}),)]
 
     check = StatementCheck(Isolation("duckdb", note_nothing))
     with pytest.raises(duckdb.OutOfMemoryException):

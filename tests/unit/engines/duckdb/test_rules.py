@@ -1,4 +1,4 @@
-"""BigQuery's meaning in DuckDB's words: what the texts look like, and that the engine agrees. Answers are in spec/sql."""
+"""DuckDB's rules for BigQuery functions: the printed SQL and its errors. Results are tested in spec/sql."""
 
 from collections.abc import Iterator
 
@@ -29,35 +29,35 @@ def answer(connection: duckdb.DuckDBPyConnection, expression: str) -> object:
     return row[0]
 
 
-def test_cutting_a_timestamp_goes_by_its_wall_clock() -> None:
+def test_timestamp_trunc_uses_utc_wall_clock_time() -> None:
     made = compiled("select timestamp_trunc(x, hour) as h from unnest([timestamp '2024-01-01 00:00:00+00']) as x")
     assert 'make_timestamptz(epoch_us(date_trunc(\'hour\', make_timestamp(epoch_us("x"."x")))))' in made
 
 
-def test_a_column_is_not_worked_out_apart_though_it_is_said_twice() -> None:
+def test_a_column_used_twice_is_not_bound_to_a_name() -> None:
     assert "list_transform" not in compiled("select 1 / x as y from unnest([1]) as x")
 
 
-def test_what_costs_is_worked_out_once() -> None:
+def test_an_expensive_expression_is_evaluated_once() -> None:
     made = compiled("select 1 / length(regexp_replace(x, 'a', 'b')) as y from unnest(['a']) as x")
     assert made.count("regexp_replace") == 1
 
 
-def test_a_constant_divisor_is_not_asked_whether_it_is_zero() -> None:
+def test_a_constant_divisor_is_not_checked_for_zero() -> None:
     assert "CASE" not in compiled("select x / 2 as y from unnest([1]) as x")
 
 
-def test_one_quantile_of_many_is_asked_for_alone() -> None:
+def test_one_element_of_approx_quantiles_computes_one_quantile() -> None:
     made = compiled("select approx_quantiles(x, 100)[offset(95)] as p from unnest([1, 2]) as x")
     assert 'quantile_disc("x"."x", 0.95)' in made
 
 
-def test_an_approximate_format_is_not_run() -> None:
+def test_a_format_that_is_not_a_literal_is_refused() -> None:
     with pytest.raises(QueryUnsupported, match=r"format that is no literal"):
         compiled("select format_date(f, date '2024-01-01') as d from (select '%Y' as f)")
 
 
-def test_more_than_one_capturing_group_is_an_error_with_its_place() -> None:
+def test_more_than_one_capturing_group_is_an_error_with_a_position() -> None:
     with pytest.raises(QueryValue, match="more than 1 capturing group") as caught:
         compiled("select regexp_extract('ab', '(a)(b)') as x")
     assert caught.value.span is not None
@@ -81,7 +81,7 @@ def test_a_group_that_every_match_has_is_not_optional(pattern: str) -> None:
     assert not group_is_optional(pattern)
 
 
-def test_what_fails_says_so_in_our_words(connection: duckdb.DuckDBPyConnection) -> None:
+def test_runtime_errors_have_our_messages(connection: duckdb.DuckDBPyConnection) -> None:
     for expression, message in [
         ("1 / x from unnest([0]) as x", "division by zero"),
         ("cast(x as int64) from unnest(['a']) as x", "Bad int64 value"),
@@ -95,18 +95,18 @@ def test_what_fails_says_so_in_our_words(connection: duckdb.DuckDBPyConnection) 
 
 
 @pytest.mark.parametrize("expression", ["mod(1, x)", "div(1, x)"])
-def test_the_engines_advice_is_not_handed_on(connection: duckdb.DuckDBPyConnection, expression: str) -> None:
+def test_messages_omit_duckdbs_hints(connection: duckdb.DuckDBPyConnection, expression: str) -> None:
     with pytest.raises(QueryValue) as caught, duckdb_faults():
         answer(connection, f"{expression} from unnest([0]) as x")
     assert caught.value.message == "Division by zero"
 
 
-def test_wide_texts_of_fields_are_refused_before_they_are_made() -> None:
+def test_a_format_with_a_huge_width_is_refused_at_compile_time() -> None:
     with pytest.raises(QueryUnsupported, match="So wide a field"):
         compiled("select format('%1000000000d', 1) as x")
 
 
-def test_text_of_the_author_stays_text(connection: duckdb.DuckDBPyConnection) -> None:
+def test_placeholders_in_literals_are_not_expanded(connection: duckdb.DuckDBPyConnection) -> None:
     assert answer(connection, "format('{0} @a %s {1}', 'x{2}')") == "{0} @a x{2} {1}"
     assert answer(connection, "format_date('{0} %Y @b', date '2024-01-01')") == "{0} 2024 @b"
     assert answer(connection, "json_value('{\"a{0}\": 1}', '$.a{0}')") == "1"

@@ -1,4 +1,4 @@
-"""A disk that fills to the end refuses events, answers questions, and recovers by itself."""
+"""A full disk makes the engine refuse events and answer queries, and it recovers without a restart."""
 
 import os
 import time
@@ -29,7 +29,7 @@ def events(first: int) -> list[Event]:
 
 
 def fill(engine: DuckDBEngine) -> int:
-    """Append until the disk is full; how many events were stored."""
+    """Append until the disk is full and return the number of stored events."""
     stored = 0
     while stored < 100_000:
         try:

@@ -1,4 +1,4 @@
-"""Of `(@p IS NULL OR …)` an engine is asked the side that the call's values leave; the rows are those of both sides."""
+"""Of `(@p IS NULL OR …)` only the side that the call's values leave is run, with the rows of both sides."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from cordwood.sql.plan import OptionalPredicate, Plan, Variant, print_segments
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, stream
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 PARAMETERS = (Parameter("who"), Parameter("since", Kind.TIMESTAMP), Parameter("n", Kind.INT64))
 VALUES = {"who": "p1", "since": "2023-11-14T22:13:30Z", "n": "3"}
@@ -54,7 +54,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     engine.prepare([stream("s")])
     engine.append([Batch("s", [event(number) for number in range(25)], NOW_US)])
     if request.param == "in the file":
-        seal(engine)
+        flush_pending(engine)
     yield engine
     engine.close()
 
@@ -75,15 +75,15 @@ def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None)
     return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes(), redaction)
 
 
-def undecided(statement: Statement) -> Statement:
-    """The statement with both sides of its conditions, whatever the values are."""
+def without_optional_predicates(statement: Statement) -> Statement:
+    """Return the statement with both sides of its optional predicates, whatever the values."""
     variants = [
         Variant((print_segments(one.segments),), one.reads, one.is_optimistic) for one in statement.plan.variants
     ]
     return msgspec.structs.replace(statement, plan=Plan(tuple(variants)))
 
 
-def kinds_of(statement: Statement) -> set[tuple[str, bool]]:
+def variants_of(statement: Statement) -> set[tuple[str, bool]]:
     return {(one.reads.value, one.is_optimistic) for one in statement.plan.variants}
 
 
@@ -98,66 +98,68 @@ def answered(engine: DuckDBEngine, statement: Statement, values: Mapping[str, st
 
 @pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_rows_are_those_of_both_sides(engine: DuckDBEngine, query: str, values: Mapping[str, str]) -> None:
+def test_the_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, query: str, values: Mapping[str, str]) -> None:
     statement = compiled(engine, QUERIES[query])
-    assert answered(engine, statement, values) == answered(engine, undecided(statement), values)
+    assert answered(engine, statement, values) == answered(engine, without_optional_predicates(statement), values)
 
 
 @pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")
-def test_so_are_those_of_redacted_answers(engine: DuckDBEngine, values: Mapping[str, str]) -> None:
+def test_redacted_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, values: Mapping[str, str]) -> None:
     sql = f"select upper(event_message) as text from `s` where {SINCE} and (@who is null or project = @who) order by id"
     statement = compiled(engine, sql, Redaction(RedactMode.REPLACE))
-    assert kinds_of(statement) == {(reads, is_optimistic) for reads in ("all", "flushed") for is_optimistic in (0, 1)}
+    assert variants_of(statement) == {
+        (reads, is_optimistic) for reads in ("all", "flushed") for is_optimistic in (0, 1)
+    }
     assert all(has_optional(one) for one in statement.plan.variants)
     found = answered(engine, statement, values)
-    assert found == answered(engine, undecided(statement), values)
+    assert found == answered(engine, without_optional_predicates(statement), values)
     assert found[0] == ("FROM REDACTED",)
 
 
-def test_some_rows_are_there_to_be_compared(engine: DuckDBEngine) -> None:
+def test_most_comparisons_have_rows(engine: DuckDBEngine) -> None:
     found = [len(answered(engine, compiled(engine, sql), values)) for sql in QUERIES.values() for values in CALLS]
     assert sum(count > 0 for count in found) > len(found) / 2
 
 
-def sides(engine: DuckDBEngine, sql: str, **values: object) -> str:
-    """The conditions that DuckDB is asked."""
+def where_clause(engine: DuckDBEngine, sql: str, **values: object) -> str:
+    """Return the WHERE clause that DuckDB is given, without parentheses and quotes."""
     statement = compiled(engine, sql)
-    asked = print_segments(statement.plan.variants[0].segments, dict.fromkeys(VALUES) | values)
-    return re.sub(r'[()"]', "", asked[asked.index("WHERE") : asked.index(" ORDER")])
+    printed = print_segments(statement.plan.variants[0].segments, dict.fromkeys(VALUES) | values)
+    return re.sub(r'[()"]', "", printed[printed.index("WHERE") : printed.index(" ORDER")])
 
 
-def test_a_parameter_that_is_absent_is_asked_only_for_its_absence(engine: DuckDBEngine) -> None:
-    asked = sides(engine, QUERIES["guards of an endpoint"])
-    assert asked == "WHERE $who IS NULL AND $since IS NULL"
+def test_without_a_value_only_the_null_check_remains(engine: DuckDBEngine) -> None:
+    printed = where_clause(engine, QUERIES["guards of an endpoint"])
+    assert printed == "WHERE $who IS NULL AND $since IS NULL"
 
 
-def test_of_one_that_is_there_nobody_asks_whether_it_is(engine: DuckDBEngine) -> None:
-    asked = sides(engine, QUERIES["guards of an endpoint"], who="p1", since=NOW_US)
-    assert asked == "WHERE s.project = $who AND s.timestamp >= CAST$since AS TIMESTAMPTZ"
+def test_with_a_value_the_null_check_is_removed(engine: DuckDBEngine) -> None:
+    printed = where_clause(engine, QUERIES["guards of an endpoint"], who="p1", since=NOW_US)
+    assert printed == "WHERE s.project = $who AND s.timestamp >= CAST$since AS TIMESTAMPTZ"
 
 
-def test_each_is_decided_by_itself_and_within_another(engine: DuckDBEngine) -> None:
+def test_each_predicate_is_decided_by_itself_also_when_nested(engine: DuckDBEngine) -> None:
     both = QUERIES["one in another"]
-    assert sides(engine, both, since=NOW_US) == "WHERE $who IS NULL"
+    assert where_clause(engine, both, since=NOW_US) == "WHERE $who IS NULL"
     assert (
-        sides(engine, both, who="p1")
+        where_clause(engine, both, who="p1")
         == "WHERE s.project = $who AND $since IS NULL OR s.timestamp >= CAST$since AS TIMESTAMPTZ"
     )
 
 
-def test_a_value_that_nothing_asks_for_any_more_is_not_bound(engine: DuckDBEngine) -> None:
+def test_a_value_that_no_remaining_side_uses_is_not_bound(engine: DuckDBEngine) -> None:
     sql = QUERIES["nothing of it is used"]
-    assert sides(engine, sql, who="p1", since=None) == "WHERE s.project = 'p2' AND $since IS NULL"
+    assert where_clause(engine, sql, who="p1", since=None) == "WHERE s.project = 'p2' AND $since IS NULL"
     assert answered(engine, compiled(engine, sql), {"who": "p1"}) == [("e10",), ("e18",), ("e2",), ("e22",), ("e6",)]
 
 
-def test_what_is_negated_is_no_guard(engine: DuckDBEngine) -> None:
-    assert "$who IS NULL OR" in sides(engine, QUERIES["negated"], who="p1")
+def test_a_negated_predicate_is_not_optional(engine: DuckDBEngine) -> None:
+    assert "$who IS NULL OR" in where_clause(engine, QUERIES["negated"], who="p1")
 
 
-def test_the_text_that_is_shown_has_both_sides_and_nothing_else(engine: DuckDBEngine) -> None:
+def test_the_displayed_sql_has_both_sides(engine: DuckDBEngine) -> None:
     statement = compiled(engine, QUERIES["guards of an endpoint"])
     assert '($who IS NULL) OR ("s"."project" = $who)' in statement.sql
     statement.sql.encode()
-    assert kinds_of(statement) == {("all", False), ("flushed", False)}
+    assert variants_of(statement) == {("all", False), ("flushed", False)}
     assert all(has_optional(one) for one in statement.plan.variants)

@@ -1,4 +1,4 @@
-"""A query in brackets is read by a star on ClickHouse; its columns have the types that they have in the brackets."""
+"""On ClickHouse, a parenthesized query is read with `SELECT *`, and its columns keep their types."""
 
 from uuid import UUID
 
@@ -8,7 +8,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 
 
-def test_each_column_of_a_union_of_brackets_has_its_type() -> None:
+def test_a_union_of_parenthesized_queries_has_typed_columns() -> None:
     program = read_endpoint(
         Endpoint("e", UUID(int=3), "with t as (select id, timestamp from s) select id from t", "s", sandbox=True)
     )

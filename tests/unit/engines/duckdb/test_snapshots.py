@@ -1,4 +1,4 @@
-"""Files that are held stay as they are at one moment, while everything else goes on."""
+"""A snapshot for a backup keeps the files as they are at one moment, while writes continue."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def write(file: BackupFile, folder: Path) -> None:
     place.write_bytes(b"".join(file.chunks()))
 
 
-def test_what_is_stored_after_the_moment_is_not_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_LOG_BYTES", 1)
     engine = opened(tmp_path / "data")
     engine.append([batch(*events(0, ROW_GROUP_ROWS + 5000))])
@@ -60,7 +60,7 @@ def test_what_is_stored_after_the_moment_is_not_in_the_files(tmp_path: Path, mon
     engine.close()
 
 
-def test_events_that_wait_and_their_segments_are_in_the_files(tmp_path: Path) -> None:
+def test_a_snapshot_includes_pending_events(tmp_path: Path) -> None:
     engine = opened(tmp_path / "data")
     engine.append([batch(*events(0, 3))])
     with engine.snapshot() as files:
@@ -72,9 +72,7 @@ def test_events_that_wait_and_their_segments_are_in_the_files(tmp_path: Path) ->
     engine.close()
 
 
-def test_the_engines_own_log_is_written_into_the_file_when_nobody_holds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = opened(tmp_path / "data")
     log = tmp_path / "data" / "events.duckdb.wal"
     engine.append([batch(*events(0, 5000))])
@@ -90,7 +88,7 @@ def test_the_engines_own_log_is_written_into_the_file_when_nobody_holds_it(
     engine.close()
 
 
-def test_the_file_still_has_its_owner_afterwards(tmp_path: Path) -> None:
+def test_the_data_folder_stays_locked_after_a_snapshot(tmp_path: Path) -> None:
     engine = opened(tmp_path / "data")
     with engine.snapshot() as files:
         assert all(len(b"".join(file.chunks())) == file.size for file in files)

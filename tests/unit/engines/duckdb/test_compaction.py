@@ -1,4 +1,4 @@
-"""A slice of sealed events is laid by project, in whole row groups: nothing is lost or doubled, whoever looks or dies."""
+"""Compaction rewrites flushed row groups in order of project, without losing or doubling events, also after a crash."""
 
 import json
 import subprocess
@@ -23,14 +23,14 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 
-# DuckDB's least: a row group is one vector.
+# DuckDB's minimum for a row group: one vector.
 ROWS = 2048
 ALL = "select count(*), count(distinct id), sum(cast(t.metadata.n as int64)) from `s` as t"
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """Nothing is sealed or settled behind its back; row groups are small."""
+    """Yield an engine with small row groups, without background flushes and compaction."""
     monkeypatch.setattr(Flusher, "start", lambda *_: None)
     monkeypatch.setattr(Compactor, "start", lambda *_: None)
     for module in (session, compaction):
@@ -49,8 +49,8 @@ def event(number: int) -> Event:
     return Event(f"e{number:06}", NOW_US + number, f"message {number}", project, metadata, '{"app":"x"}')
 
 
-def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
-    """Sealed in pieces, some of them short."""
+def append_and_flush(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
+    """Append events and flush them in chunks that are not whole row groups."""
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         for start in range(first, first + groups * ROWS, 1000):
@@ -60,7 +60,7 @@ def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
                 store.flush(chunk, cursor)
 
 
-def settle(engine: DuckDBEngine) -> bool:
+def compact_once(engine: DuckDBEngine) -> bool:
     return engine._storage._compactor.compact(engine._storage.get_store("s"))
 
 
@@ -69,7 +69,7 @@ def totals(count: int) -> list[tuple[object, ...]]:
 
 
 def groups(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
-    """Of each row group that is settled: its events, projects, and whether it is in order."""
+    """Return rows, projects and whether it is sorted, for each row group of compacted runs."""
     with engine._session.cursor() as cursor:
         asked = "SELECT rowid, coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s WHERE settled ORDER BY rowid"
         lying = [row[1:] for row in cursor.execute(asked).fetchall()]
@@ -77,24 +77,24 @@ def groups(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
     return [(len(part), len({project for project, _ in part}), part == sorted(part)) for part in parts]
 
 
-def test_a_slice_is_laid_by_project_in_whole_row_groups(engine: DuckDBEngine) -> None:
-    filled(engine, 5)
-    assert settle(engine)
+def test_a_run_is_sorted_by_project_in_whole_row_groups(engine: DuckDBEngine) -> None:
+    append_and_flush(engine, 5)
+    assert compact_once(engine)
     assert [(count, is_sorted) for count, _, is_sorted in groups(engine)] == [(ROWS, True)] * 3
     assert all(projects <= 5 for _, projects, _ in groups(engine))
     assert rows(engine, ALL) == totals(5 * ROWS)
 
 
-def test_the_newest_stay_as_they_came(engine: DuckDBEngine) -> None:
-    filled(engine, 4)
-    assert not settle(engine)
-    filled(engine, 1, first=4 * ROWS)
-    assert settle(engine)
-    assert not settle(engine)
+def test_the_newest_row_groups_are_not_compacted(engine: DuckDBEngine) -> None:
+    append_and_flush(engine, 4)
+    assert not compact_once(engine)
+    append_and_flush(engine, 1, first=4 * ROWS)
+    assert compact_once(engine)
+    assert not compact_once(engine)
     assert len(groups(engine)) == 3
 
 
-def test_once_all_is_settled_nobody_looks_before_the_next_seal(
+def test_a_compacted_stream_is_not_examined_before_its_next_flush(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
@@ -107,7 +107,7 @@ def test_once_all_is_settled_nobody_looks_before_the_next_seal(
 
     monkeypatch.setattr(work, "compact", settled)
     for round_ in (1, 2):
-        filled(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROWS)
+        append_and_flush(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROWS)
         work.on_flush()
         for _ in range(5):
             work.compact_all()
@@ -115,7 +115,7 @@ def test_once_all_is_settled_nobody_looks_before_the_next_seal(
         assert looked == 3 * round_
 
 
-def test_pieces_are_found_only_for_what_stays_as_it_came(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
     found = []
 
@@ -124,7 +124,7 @@ def test_pieces_are_found_only_for_what_stays_as_it_came(engine: DuckDBEngine, m
         replace_ngrams(cursor, tables, block)
 
     monkeypatch.setattr(compaction, "replace_ngrams", added)
-    filled(engine, 5)
+    append_and_flush(engine, 5)
     for _ in range(5):
         engine._storage._compactor.compact_all()
     assert len(groups(engine)) == 3
@@ -133,14 +133,14 @@ def test_pieces_are_found_only_for_what_stays_as_it_came(engine: DuckDBEngine, m
     assert found == [block for (block,) in blocks]
 
 
-def test_what_was_put_off_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_skipped_while_busy_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
     work = engine._storage._compactor
-    filled(engine, 5)
+    append_and_flush(engine, 5)
     monkeypatch.setattr(work, "_is_busy", lambda: True)
     work.compact_all()
     assert groups(engine) == []
-    # Sealing has caught up just when everything was passed over.
+    # The flusher catches up after all streams were skipped.
     busy = iter([True, True])
     monkeypatch.setattr(work, "_is_busy", lambda: next(busy, False))
     work.compact_all()
@@ -150,7 +150,7 @@ def test_what_was_put_off_is_done_later(engine: DuckDBEngine, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("calm_share", "is_settled"), [(1.0, True), (0.0, False)])
-def test_events_that_come_without_a_pause_are_settled_between_where_there_is_time(
+def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm_share: float, is_settled: object
 ) -> None:
     for module in (session, compaction, flusher):
@@ -165,7 +165,7 @@ def test_events_that_come_without_a_pause_are_settled_between_where_there_is_tim
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     count = 0
-    # No pause of the five seconds that it takes to be quiet.
+    # Without a pause of five seconds, the engine never counts as quiet.
     while count < 12 * ROWS or (is_settled and not groups(engine) and count < 100 * ROWS):
         engine.append([batch(*map(event, range(count, count + ROWS)))])
         count += ROWS
@@ -175,46 +175,48 @@ def test_events_that_come_without_a_pause_are_settled_between_where_there_is_tim
     engine.close()
 
 
-def test_nothing_is_settled_while_much_waits_in_the_log(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(engine, 5)
+def test_compaction_waits_for_the_checkpoint_of_a_long_log(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_and_flush(engine, 5)
     with monkeypatch.context() as crowded:
         crowded.setattr(session, "_LOG_BYTES", 200_000)
-        assert not settle(engine)
+        assert not compact_once(engine)
         assert groups(engine) == []
-        # Whoever looks again writes the log first.
+        # The next pass runs a checkpoint first.
         crowded.setattr(compaction, "_QUIET_SECONDS", -1.0)
         engine._storage._compactor.compact_all()
     assert len(groups(engine)) == 3
 
 
 @pytest.mark.parametrize(("rest_seconds", "is_let_go"), [(0.0, True), (3600.0, False)])
-def test_between_row_groups_memory_is_given_back_unless_somebody_asks(
+def test_memory_is_released_between_row_groups_unless_queries_run(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, rest_seconds: float, is_let_go: object
 ) -> None:
     monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", rest_seconds)
     release_blocks: list[str] = []
     monkeypatch.setattr(engine._session, "release_blocks", lambda _: release_blocks.append("of the file"))
     monkeypatch.setattr(memory_reclaimer, "release_free_memory", lambda: release_blocks.append("of what was freed"))
-    filled(engine, 5)
-    assert settle(engine)
+    append_and_flush(engine, 5)
+    assert compact_once(engine)
     assert release_blocks == [*(["of the file"] if is_let_go else []), "of what was freed"] * 3
 
 
-def test_events_are_what_they_were(engine: DuckDBEngine) -> None:
-    filled(engine, 5)
+def test_compaction_leaves_events_unchanged(engine: DuckDBEngine) -> None:
+    append_and_flush(engine, 5)
     sql = (
         "select id, timestamp, event_message, project, to_json_string(metadata) as m, cast(app as string) as app,"
         " ingested_at from `s` order by id limit 9000"
     )
     before = rows(engine, sql)
-    assert settle(engine)
+    assert compact_once(engine)
     assert rows(engine, sql) == before
     assert len(before) == 9000
 
 
-def test_a_question_about_one_project_reads_few_row_groups(engine: DuckDBEngine) -> None:
-    filled(engine, 11)
-    while settle(engine):
+def test_a_query_of_one_project_reads_few_row_groups(engine: DuckDBEngine) -> None:
+    append_and_flush(engine, 11)
+    while compact_once(engine):
         pass
     with engine._session.cursor() as cursor:
         asked = "explain analyze SELECT count(event_message) FROM store.main.s WHERE settled AND project = 'p3'"
@@ -223,51 +225,51 @@ def test_a_question_about_one_project_reads_few_row_groups(engine: DuckDBEngine)
     assert int(scanned) <= 2 * 3
 
 
-def test_queries_meanwhile_see_every_event_once(engine: DuckDBEngine) -> None:
-    filled(engine, 11)
+def test_queries_during_compaction_see_every_event_once(engine: DuckDBEngine) -> None:
+    append_and_flush(engine, 11)
     seen: list[list[tuple[object, ...]]] = []
     done = threading.Event()
 
-    def look() -> None:
+    def query_repeatedly() -> None:
         while not done.is_set():
             seen.append([tuple(row) for row in rows(engine, ALL)])
 
-    looking = threading.Thread(target=look)
-    looking.start()
-    while settle(engine):
+    querying = threading.Thread(target=query_repeatedly)
+    querying.start()
+    while compact_once(engine):
         pass
     done.set()
-    looking.join()
+    querying.join()
     assert len(groups(engine)) == 9
     assert {tuple(one) for one in seen} == {tuple(totals(11 * ROWS))}
 
 
-def test_events_may_be_sealed_meanwhile(engine: DuckDBEngine) -> None:
-    filled(engine, 5)
-    sealing = threading.Thread(target=filled, args=(engine, 2), kwargs={"first": 5 * ROWS})
-    sealing.start()
-    assert settle(engine)
-    sealing.join()
+def test_events_can_be_flushed_during_compaction(engine: DuckDBEngine) -> None:
+    append_and_flush(engine, 5)
+    flushing = threading.Thread(target=append_and_flush, args=(engine, 2), kwargs={"first": 5 * ROWS})
+    flushing.start()
+    assert compact_once(engine)
+    flushing.join()
     assert rows(engine, ALL) == totals(7 * ROWS)
 
 
-def test_a_slice_that_is_broken_off_stays_as_it_was(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(engine, 5)
+def test_an_interrupted_compaction_changes_nothing(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    append_and_flush(engine, 5)
     answers = iter([False, False, True])
     monkeypatch.setattr(engine._storage._compactor, "_is_busy", lambda: next(answers))
-    assert not settle(engine)
+    assert not compact_once(engine)
     assert groups(engine) == []
     assert rows(engine, ALL) == totals(5 * ROWS)
 
 
-def test_what_is_dropped_meanwhile_stays_dropped(engine: DuckDBEngine) -> None:
-    filled(engine, 5)
+def test_deleted_events_stay_deleted(engine: DuckDBEngine) -> None:
+    append_and_flush(engine, 5)
     with engine._storage._compactor.deletion_lock, engine._session.cursor() as cursor:
         cursor.execute("DELETE FROM store.main.s WHERE project = 'p1'")
     kept = [number for number in range(5 * ROWS) if event(number).project != "p1"]
-    filled(engine, 2, first=5 * ROWS)
+    append_and_flush(engine, 2, first=5 * ROWS)
     kept += range(5 * ROWS, 7 * ROWS)
-    assert settle(engine)
+    assert compact_once(engine)
     assert rows(engine, ALL) == [(len(kept), len(kept), sum(kept))]
 
 
@@ -299,7 +301,7 @@ engine._storage._compactor.compact(engine._storage.get_store("s"))
 def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
     tmp_path: Path, moment: str, settled: int, engine: DuckDBEngine
 ) -> None:
-    filled(engine, 5)
+    append_and_flush(engine, 5)
     engine.close()
     folder = tmp_path / "data"
     died = subprocess.run([sys.executable, "-c", DYING, str(folder), moment], capture_output=True, check=False)
@@ -311,8 +313,8 @@ def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
     again.close()
 
 
-def test_a_store_of_the_first_version_is_brought_up(engine: DuckDBEngine, tmp_path: Path) -> None:
-    filled(engine, 5)
+def test_a_store_of_version_1_is_migrated(engine: DuckDBEngine, tmp_path: Path) -> None:
+    append_and_flush(engine, 5)
     engine.close()
     file = tmp_path / "data" / "events.duckdb"
     with duckdb.connect(str(file)) as store:
@@ -320,7 +322,7 @@ def test_a_store_of_the_first_version_is_brought_up(engine: DuckDBEngine, tmp_pa
         store.execute("UPDATE cordwood.stamp SET version = 1")
     again = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     again.prepare([stream("s")])
-    assert settle(again)
+    assert compact_once(again)
     assert rows(again, ALL) == totals(5 * ROWS)
     with again._session.cursor() as cursor:
         assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(VERSION,)]

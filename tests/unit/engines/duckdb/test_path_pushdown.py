@@ -1,4 +1,4 @@
-"""A path read through sub-queries is read at the stream's own tables, and means the same there."""
+"""Paths that are read through sub-queries are pushed down to the scans of the stream's tables, with the same rows."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,11 +70,11 @@ TWICE = "with e as (select id, metadata from `s` union all select id, metadata f
         ("select id from `s` as t where exists (select 1 from unnest([1]) as n where t.metadata.status = 200)", ["a"]),
     ],
 )
-def test_the_rows_are_those_of_reading_it_in_place(engine: Engine, sql: str, expected: list[str]) -> None:
+def test_queries_with_pushed_down_paths_give_the_expected_rows(engine: Engine, sql: str, expected: list[str]) -> None:
     assert [row[0] for row in rows(engine, sql)] == expected
 
 
-def test_keys_that_differ_in_case_alone_are_two_keys(engine: Engine) -> None:
+def test_keys_that_differ_only_in_case_are_distinct(engine: Engine) -> None:
     learnt: Kinds = {("metadata",): OBJECT, ("metadata", "Host"): TEXT, ("metadata", "host"): TEXT}
     engine.prepare([stream("s"), stream("cases")])
     engine.append([Batch("cases", [Event("a", NOW_US, metadata='{"Host":"A","host":"b"}')], NOW_US, learnt)])
@@ -82,7 +82,7 @@ def test_keys_that_differ_in_case_alone_are_two_keys(engine: Engine) -> None:
     assert rows(engine, sql) == [("A", "b")]
 
 
-def test_paths_stand_beside_the_tables(engine: Engine) -> None:
+def test_paths_are_columns_of_the_scans(engine: Engine) -> None:
     sql = printed(engine, f"{THROUGH} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
     for table in ('store.main."s"', 'memory.memtable."s"'):
         assert table in sql
@@ -90,25 +90,25 @@ def test_paths_stand_beside_the_tables(engine: Engine) -> None:
     assert sql.count('"metadata"."status"::VARCHAR') == 2
 
 
-def test_whether_a_record_is_there_is_asked_of_the_objects_paths(engine: Engine) -> None:
+def test_the_presence_of_a_record_is_read_from_the_object_paths(engine: Engine) -> None:
     sql = printed(
         engine, f"{THROUGH} select count(*) from f cross join unnest(m) as m cross join unnest(m.request) as r"
     )
     assert "variant_typeof" not in sql
-    # Of events in the file, and of those in memory.
+    # For flushed and for pending events.
     assert sql.count('contains("object_paths"') == 2
 
 
-KNOWN_BY_TEXT = '"metadata"."request"."path"::VARCHAR IS NOT NULL OR contains("object_paths"'
+PRESENCE_BY_TEXT = '"metadata"."request"."path"::VARCHAR IS NOT NULL OR contains("object_paths"'
 RECORDS = "from `s` cross join unnest(metadata) as m cross join unnest(m.request) as r"
 
 
-def test_where_all_events_are_put_into_groups_a_text_of_the_record_tells_that_it_is_there(engine: Engine) -> None:
-    assert KNOWN_BY_TEXT in printed(engine, f"select r.path, count(*) as n {RECORDS} group by r.path")
+def test_in_an_aggregation_a_text_of_the_record_proves_its_presence(engine: Engine) -> None:
+    assert PRESENCE_BY_TEXT in printed(engine, f"select r.path, count(*) as n {RECORDS} group by r.path")
     of_a_sub_query = (
         f"with e as (select lower(r.path) as path {RECORDS}) select path, count(*) as n from e group by path limit 5"
     )
-    assert KNOWN_BY_TEXT in printed(engine, of_a_sub_query)
+    assert PRESENCE_BY_TEXT in printed(engine, of_a_sub_query)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_where_all_events_are_put_into_groups_a_text_of_the_record_tells_that_it
         pytest.param(f"select count(*) {RECORDS} group by m.status", id="no text of the record is read"),
     ],
 )
-def test_else_its_path_is_asked_for_while_the_table_is_read(engine: Engine, sql: str) -> None:
+def test_other_queries_read_only_the_object_paths(engine: Engine, sql: str) -> None:
     asked = printed(engine, sql)
     assert 'contains("object_paths"' in asked
     assert "IS NOT NULL OR" not in asked
@@ -134,8 +134,8 @@ IN_PARENTHESES = (
 )
 
 
-def test_a_joined_relation_in_parentheses_is_that_relation(engine: Engine) -> None:
-    """As the unified log page joins requests to what they logged."""
+def test_paths_are_pushed_into_a_parenthesized_join(engine: Engine) -> None:
+    """As in the unified log page, which joins requests with their log lines."""
     assert [row[:2] for row in rows(engine, IN_PARENTHESES)] == [
         ("a", "/a"),
         (None, None),
@@ -148,7 +148,7 @@ def test_a_joined_relation_in_parentheses_is_that_relation(engine: Engine) -> No
     assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
 
 
-def test_of_joins_in_parentheses_within_others_too(engine: Engine) -> None:
+def test_paths_are_pushed_into_nested_parenthesized_joins(engine: Engine) -> None:
     sql = (
         "select a.id, cast(c.metadata.request.path as string) as path from `s` as a"
         " join ((`s` as b join (`s` as c join `s` as d on d.id = c.id) on c.id = b.id)) on b.id = a.id order by a.id limit 1"
@@ -157,7 +157,7 @@ def test_of_joins_in_parentheses_within_others_too(engine: Engine) -> None:
     assert printed(engine, sql).count('"metadata"."request"."path"::VARCHAR') == 2
 
 
-def test_as_text_what_was_never_an_object_is_read_in_place_until_it_is_one(engine: Engine) -> None:
+def test_a_cast_to_text_checks_the_type_only_once_the_path_has_held_an_object(engine: Engine) -> None:
     engine.prepare([stream("s"), stream("texts")])
     number: Kinds = {("metadata",): OBJECT, ("metadata", "code"): NUMBER}
     engine.append([Batch("texts", [Event("a", NOW_US, metadata='{"code":7}')], NOW_US, number)])

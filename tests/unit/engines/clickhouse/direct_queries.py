@@ -1,4 +1,4 @@
-"""Asks ClickHouse in its own words, past the compiler."""
+"""Run ClickHouse SQL directly, without the compiler."""
 
 import time
 import uuid
@@ -14,15 +14,15 @@ from cordwood.model.stream import Stream
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 
-# The engine has a clock of its own: what is past its retention by that clock is gone at once.
+# The current time, because ClickHouse drops events past their retention by its own clock.
 NOW_US = time.time_ns() // 1000
 EDGE = Stream("edge.logs", uuid.UUID(int=1))
 AUTH = Stream("auth", uuid.UUID(int=2), retention_seconds=3600)
 LIMITS = AnswerLimits(max_rows=1000, seconds=10)
 
 
-class Pull:
-    """A cancel that remembers how to stop."""
+class ManualCancel:
+    """A cancel token whose `stop` a test calls."""
 
     def __init__(self) -> None:
         self.stop: Callable[[], None] = lambda: None
@@ -31,7 +31,7 @@ class Pull:
         self.stop = stop
 
 
-class CancelledAtOnce(Pull):
+class AlreadyCancelled(ManualCancel):
     def on_cancel(self, stop: Callable[[], None]) -> None:
         stop()
 
@@ -44,10 +44,10 @@ def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Q
     )
 
 
-def answered(
+def answer_rows(
     engine: ClickHouse, sql: str, types: Sequence[Kind | None] = (), **values: object
 ) -> list[tuple[object, ...]]:
-    rows = engine.answer(question(sql, types, **values), LIMITS, Pull())
+    rows = engine.answer(question(sql, types, **values), LIMITS, ManualCancel())
     return [
         tuple(bytes(cell) if isinstance(cell, msgspec.Raw) else cell for cell in row)
         for batch in rows.batches

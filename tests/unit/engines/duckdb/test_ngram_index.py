@@ -1,4 +1,4 @@
-"""A search for a long word reads only the blocks that may have it, and finds what reading everything finds."""
+"""A text search reads only the blocks that the n-gram index cannot rule out, and finds what a full scan finds."""
 
 import random
 import re
@@ -30,7 +30,7 @@ EACH = 100
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
-    """A dozen blocks of a hundred events, each with a word of its own, and ten events in memory."""
+    """Yield an engine with twelve blocks of a hundred events, each with a unique word, and ten pending events."""
     folder: Path = tmp_path_factory.mktemp("pieces")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Flusher, "start", lambda *_: None)
@@ -71,7 +71,7 @@ def blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
         return find_candidate_blocks(cursor, "s", extract_ngrams(texts))
 
 
-SEEKS = [
+INDEXED = [
     (f"select id from `s` where event_message like '%{word(310)}%'", ["e0310"]),
     (f"select id from `s` where event_message like '%{word(310)[3:10]}%'", ["e0310"]),
     (f"select id from `s` where event_message like 'GET%{word(1203)}%'", ["e1203"]),
@@ -83,7 +83,7 @@ SEEKS = [
     ("select count(*) as n from `s` where event_message like '%deadbeefdeadbeef%'", [0]),
 ]  # fmt: skip
 
-LEAVES = [
+NOT_INDEXED = [
     f"select id from `s` where event_message like '%{word(310)}%' or id = 'e0004'",
     f"select id from `s` where event_message not like '%{word(310)}%'",
     f"select id from `s` where regexp_contains(event_message, '{word(310)}|{word(311)}')",
@@ -96,14 +96,14 @@ LEAVES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sql", "expected"), SEEKS)
-def test_what_is_sought_is_found(engine: DuckDBEngine, sql: str, expected: list[object]) -> None:
+@pytest.mark.parametrize(("sql", "expected"), INDEXED)
+def test_an_indexed_search_finds_its_rows(engine: DuckDBEngine, sql: str, expected: list[object]) -> None:
     assert compiled(engine, sql).plan.variants[0].block_filters()
     assert [row[0] for row in rows(engine, sql)] == expected
 
 
-@pytest.mark.parametrize("sql", LEAVES)
-def test_what_need_not_be_in_every_event_is_not_sought(engine: DuckDBEngine, sql: str) -> None:
+@pytest.mark.parametrize("sql", NOT_INDEXED)
+def test_texts_that_not_every_match_contains_do_not_use_the_index(engine: DuckDBEngine, sql: str) -> None:
     assert not compiled(engine, sql).plan.variants[0].block_filters()
     rows(engine, sql)
 
@@ -120,16 +120,16 @@ BOUND = [
 
 
 @pytest.mark.parametrize(("condition", "given", "expected"), BOUND)
-def test_the_value_of_a_parameter_is_sought_like_a_text(
+def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
     engine: DuckDBEngine, condition: str, given: dict[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_for: list[Sequence[str]] = []
+    searched: list[Sequence[str]] = []
 
-    def looking(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
-        looked_for.append(pieces)
+    def recording(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
+        searched.append(pieces)
         return find_candidate_blocks(cursor, stream, pieces)
 
-    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.find_candidate_blocks", looking)
+    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.find_candidate_blocks", recording)
     names = re.findall(r"@(\w+)", condition)
     parameters = tuple(Parameter(name, kind=TextKind.REGEX if name == "pattern" else TextKind.PLAIN) for name in names)
     sql = f"select id from `s` where {condition} order by id"
@@ -139,11 +139,11 @@ def test_the_value_of_a_parameter_is_sought_like_a_text(
     answer = engine.answer(bind(statement, given, NOW_US, engine.is_regex), LIMITS, NOBODY)
 
     assert [row[0] for part in answer.batches for row in part] == expected
-    assert bool(looked_for) is any(extract_ngrams([value]) and "|H" not in value for value in given.values())
+    assert bool(searched) is any(extract_ngrams([value]) and "|H" not in value for value in given.values())
 
 
-def test_a_regular_expression_is_said_at_the_table(engine: DuckDBEngine) -> None:
-    """Through a sub-query the engine would not carry it to the scan: it might fail."""
+def test_a_regular_expression_is_pushed_down_to_the_table(engine: DuckDBEngine) -> None:
+    """DuckDB would not push it down through a sub-query, because it might fail."""
     through = "with e as (select id, event_message as m from `s`)"
     statement = compiled(engine, through + """ select id from e where regexp_contains(m, r"G.T's? \\{2@x")""")
     for sql, tables in ((flushed_sql(statement), 1), (statement.sql, 2)):
@@ -154,13 +154,13 @@ def test_a_regular_expression_is_said_at_the_table(engine: DuckDBEngine) -> None
     assert len(rows(engine, both)) == 1185
 
 
-def test_few_blocks_are_looked_into(engine: DuckDBEngine) -> None:
+def test_a_rare_word_has_few_candidate_blocks(engine: DuckDBEngine) -> None:
     found = blocks(engine, word(310))
     assert found is not None
     assert len(found) <= 3
 
 
-def test_every_word_is_in_its_block(engine: DuckDBEngine) -> None:
+def test_every_word_is_found_in_its_block(engine: DuckDBEngine) -> None:
     sealed = [number for number in range(BLOCKS * EACH) if number % 50 != 7]
     missing = [
         number
@@ -170,12 +170,12 @@ def test_every_word_is_in_its_block(engine: DuckDBEngine) -> None:
     assert missing == []
 
 
-def test_what_most_blocks_have_narrows_nothing(engine: DuckDBEngine) -> None:
+def test_a_common_word_does_not_restrict_the_scan(engine: DuckDBEngine) -> None:
     assert blocks(engine, "example") is None
     assert rows(engine, "select count(*) as n from `s` where event_message like '%example%'") == [(1185,)]
 
 
-def test_blocks_of_another_engine_are_looked_into(engine: DuckDBEngine) -> None:
+def test_blocks_indexed_by_another_engine_version_are_candidates(engine: DuckDBEngine) -> None:
     with engine._session.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE store.cordwood.pieces SET engine = 'v1' WHERE block = 3")
@@ -208,7 +208,7 @@ def test_blocks_of_another_engine_are_looked_into(engine: DuckDBEngine) -> None:
         (r"\pNabc", []),
     ],
 )
-def test_texts_that_a_pattern_requires(pattern: str, texts: list[str]) -> None:
+def test_literals_that_every_match_of_a_pattern_contains(pattern: str, texts: list[str]) -> None:
     assert _texts_in_regex(pattern) == texts
 
 
@@ -222,13 +222,11 @@ def test_texts_that_a_pattern_requires(pattern: str, texts: list[str]) -> None:
         (["abcdef", "abcdef"], ("abcdef",)),
     ],
 )
-def test_pieces_are_six_letters_or_digits(texts: list[str], pieces: tuple[str, ...]) -> None:
+def test_ngrams_are_of_six_letters_or_digits(texts: list[str], pieces: tuple[str, ...]) -> None:
     assert extract_ngrams(texts) == pieces
 
 
-def test_a_block_just_sealed_is_looked_into_until_its_pieces_are_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_block_is_a_candidate_until_it_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flusher, "start", lambda *_: None)
     monkeypatch.setattr(Compactor, "start", lambda *_: None)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)

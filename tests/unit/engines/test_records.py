@@ -1,4 +1,4 @@
-"""Every object of an event but an array's element is answered in an array of one, however its texts look."""
+"""`as_records` wraps every object of an event, except elements of arrays, in an array of one."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cordwood.engines.records import as_records
 
-# What looks like structure where it is none.
+# Texts that look like JSON structure.
 _TEXTS = st.lists(st.sampled_from(['"', ":", "{", "}", "[", ",", "\\", '":{', "a", " ", "NaN"]), max_size=4).map(
     "".join
 )
@@ -29,7 +29,7 @@ def wrapped(value: Any, *, is_element: bool = False) -> Any:
 
 
 @given(_VALUES)
-def test_whatever_the_texts_hold(value: Any) -> None:
+def test_objects_are_wrapped_whatever_the_texts_contain(value: Any) -> None:
     for text in (json.dumps(value), msgspec.json.encode(value).decode()):
         assert msgspec.json.decode(as_records(text)) == wrapped(value)
 
@@ -37,12 +37,12 @@ def test_whatever_the_texts_hold(value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ['{"a":":{b}"}', '{"a,":{"b":"}"}}', '{"a":{":{b":1}}', '":{}"', '{"a":"x{","b":{"c":"}"}}']
 )
-def test_braces_in_texts_are_letters(text: str) -> None:
+def test_braces_in_texts_are_not_structure(text: str) -> None:
     assert msgspec.json.decode(as_records(text)) == wrapped(msgspec.json.decode(text))
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_json_does_not_know_become_texts(number: str) -> None:
-    """Also beside a record that could be wrapped at once, and in an array."""
+def test_numbers_that_json_lacks_become_texts(number: str) -> None:
+    """Also beside other records, and in an array."""
     text = f'{{"a":{{"b":{number}}},"c":[{number},1]}}'
     assert msgspec.json.decode(as_records(text)) == [{"a": [{"b": number}], "c": [number, 1]}]

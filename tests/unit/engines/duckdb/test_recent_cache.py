@@ -1,4 +1,4 @@
-"""The newest events are kept once more as texts, for whoever looks at them whole: the answers are those of the file."""
+"""The recent cache answers queries for the newest whole events with the same rows as the file."""
 
 import json
 import threading
@@ -34,7 +34,7 @@ from cordwood.sql.plan import Plan, Reads
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 from tests.unit.engines.duckdb.threads import in_another_thread
 
 PAGE = "select id, timestamp, event_message, metadata from `s` order by timestamp desc, id limit 5"
@@ -64,11 +64,11 @@ def events(*numbers: int) -> Batch:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
-    """Forty events, all sealed."""
+    """Yield an engine with forty flushed events."""
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([msgspec.structs.replace(events(*range(40)), learnt={("metadata",): frozenset({ValueKind.OBJECT})})])
-    seal(engine)
+    flush_pending(engine)
     yield engine
     engine.close()
 
@@ -83,8 +83,8 @@ def fill(engine: DuckDBEngine) -> None:
     engine._storage.recent_cache.fill(engine._storage.get_store("s"))
 
 
-def of_newest(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | None:
-    """None where the newest are not kept, or too few."""
+def answer_from_recent(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | None:
+    """Return the answer from the recent cache, or None if the cache cannot answer."""
     engine._query_runner._recent_misses.clear()
     found = engine._query_runner._answer_from_recent(
         question(engine, sql, most), msgspec.structs.replace(LIMITS, max_rows=most), NOBODY
@@ -92,17 +92,17 @@ def of_newest(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | N
     return None if found is None else [row for part in found.batches for row in part]
 
 
-def of_all(engine: DuckDBEngine, sql: str) -> list[Row]:
-    answer = engine.answer(with_file(question(engine, sql)), LIMITS, NOBODY)
+def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
+    answer = engine.answer(without_recent_variant(question(engine, sql)), LIMITS, NOBODY)
     return [row for part in answer.batches for row in part]
 
 
-def with_file(asked: Question) -> Question:
+def without_recent_variant(asked: Question) -> Question:
     plan = Plan(tuple(one for one in asked.statement.plan.variants if one.reads is not Reads.RECENT))
     return msgspec.structs.replace(asked, statement=msgspec.structs.replace(asked.statement, plan=plan))
 
 
-# What is asked
+# Queries
 
 
 @pytest.mark.parametrize(
@@ -116,16 +116,16 @@ def with_file(asked: Question) -> Question:
         "select upper(id) as id, metadata, metadata as twice from `s` order by timestamp desc, id limit 5",
     ],
 )
-def test_a_page_of_whole_events_is_that_of_the_file(engine: DuckDBEngine, sql: str) -> None:
-    expected = of_all(engine, sql)
-    assert of_newest(engine, sql) is None
+def test_the_cache_answers_a_page_with_the_rows_of_the_file(engine: DuckDBEngine, sql: str) -> None:
+    expected = answer_from_file(engine, sql)
+    assert answer_from_recent(engine, sql) is None
     fill(engine)
-    assert of_newest(engine, sql) == expected
+    assert answer_from_recent(engine, sql) == expected
     engine.append([events(*range(40, 70))])
-    assert of_newest(engine, sql) == of_all(engine, sql) != expected
-    expected = of_all(engine, sql)
-    seal(engine)
-    assert of_newest(engine, sql) == of_all(engine, sql) == expected
+    assert answer_from_recent(engine, sql) == answer_from_file(engine, sql) != expected
+    expected = answer_from_file(engine, sql)
+    flush_pending(engine)
+    assert answer_from_recent(engine, sql) == answer_from_file(engine, sql) == expected
 
 
 @pytest.mark.parametrize(
@@ -148,31 +148,31 @@ def test_a_page_of_whole_events_is_that_of_the_file(engine: DuckDBEngine, sql: s
         "select id, row_number() over (order by id) as n from `s` order by timestamp desc limit 5",
     ],
 )
-def test_what_asks_for_more_than_the_newest_as_they_are_reads_the_file(engine: DuckDBEngine, sql: str) -> None:
+def test_other_queries_have_no_variant_for_the_cache(engine: DuckDBEngine, sql: str) -> None:
     assert question(engine, sql).statement.plan.choose(Reads.RECENT) is None
 
 
-# What is answered
+# Answers
 
 
-def test_a_full_page_reads_nothing_of_the_file(engine: DuckDBEngine) -> None:
+def test_a_full_page_does_not_read_the_file(engine: DuckDBEngine) -> None:
     fill(engine)
     expected = rows(engine, PAGE)
     engine.append([events(40)])
-    seal(engine)
+    flush_pending(engine)
     with engine._session.cursor() as cursor:
         cursor.execute(f"DELETE FROM {StreamTables('s').table}")
     assert [row[0] for row in rows(engine, PAGE)] == ["e00040", *(row[0] for row in expected[:4])]
 
 
-def test_where_the_newest_are_too_few_all_are_asked(engine: DuckDBEngine) -> None:
+def test_the_file_is_read_if_the_cache_has_too_few_rows(engine: DuckDBEngine) -> None:
     fill(engine)
     sql = "select id from `s` where id < 'e00003' order by timestamp desc limit 5"
-    assert of_newest(engine, sql) is None
+    assert answer_from_recent(engine, sql) is None
     assert rows(engine, sql) == [("e00002",), ("e00001",), ("e00000",)]
 
 
-def test_where_they_were_too_few_they_are_not_tried_again_for_a_while(
+def test_the_cache_is_not_tried_again_for_a_while_after_a_miss(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(engine)
@@ -190,7 +190,7 @@ def test_where_they_were_too_few_they_are_not_tried_again_for_a_while(
     assert tried == ["s", "s"]
 
 
-def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
+def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     engine.append(
         [batch(Event(f"x{at}", NOW_US + 99 + at, "of 10.20.30.40", "p", '{"ip":"10.20.30.40"}')) for at in range(5)]
     )
@@ -202,10 +202,12 @@ def test_personal_data_is_hidden_in_them(engine: DuckDBEngine) -> None:
     (page,) = found.batches
     assert len(page) == 5
     assert "10.20.30.40" not in str(page)
-    assert page == [row for part in engine.answer(with_file(asked), LIMITS, NOBODY).batches for row in part]
+    assert page == [
+        row for part in engine.answer(without_recent_variant(asked), LIMITS, NOBODY).batches for row in part
+    ]
 
 
-def test_a_page_that_is_cut_says_so(engine: DuckDBEngine) -> None:
+def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, most=3)
     found = engine._query_runner._answer_from_recent(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
@@ -213,69 +215,69 @@ def test_a_page_that_is_cut_says_so(engine: DuckDBEngine) -> None:
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
 
 
-def made_up(dice: Random, depth: int = 3) -> object:
-    """Objects of which many have the same parts, now of one kind and now of another."""
+def random_json(dice: Random, depth: int = 3) -> object:
+    """Return random JSON whose objects share keys with values of different kinds."""
     kind = dice.randrange(9 if depth else 6)
     if kind < 6:
         return (None, True, dice.randrange(-9, 2**40), dice.random() * 1e3, f"t{dice.randrange(99)}", 'ü"\n')[kind]
     if kind == 6:
-        return [made_up(dice, depth - 1) for _ in range(dice.randrange(4))]
-    return {name: made_up(dice, depth - 1) for name in dice.sample("aAbBcdé", dice.randrange(1, 6))}
+        return [random_json(dice, depth - 1) for _ in range(dice.randrange(4))]
+    return {name: random_json(dice, depth - 1) for name in dice.sample("aAbBcdé", dice.randrange(1, 6))}
 
 
-def test_objects_say_what_they_say_in_the_file(storage: Storage, session: Session) -> None:
-    """There they lie in columns by their parts, as those of a row group do."""
+def test_json_in_the_cache_equals_that_of_the_file(storage: Storage, session: Session) -> None:
+    """In the file, DuckDB shreds the objects of a row group into columns."""
     store, dice = storage.get_store("s"), Random(7)
     storage.recent_cache.max_bytes = 10**8
     storage.recent_cache.fill(store)
-    texts = [json.dumps(made_up(dice), ensure_ascii=False) for _ in range(3000)]
+    texts = [json.dumps(random_json(dice), ensure_ascii=False) for _ in range(3000)]
     storage.append(
         [batch(*(Event(f"e{at}", NOW_US + at, metadata=text, extras=text) for at, text in enumerate(texts)))]
     )
     with session.cursor() as cursor:
-        seal_one(store, cursor)
+        flush_one(store, cursor)
         session.checkpoint(cursor)
-        told = "SELECT id, metadata::JSON::VARCHAR, extras::JSON::VARCHAR FROM {} ORDER BY id"
+        select_sql = "SELECT id, metadata::JSON::VARCHAR, extras::JSON::VARCHAR FROM {} ORDER BY id"
         kept, sealed = (
-            cursor.execute(told.format(table)).fetchall() for table in (store.tables.recent, store.tables.table)
+            cursor.execute(select_sql.format(table)).fetchall() for table in (store.tables.recent, store.tables.table)
         )
     assert kept == sealed
     assert len(kept) == 3000
 
 
-def test_late_events_of_long_ago_are_no_newest(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    only_ten(monkeypatch)
+def test_late_events_with_old_timestamps_are_not_cached(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_to_ten(monkeypatch)
     fill(engine)
     engine.append([batch(replace_time(event(40), NOW_US - 10**12), event(41))])
-    assert of_newest(engine, "select id from `s` order by timestamp desc limit 11") is None
-    assert of_newest(engine, PAGE) == of_all(engine, PAGE)
+    assert answer_from_recent(engine, "select id from `s` order by timestamp desc limit 11") is None
+    assert answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
 
 
-def test_an_event_whose_objects_the_engine_cannot_read_is_kept_as_it_is_in_the_file(engine: DuckDBEngine) -> None:
+def test_an_event_with_unreadable_json_is_cached_as_it_is_stored(engine: DuckDBEngine) -> None:
     fill(engine)
     deep = '{"a":' * 2000 + "1" + "}" * 2000
     engine.append([batch(Event("deep", NOW_US + 10**6, metadata=deep), event(41))])
-    kept = of_newest(engine, PAGE)
-    seal(engine)
-    assert kept == of_newest(engine, PAGE) == of_all(engine, PAGE)
+    kept = answer_from_recent(engine, PAGE)
+    flush_pending(engine)
+    assert kept == answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
 
 
-def test_what_the_stream_does_not_keep_is_not_kept(engine: DuckDBEngine) -> None:
+def test_events_past_their_retention_are_not_answered(engine: DuckDBEngine) -> None:
     sql = "select id from `s` order by timestamp desc limit 30"
     fill(engine)
-    assert len(of_newest(engine, sql) or ()) == 30
+    assert len(answer_from_recent(engine, sql) or ()) == 30
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         assert store.drop_before(NOW_US + 20, cursor) == 20
-    assert of_newest(engine, sql) is None
+    assert answer_from_recent(engine, sql) is None
     assert len(rows(engine, sql)) == 20
-    assert of_newest(engine, PAGE) == of_all(engine, PAGE)
+    assert answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
 
 
-# How many are kept, and for how long
+# Size and expiry
 
 
-def only_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+def limit_to_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_cache, "ROW_GROUP_ROWS", 10)
 
 
@@ -283,53 +285,53 @@ def replace_time(event: Event, timestamp_us: int) -> Event:
     return Event(event.id, timestamp_us, event.event_message, event.project, event.metadata, event.extras)
 
 
-def kept_ids(engine: DuckDBEngine) -> list[str]:
+def cached_ids(engine: DuckDBEngine) -> list[str]:
     with engine._session.cursor() as cursor:
         found = cursor.execute(f"SELECT id FROM {StreamTables('s').recent} ORDER BY id").fetchall()
     return [str(row[0]) for row in found]
 
 
-def test_the_oldest_of_them_go_when_newer_come(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    only_ten(monkeypatch)
+def test_the_oldest_events_are_evicted_for_newer_ones(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_to_ten(monkeypatch)
     fill(engine)
-    assert kept_ids(engine) == [f"e{number:05}" for number in range(31, 40)]
+    assert cached_ids(engine) == [f"e{number:05}" for number in range(31, 40)]
     for number in range(40, 60):
         engine.append([events(number)])
-        assert of_newest(engine, PAGE) == of_all(engine, PAGE)
-        assert len(kept_ids(engine)) <= 15
-    assert kept_ids(engine)[-1] == "e00059"
+        assert answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
+        assert len(cached_ids(engine)) <= 15
+    assert cached_ids(engine)[-1] == "e00059"
 
 
-def test_a_load_is_not_followed(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    only_ten(monkeypatch)
+def test_the_cache_is_dropped_under_load(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_to_ten(monkeypatch)
     fill(engine)
     engine.append([events(*range(40, 60))])
-    seal(engine)
-    assert kept_ids(engine) == []
-    assert of_newest(engine, PAGE) is None
+    flush_pending(engine)
+    assert cached_ids(engine) == []
+    assert answer_from_recent(engine, PAGE) is None
     assert [row[0] for row in rows(engine, PAGE)] == [f"e{number:05}" for number in range(59, 54, -1)]
 
 
-def test_they_are_kept_from_the_first_question_on(engine: DuckDBEngine) -> None:
+def test_the_first_query_fills_the_cache(engine: DuckDBEngine) -> None:
     assert not engine._storage.get_store("s").recent.is_maintained
     expected = rows(engine, PAGE)
     for _ in range(500):
         if engine._storage.get_store("s").recent.is_maintained:
             break
         threading.Event().wait(0.01)
-    assert of_newest(engine, PAGE) == expected
+    assert answer_from_recent(engine, PAGE) == expected
 
 
-def test_they_go_when_nobody_asks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_expires_without_queries(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(engine, PAGE)
     fill(engine)
     monkeypatch.setattr(recent_cache, "_EXPIRY_SECONDS", -1.0)
     engine._storage.recent_cache.drop_expired()
-    assert kept_ids(engine) == []
-    assert of_newest(engine, PAGE) is None
+    assert cached_ids(engine) == []
+    assert answer_from_recent(engine, PAGE) is None
 
 
-def test_only_the_streams_that_were_asked_of_last_are_kept(engine: DuckDBEngine) -> None:
+def test_only_the_most_recently_queried_streams_are_cached(engine: DuckDBEngine) -> None:
     names = [f"t{number}" for number in range(MAX_STREAMS + 1)]
     engine.prepare(list(map(stream, names)))
     stores = [engine._storage.get_store(name) for name in names]
@@ -341,7 +343,7 @@ def test_only_the_streams_that_were_asked_of_last_are_kept(engine: DuckDBEngine)
     assert [store.recent.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
 
 
-# While others write
+# Concurrent writes
 
 
 @pytest.fixture
@@ -353,7 +355,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 @pytest.fixture
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
-    """Nothing is sealed but by the tests."""
+    """Yield a storage that flushes only when a test does."""
     storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
     storage.recent_cache.max_bytes = 10**6
     storage.start(FlushLimits(0, 2**30))
@@ -362,14 +364,14 @@ def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     storage.close()
 
 
-def seal_one(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
+def flush_one(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
     store.flush(chunk, cursor)
 
 
 @pytest.mark.parametrize("change", ["sealed", "dropped"])
-def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
+def test_a_flush_or_deletion_during_a_fill_discards_the_fill(
     storage: Storage, session: Session, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     store = storage.get_store("s")
@@ -378,7 +380,7 @@ def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
 
     def meanwhile(tables: StreamTables) -> str:
         with session.cursor() as cursor:
-            seal_one(store, cursor) if change == "sealed" else store.drop_before(NOW_US, cursor)
+            flush_one(store, cursor) if change == "sealed" else store.drop_before(NOW_US, cursor)
         return create(tables)
 
     monkeypatch.setattr(StreamTables, "create_recent", meanwhile)
@@ -389,18 +391,18 @@ def test_what_is_sealed_or_dropped_while_the_file_is_read_is_not_passed_over(
     assert store.recent.is_maintained
 
 
-def test_where_they_are_not_kept_sealing_waits_for_nobody_who_shows_events(storage: Storage, session: Session) -> None:
+def test_without_a_cache_a_flush_does_not_wait_for_the_fill_lock(storage: Storage, session: Session) -> None:
     store = storage.get_store("s")
     storage.append([events(1)])
     with store.fill_lock, session.cursor() as cursor:
-        sealing = threading.Thread(target=seal_one, args=(store, cursor))
-        sealing.start()
-        sealing.join(10)
-        assert not sealing.is_alive()
+        flushing = threading.Thread(target=flush_one, args=(store, cursor))
+        flushing.start()
+        flushing.join(10)
+        assert not flushing.is_alive()
 
 
-def test_what_goes_to_the_file_without_being_kept_ends_the_keeping(storage: Storage) -> None:
-    """Whatever the reason: what is lacking would be found by nobody."""
+def test_a_flush_of_events_that_are_not_cached_drops_the_cache(storage: Storage) -> None:
+    """Otherwise the cache would lack these events."""
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])
@@ -408,8 +410,8 @@ def test_what_goes_to_the_file_without_being_kept_ends_the_keeping(storage: Stor
     assert not store.recent.is_maintained
 
 
-def test_a_chunk_that_could_not_be_sealed_is_kept_once(storage: Storage, session: Session) -> None:
-    """It waits again, behind one that is under way and came after it."""
+def test_events_of_a_failed_flush_are_cached_once(storage: Storage, session: Session) -> None:
+    """The chunk is pending again, behind a later chunk that is being flushed."""
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     for number in (1, 2):
@@ -425,17 +427,17 @@ def test_a_chunk_that_could_not_be_sealed_is_kept_once(storage: Storage, session
         assert cursor.execute(f"SELECT count(*) FROM {store.tables.recent}").fetchall() == [(2,)]
 
 
-class Beside:
-    """Others that seal, read the newest from the file, and look whether all that was acknowledged is there."""
+class ConcurrentWork:
+    """Threads that flush, fill the recent cache, and check that it has every acknowledged event."""
 
     def __init__(self, storage: Storage, session: Session) -> None:
         self.acknowledged = 0
-        self.looks: list[int] = []
+        self.checks: list[int] = []
         self.faults: list[str] = []
         self._storage, self._session = storage, session
         self._store = storage.get_store("s")
         self._stopping = threading.Event()
-        works = (self._seal, self._seal, self._fill, self._look)
+        works = (self._flush_chunk, self._flush_chunk, self._fill, self._check)
         self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in works]
 
     def __enter__(self) -> Self:
@@ -452,7 +454,7 @@ class Beside:
         while not self._stopping.wait(0.001):
             work()
 
-    def _seal(self) -> None:
+    def _flush_chunk(self) -> None:
         chunk = self._store.take_chunk(whole_groups_only=False)
         if chunk is not None:
             with self._session.cursor() as cursor:
@@ -461,7 +463,7 @@ class Beside:
     def _fill(self) -> None:
         self._storage.recent_cache.fill(self._store)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         least = self.acknowledged
         with self._storage.recent("s") as kept:
             if kept is None:
@@ -470,14 +472,14 @@ class Beside:
             if not kept.is_still_valid():
                 return
         lacking = {event(number).id for number in range(least + 1)} - set(found)
-        self.looks.append(len(found))
-        # Forgotten since: then the table is empty.
+        self.checks.append(len(found))
+        # An empty table was dropped meanwhile.
         if found and (lacking or len(found) != len(set(found))):
             self.faults.append(f"{len(found)} of {least}: {sorted(lacking)[:3]}")
 
 
-def test_a_table_that_was_made_anew_meanwhile_is_not_trusted(storage: Storage) -> None:
-    """It holds what is in the file, and nothing yet of what waits."""
+def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
+    """The new table has the flushed events and not yet the pending ones."""
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])
@@ -491,13 +493,13 @@ def test_a_table_that_was_made_anew_meanwhile_is_not_trusted(storage: Storage) -
         assert not kept.is_still_valid()
 
 
-def test_every_event_is_there_as_soon_as_it_is_acknowledged(storage: Storage, session: Session) -> None:
+def test_every_acknowledged_event_is_in_the_cache(storage: Storage, session: Session) -> None:
     storage.append([events(0)])
-    with Beside(storage, session) as beside:
+    with ConcurrentWork(storage, session) as others:
         for number in range(1, 600):
             storage.append([events(number)])
-            beside.acknowledged = number
+            others.acknowledged = number
             if number % 100 == 0:
                 storage.recent_cache._drop(storage.get_store("s"))
-    assert beside.faults == []
-    assert len(beside.looks) > 3
+    assert others.faults == []
+    assert len(others.checks) > 3

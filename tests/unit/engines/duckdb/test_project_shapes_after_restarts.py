@@ -1,4 +1,4 @@
-"""What each project's events have is known after a restart and after a crash, from the file and from the journal."""
+"""The shapes of projects are restored from the file and the write-ahead log after a restart or a crash."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def known(engine: DuckDBEngine, project: str) -> Kinds:
     return engine.projects()["s"].shape(project, engine.shapes()["s"]).kinds
 
 
-def test_sets_are_known_after_restarts(open_: Open) -> None:
+def test_project_shapes_survive_restarts(open_: Open) -> None:
     open_().append([batch("a", p=learnt(("x",), ("y",)), q=learnt(("y",)))])
     for number in range(4):
         engine = open_()
@@ -59,8 +59,8 @@ def test_sets_are_known_after_restarts(open_: Open) -> None:
     assert known(open_(), "q") == learnt(("y",), *((f"new{number}",) for number in range(4)))
 
 
-def test_sets_are_known_after_a_crash_sealed_or_not(open_: Open, tmp_path: Path) -> None:
-    """The folder as it is on disk while the engine runs is what a kill leaves."""
+def test_project_shapes_of_flushed_and_pending_events_survive_a_crash(open_: Open, tmp_path: Path) -> None:
+    """A copy of the folder of a running engine is what a kill leaves."""
     engine = open_()
     engine.append([batch("a", ROW_GROUP_ROWS, p=learnt(("sealed",)))])
     until_sealed(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Sealed events lie by project, then time, within each row group: a question about one project reads a part of each."""
+"""A flush sorts the events of each row group by project, then time."""
 
 import time
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """Nothing is sealed behind its back."""
+    """Yield an engine without background flushes."""
     monkeypatch.setattr(Flusher, "start", lambda *_: None)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -30,42 +30,42 @@ def event(number: int) -> Event:
     return Event(f"e{number:06}", NOW_US + number * 31 % 1000, project=project, metadata=f'{{"n":{number}}}')
 
 
-def lying(engine: DuckDBEngine) -> list[tuple[str, int]]:
-    """The project and the time of each event, as they lie in the file."""
+def stored_order(engine: DuckDBEngine) -> list[tuple[str, int]]:
+    """Return project and time of each event in the order of the file."""
     with engine._session.cursor() as cursor:
         sql = "SELECT coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s ORDER BY rowid"
         return [(row[0], row[1]) for row in cursor.execute(sql).fetchall()]
 
 
-def test_a_row_group_is_in_the_order_of_project_and_time(engine: DuckDBEngine) -> None:
+def test_a_row_group_is_sorted_by_project_and_time(engine: DuckDBEngine) -> None:
     engine.append([batch(*map(event, range(1000)))])
-    seal(engine)
-    assert lying(engine) == sorted(lying(engine))
-    assert len(lying(engine)) == 1000
+    flush_pending(engine)
+    assert stored_order(engine) == sorted(stored_order(engine))
+    assert len(stored_order(engine)) == 1000
 
 
-def test_row_groups_follow_each_other_in_the_order_of_arrival(engine: DuckDBEngine) -> None:
+def test_row_groups_are_in_the_order_of_arrival(engine: DuckDBEngine) -> None:
     engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])
-    seal(engine)
-    found = lying(engine)
+    flush_pending(engine)
+    found = stored_order(engine)
     halves = found[:ROW_GROUP_ROWS], found[ROW_GROUP_ROWS:]
     assert [half == sorted(half) for half in halves] == [True, True]
     assert found != sorted(found)
 
 
-def test_events_keep_what_is_theirs(engine: DuckDBEngine) -> None:
+def test_sorting_keeps_the_values_of_each_event(engine: DuckDBEngine) -> None:
     engine.append([batch(*map(event, range(500)), received_us=NOW_US - 5)])
     engine.append([batch(*map(event, range(500, 900)), received_us=NOW_US)])
-    seal(engine)
+    flush_pending(engine)
     sql = "select id, project, unix_micros(ingested_at), cast(t.metadata.n as int64) from `s` as t order by id"
-    # Each event is received a microsecond after the one before, also over batches.
+    # Each event has the time of receipt of the one before plus a microsecond, also across batches.
     assert rows(engine, sql) == [
         (f"e{number:06}", event(number).project, NOW_US - 5 + number, number) for number in range(900)
     ]
 
 
 @pytest.mark.parametrize(("memory_bytes", "rows_a_group"), [(96 * 10**6, 4_096), (256 * 10**6, ROW_GROUP_ROWS)])
-def test_with_little_memory_row_groups_are_sealed_smaller(tmp_path: Path, memory_bytes: int, rows_a_group: int) -> None:
+def test_row_groups_are_smaller_with_little_memory(tmp_path: Path, memory_bytes: int, rows_a_group: int) -> None:
     options = Options(memory_bytes=memory_bytes)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])

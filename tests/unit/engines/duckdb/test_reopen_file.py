@@ -1,4 +1,4 @@
-"""What the engine notes of row groups is forgotten once it is much: the file is opened again, and nobody sees it."""
+"""The engine reopens its file once DuckDB's metadata of row groups takes much memory, without a failed query or append."""
 
 import json
 import platform
@@ -24,18 +24,18 @@ from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.file_identity import identity
 from tests.unit.engines.duckdb.threads import in_another_thread
 
-# DuckDB's least: a row group is one vector.
+# DuckDB's minimum for a row group: one vector.
 ROWS = 2048
 ALL = "select count(*), count(distinct id), count(t.metadata.a0) from `s` as t"
 METADATA = json.dumps({f"a{number}": number for number in range(60)})
 MB = 10**6
 LIBRARY, VERSION = platform.libc_ver()
-TELLS = LIBRARY == "glibc" and tuple(map(int, VERSION.split("."))) >= (2, 33)
+REPORTS_HEAP = LIBRARY == "glibc" and tuple(map(int, VERSION.split("."))) >= (2, 33)
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """Nothing is done behind its back; row groups are small, and nobody is waited for."""
+    """Yield an engine with small row groups and no background work, whose reopening hardly waits for other access."""
     monkeypatch.setattr(Flusher, "start", lambda *_: None)
     monkeypatch.setattr(Compactor, "start", lambda *_: None)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROWS)
@@ -46,8 +46,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     engine.close()
 
 
-def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
-    """How many events there are then, all of them sealed."""
+def flush_groups(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
+    """Flush row groups and return the total number of events."""
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         for start in range(first, first + groups * ROWS, ROWS):
@@ -60,132 +60,136 @@ def filled(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
     return first + groups * ROWS
 
 
-def forget(engine: DuckDBEngine) -> bool:
-    """Whether the file was opened again."""
+def reopen(engine: DuckDBEngine) -> bool:
+    """Return whether an attempt reopened the file."""
     before = identity(engine)
     with engine._session.cursor() as cursor:
         engine._storage._compactor.memory_reclaimer._reopen(cursor)
     return identity(engine) != before
 
 
-@pytest.mark.skipif(not TELLS, reason="only glibc 2.33 and later tell what is in use")
-def test_what_was_noted_of_row_groups_is_forgotten(engine: DuckDBEngine) -> None:
-    filled(engine, 40)
+@pytest.mark.skipif(not REPORTS_HEAP, reason="only glibc 2.33 and later tell what is in use")
+def test_reopening_the_file_frees_metadata_of_row_groups(engine: DuckDBEngine) -> None:
+    flush_groups(engine, 40)
     before = heap_bytes()
-    assert forget(engine)
+    assert reopen(engine)
     after = heap_bytes()
     assert before is not None
     assert after is not None
     assert after < before - 2 * MB
 
 
-def test_events_are_there_as_before_and_more_can_come(engine: DuckDBEngine) -> None:
-    count = filled(engine, 3)
+def test_events_are_readable_and_appendable_after_reopening(engine: DuckDBEngine) -> None:
+    count = flush_groups(engine, 3)
     for _ in range(2):
-        assert forget(engine)
+        assert reopen(engine)
         assert rows(engine, ALL) == [(count, count, count)]
-        count = filled(engine, 1, first=count)
+        count = flush_groups(engine, 1, first=count)
         assert rows(engine, ALL) == [(count, count, count)]
 
 
-def test_never_where_the_c_library_does_not_tell(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_not_reopened_if_the_heap_size_is_unknown(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work, before = engine._storage._compactor.memory_reclaimer, identity(engine)
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: None)
     for held in (100 * MB, 0):
         monkeypatch.setattr(work, "_pending_bytes", lambda found=held: found)
-        look(engine)
+        reclaim_times(engine)
     assert identity(engine) == before
 
 
-def look(engine: DuckDBEngine, times: int = 6) -> None:
+def reclaim_times(engine: DuckDBEngine, times: int = 6) -> None:
     with engine._session.cursor() as cursor:
         for _ in range(times):
             engine._storage._compactor.memory_reclaimer.reclaim(cursor)
 
 
-def test_only_when_it_has_grown_by_a_share_of_what_the_engine_may_have(
+def test_the_file_is_reopened_once_the_heap_has_grown_by_a_share_of_the_memory_limit(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, share = identity(engine), engine._session.memory_bytes // 12
     for in_use in (50 * MB, 50 * MB + share):
         monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found)
-        look(engine)
+        reclaim_times(engine)
         assert identity(engine) == before
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 51 * MB + share)
-    look(engine)
+    reclaim_times(engine)
     again = identity(engine)
     assert again != before
-    # What is in use then is the new beginning.
-    look(engine, 12)
+    # The memory in use after reopening is the new baseline.
+    reclaim_times(engine, 12)
     assert identity(engine) == again
 
 
-def allowed(engine: DuckDBEngine) -> float:
-    """What the engine may take now, in megabytes."""
+def memory_limit_mb(engine: DuckDBEngine) -> float:
+    """Return DuckDB's current memory limit in megabytes."""
     with engine._session.cursor() as cursor:
-        ((told,),) = cursor.execute("SELECT current_setting('memory_limit')").fetchall()
-    number, unit = str(told).split()
+        ((setting,),) = cursor.execute("SELECT current_setting('memory_limit')").fetchall()
+    number, unit = str(setting).split()
     assert unit == "MiB"
     return float(number) * 2**20 / MB
 
 
-def test_the_engine_has_so_much_less_for_all_else(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_of_the_heap_lowers_the_memory_limit(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     most = engine._session.memory_bytes / MB
     for in_use, rest in ((50, most), (53, most), (71, most - 20), (350, most * 2 / 3), (62, most - 12), (40, most)):
         monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MB)
-        look(engine, 12)
-        assert allowed(engine) == pytest.approx(rest, abs=0.2)
+        reclaim_times(engine, 12)
+        assert memory_limit_mb(engine) == pytest.approx(rest, abs=0.2)
 
 
-def test_a_rest_leaves_it_at_that(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releasing_blocks_keeps_the_lowered_memory_limit(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     for in_use in (50, 70):
         monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MB)
-        look(engine, 6)
+        reclaim_times(engine, 6)
     with engine._session.cursor() as cursor:
         engine._session.release_blocks(cursor)
-    assert allowed(engine) == pytest.approx(engine._session.memory_bytes / MB - 20, abs=0.2)
+    assert memory_limit_mb(engine) == pytest.approx(engine._session.memory_bytes / MB - 20, abs=0.2)
 
 
-def test_what_is_under_way_for_a_moment_is_none_of_it(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_peak_of_the_heap_does_not_reopen_the_file(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, share = identity(engine), engine._session.memory_bytes // 12
     uses = cycle([50 * MB, 60 * MB + share, 70 * MB + share])
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: next(uses))
-    look(engine, 30)
+    reclaim_times(engine, 30)
     assert identity(engine) == before
 
 
-def test_texts_of_events_that_wait_are_no_notes(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_events_are_not_counted_as_metadata(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, held = identity(engine), 0
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 50 * MB + held)
     monkeypatch.setattr(engine._storage._compactor.memory_reclaimer, "_pending_bytes", lambda: held)
-    look(engine)
+    reclaim_times(engine)
     held = engine._session.memory_bytes
-    look(engine)
+    reclaim_times(engine)
     assert identity(engine) == before
 
 
-def test_not_while_a_query_is_under_way_nor_again_at_once(engine: DuckDBEngine) -> None:
-    count = filled(engine, 2)
+def test_reopening_waits_for_running_queries_and_is_retried_later(engine: DuckDBEngine) -> None:
+    count = flush_groups(engine, 2)
     with engine._session.gate.shared(FileAccess.QUERY):
-        assert not in_another_thread(lambda: forget(engine))
+        assert not in_another_thread(lambda: reopen(engine))
     work, before = engine._storage._compactor.memory_reclaimer, identity(engine)
     work._baseline_heap_bytes = -(10**12)
-    look(engine, 5)
+    reclaim_times(engine, 5)
     assert identity(engine) == before
-    look(engine, 1)
+    reclaim_times(engine, 1)
     assert identity(engine) != before
     assert rows(engine, ALL) == [(count, count, count)]
 
 
-def test_whoever_asks_or_appends_meanwhile_waits_and_fails_at_nothing(engine: DuckDBEngine) -> None:
-    count = filled(engine, 10)
-    # An id that comes back is looked up in the file.
+def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEngine) -> None:
+    count = flush_groups(engine, 10)
+    # A repeated id is looked up in the file.
     known = Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US)
-    done, right = threading.Event(), []
+    done, outcomes = threading.Event(), []
 
     def again(work: Callable[[], bool]) -> None:
         while not done.is_set():
-            right.append(work())
+            outcomes.append(work())
 
     works: list[Callable[[], bool]] = [
         lambda: rows(engine, ALL) == [(count, count, count)],
@@ -195,49 +199,47 @@ def test_whoever_asks_or_appends_meanwhile_waits_and_fails_at_nothing(engine: Du
     others = [threading.Thread(target=again, args=(work,)) for work in works]
     for other in others:
         other.start()
-    forgotten = sum(forget(engine) for _ in range(30))
+    reopened = sum(reopen(engine) for _ in range(30))
     done.set()
     for other in others:
         other.join()
-    assert forgotten > 10
-    assert right
-    assert all(right)
+    assert reopened > 10
+    assert outcomes
+    assert all(outcomes)
 
 
-def test_a_transaction_that_did_not_pass_by_is_waited_for(engine: DuckDBEngine) -> None:
-    count = filled(engine, 2)
+def test_reopening_waits_for_a_transaction_outside_the_file_gate(engine: DuckDBEngine) -> None:
+    count = flush_groups(engine, 2)
     with engine._session.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("SELECT count(*) FROM store.main.s").fetchall()
         ending = threading.Timer(0.3, lambda: cursor.execute("COMMIT"))
         ending.start()
-        assert forget(engine)
+        assert reopen(engine)
         ending.join()
     assert rows(engine, ALL) == [(count, count, count)]
 
 
-def test_not_while_a_backup_reads_the_files(engine: DuckDBEngine) -> None:
-    filled(engine, 1)
+def test_the_file_is_not_reopened_during_a_backup(engine: DuckDBEngine) -> None:
+    flush_groups(engine, 1)
     with engine.snapshot():
-        assert not forget(engine)
-    assert forget(engine)
+        assert not reopen(engine)
+    assert reopen(engine)
 
 
-def test_not_when_the_file_is_gone_or_is_another_one(engine: DuckDBEngine, tmp_path: Path) -> None:
-    count = filled(engine, 2)
+def test_a_missing_or_replaced_file_is_not_reopened(engine: DuckDBEngine, tmp_path: Path) -> None:
+    count = flush_groups(engine, 2)
     file = tmp_path / "data" / "events.duckdb"
     file.rename(tmp_path / "elsewhere")
-    assert not forget(engine)
+    assert not reopen(engine)
     file.touch()
-    assert not forget(engine)
+    assert not reopen(engine)
     assert rows(engine, ALL) == [(count, count, count)]
     (tmp_path / "elsewhere").rename(file)
 
 
-def test_a_file_that_cannot_be_opened_again_is_said_and_tried_until_it_can(
-    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = filled(engine, 2)
+def test_a_failed_reopening_is_reported_and_retried(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = flush_groups(engine, 2)
     monkeypatch.setattr(session, "_ATTACH_ATTEMPTS", 2)
     with engine._session.cursor() as cursor, monkeypatch.context() as broken:
         broken.setattr(Session, "_attach_sql", "ATTACH '/nowhere/at/all' AS store")
@@ -245,7 +247,7 @@ def test_a_file_that_cannot_be_opened_again_is_said_and_tried_until_it_can(
             engine._storage._compactor.memory_reclaimer._reopen(cursor)
         with pytest.raises(EngineFailed, match="could not be opened again"):
             rows(engine, ALL)
-        # Not refused as wrong: whoever sends them tries again.
+        # A retriable fault: the sender repeats the events.
         with pytest.raises(EngineFailed, match="could not be opened again"):
             engine.append([batch(Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US))])
     with engine._session._root.cursor() as cursor:
@@ -253,7 +255,7 @@ def test_a_file_that_cannot_be_opened_again_is_said_and_tried_until_it_can(
     assert rows(engine, ALL) == [(count, count, count)]
 
 
-def test_no_other_file_can_be_read(engine: DuckDBEngine, tmp_path: Path) -> None:
+def test_other_files_cannot_be_read(engine: DuckDBEngine, tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     other.write_text("a\n1\n")
     with engine._session.cursor() as cursor:
@@ -265,9 +267,9 @@ def test_no_other_file_can_be_read(engine: DuckDBEngine, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ['it\'s "here"', "a b%41é", "../up"])
-def test_wherever_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_file_at_any_path_can_be_reopened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (tmp_path / "from").mkdir()
     monkeypatch.chdir(tmp_path / "from")
     engine = DuckDBEngine(Path(name), DuckDBTarget(), clock_us=lambda: NOW_US)
-    assert forget(engine)
+    assert reopen(engine)
     engine.close()

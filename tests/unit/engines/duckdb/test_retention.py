@@ -1,4 +1,4 @@
-"""What is too old, or too much, goes while events arrive and queries run, and its space is used again."""
+"""Retention removes events by age, size and number during ingest and queries, and their space is reused."""
 
 import os
 import random
@@ -34,7 +34,7 @@ class Clock:
 
 
 def events(first: int, count: int, from_us: int, until_us: int) -> list[Event]:
-    """Spread evenly over the time; texts that do not compress to nothing."""
+    """Return events evenly spread over a time, with texts that compress badly."""
     dice = random.Random(first)
     step = (until_us - from_us) / count
     return [
@@ -48,8 +48,8 @@ def events(first: int, count: int, from_us: int, until_us: int) -> list[Event]:
     ]
 
 
-class Asking(threading.Thread):
-    """Asks again and again; `busy` says during what it was asked."""
+class QueryThread(threading.Thread):
+    """Run a query repeatedly and record each duration under the current `busy`."""
 
     def __init__(self, engine: DuckDBEngine) -> None:
         super().__init__()
@@ -70,8 +70,8 @@ class Asking(threading.Thread):
 
 
 @pytest.fixture
-def asking() -> Iterator[list[Asking]]:
-    started: list[Asking] = []
+def query_threads() -> Iterator[list[QueryThread]]:
+    started: list[QueryThread] = []
     yield started
     for one in started:
         one.is_over = True
@@ -79,12 +79,14 @@ def asking() -> Iterator[list[Asking]]:
 
 
 @pytest.mark.torture
-def test_ten_days_through_a_stream_of_two_take_the_space_of_two(tmp_path: Path, asking: list[Asking]) -> None:
+def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
+    tmp_path: Path, query_threads: list[QueryThread]
+) -> None:
     clock, file = Clock(), tmp_path / "data" / "events.duckdb"
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
     engine.prepare([stream("s", retention_seconds=2 * 86_400.0)])
-    asking.append(Asking(engine))
-    asking[0].start()
+    query_threads.append(QueryThread(engine))
+    query_threads[0].start()
     sizes, step_us = [], DAY_US // STEPS_A_DAY
     for number in range(DAYS * STEPS_A_DAY):
         before_us, clock.now_us = clock.now_us, clock.now_us + step_us
@@ -92,24 +94,24 @@ def test_ten_days_through_a_stream_of_two_take_the_space_of_two(tmp_path: Path, 
             [batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us), received_us=clock.now_us)]
         )
         until_sealed(tmp_path / "data")
-        asking[0].busy = "retention"
+        query_threads[0].busy = "retention"
         engine.sweep(clock.now_us)
-        asking[0].busy = "sealing"
+        query_threads[0].busy = "sealing"
         sizes.append(file.stat().st_size)
-    asking[0].is_over = True
-    asking[0].join()
+    query_threads[0].is_over = True
+    query_threads[0].join()
     kept = 2 * STEPS_A_DAY * ROW_GROUP_ROWS
     assert rows(engine, "select count(*) from `s`") == [(kept,)]
     engine.close()
     two_days = sizes[2 * STEPS_A_DAY - 1]
     assert max(sizes) <= 1.5 * two_days, [round(size / two_days, 2) for size in sizes]
-    assert not asking[0].faults
-    while_sealing, while_sweeping = (asking[0].seconds[name] for name in ("sealing", "retention"))
+    assert not query_threads[0].faults
+    while_flushing, while_sweeping = (query_threads[0].seconds[name] for name in ("sealing", "retention"))
     assert len(while_sweeping) > 5
-    assert median(while_sweeping) < 2 * median(while_sealing)
+    assert median(while_sweeping) < 2 * median(while_flushing)
 
 
-def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path) -> None:
+def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path) -> None:
     clock = Clock()
     most = 2_600_000
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=most), clock_us=clock)
@@ -130,8 +132,8 @@ def test_the_oldest_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path
     engine.close()
 
 
-def test_while_somebody_always_reads_what_is_left_is_moved_once_and_freed_when_they_have_gone(tmp_path: Path) -> None:
-    """Moved by each sweep, it would leave one more copy each time."""
+def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_path: Path) -> None:
+    """Rewriting the rest in each sweep would leave one more copy each time."""
     most = 1_500_000
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=most), clock_us=Clock())
     engine.prepare([stream("s")])
@@ -155,7 +157,7 @@ def test_while_somebody_always_reads_what_is_left_is_moved_once_and_freed_when_t
     engine.close()
 
 
-def test_what_a_stream_takes_is_what_it_takes_of_the_file(tmp_path: Path) -> None:
+def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
     engine.prepare([stream("s"), stream("t")])
     for number in range(3):
@@ -170,8 +172,8 @@ def test_what_a_stream_takes_is_what_it_takes_of_the_file(tmp_path: Path) -> Non
     assert sizes["t"] == 0
 
 
-def test_streams_share_the_file_by_how_much_they_have(tmp_path: Path) -> None:
-    """Also when none of their events came since the start."""
+def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
+    """Also if none of their events arrived since the start."""
     long, count = "x" * 10_000, ROW_GROUP_ROWS
     for is_new in (True, False):
         engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
@@ -191,7 +193,7 @@ def test_streams_share_the_file_by_how_much_they_have(tmp_path: Path) -> None:
         assert 3 < sizes["s"] / sizes["t"] < 5
 
 
-def test_a_stream_of_so_many_events_keeps_the_newest(tmp_path: Path) -> None:
+def test_a_maximum_number_of_events_keeps_the_newest(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
     most, sent = 30_000, 50_000
     engine.prepare([stream("s", max_events=most)])
@@ -204,7 +206,7 @@ def test_a_stream_of_so_many_events_keeps_the_newest(tmp_path: Path) -> None:
     assert kept == [(most, f"e{sent - most}", f"e{sent - 1}")]
 
 
-def test_a_sweep_ends_although_old_events_go_on_arriving(tmp_path: Path) -> None:
+def test_a_sweep_ends_while_old_events_keep_arriving(tmp_path: Path) -> None:
     clock, is_over = Clock(), threading.Event()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
     engine.prepare([stream("s", retention_seconds=86_400.0)])

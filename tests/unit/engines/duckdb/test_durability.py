@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a stop, a crash, a torn log; what is not ours is refused."""
+"""Acknowledged events survive a stop, a crash and a torn log; files of other software or versions are refused."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reopen(folder: Path) -> Iterator[Open]:
-    """Opens the folder; what was open before is closed."""
+    """Yield a function that opens the folder after closing what was open."""
     opened: list[DuckDBEngine] = []
 
     def open_() -> DuckDBEngine:
@@ -50,7 +50,7 @@ def events(first: int, count: int) -> list[Event]:
     return [Event(f"e{number}", NOW_US, metadata=f'{{"n":{number}}}') for number in range(first, first + count)]
 
 
-def test_events_sealed_and_waiting_are_there_once_after_a_restart(reopen: Open) -> None:
+def test_flushed_and_pending_events_are_there_once_after_a_restart(reopen: Open) -> None:
     engine = reopen()
     engine.append([batch(*events(0, ROW_GROUP_ROWS + 500))])
     engine.append([batch(*events(0, 3), to="t")])
@@ -60,7 +60,7 @@ def test_events_sealed_and_waiting_are_there_once_after_a_restart(reopen: Open) 
         assert ids(engine, "t") == ["e0", "e1", "e2"]
 
 
-def test_a_duplicate_is_known_after_a_restart(reopen: Open) -> None:
+def test_duplicates_are_recognized_after_a_restart(reopen: Open) -> None:
     reopen().append([batch(*events(0, 10))])
     (appended,) = reopen().append([batch(*events(5, 10))])
     assert (appended.accepted, appended.duplicates) == (5, 5)
@@ -74,7 +74,7 @@ def test_shapes_are_known_after_a_restart(reopen: Open) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100])
-def test_a_record_cut_short_was_never_acknowledged_and_is_passed_over(reopen: Open, folder: Path, cut: int) -> None:
+def test_a_truncated_record_at_the_end_is_skipped(reopen: Open, folder: Path, cut: int) -> None:
     engine = reopen()
     engine.append([batch(*events(0, 3))])
     engine.append([batch(*events(3, 3))])
@@ -88,8 +88,8 @@ def test_a_record_cut_short_was_never_acknowledged_and_is_passed_over(reopen: Op
     assert ids(fresh) == ["e0", "e1", "e2", "e6"]
 
 
-def damaged(folder: Path, reopen: Open, *, at: int, bytes_: bytes) -> None:
-    """Five events, each a record of its own, as a kill would have left them; then the disk scrambles some bytes."""
+def damage(folder: Path, reopen: Open, *, at: int, bytes_: bytes) -> None:
+    """Write five events, each a record of the write-ahead log, as a kill leaves them, and overwrite some bytes."""
     engine = reopen()
     for number in range(5):
         engine.append([batch(*events(number, 1))])
@@ -100,7 +100,7 @@ def damaged(folder: Path, reopen: Open, *, at: int, bytes_: bytes) -> None:
 
 
 def reopened(folder: Path) -> tuple[list[object], list[str]]:
-    """Which events are there, and what the operator was told."""
+    """Return the ids of the events and the reports to the operator."""
     told: list[str] = []
     engine = DuckDBEngine(folder, DuckDBTarget(), Options(report=told.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -109,14 +109,14 @@ def reopened(folder: Path) -> tuple[list[object], list[str]]:
     return list(found), told
 
 
-def test_damage_within_the_journal_is_told_and_costs_no_event_beyond_it(reopen: Open, folder: Path) -> None:
+def test_damage_inside_the_log_is_reported_and_loses_only_the_damaged_event(reopen: Open, folder: Path) -> None:
     engine = reopen()
     engine.append([batch(*events(9, 1))])
     (segment,) = (folder / "journal").glob("*.log")
     record_bytes = segment.stat().st_size
     engine.close()
     segment.unlink()
-    damaged(folder, reopen, at=2 * record_bytes + 20, bytes_=b"\0" * 8)
+    damage(folder, reopen, at=2 * record_bytes + 20, bytes_=b"\0" * 8)
 
     found, told = reopened(folder)
 
@@ -125,8 +125,8 @@ def test_damage_within_the_journal_is_told_and_costs_no_event_beyond_it(reopen: 
     assert list((folder / "journal").glob("*.damaged"))
 
 
-def test_events_that_are_gone_from_file_and_journal_are_counted(reopen: Open, folder: Path) -> None:
-    """As after somebody removed the engine's file or its log: what was sealed is in nothing else."""
+def test_events_missing_from_both_file_and_log_are_counted(reopen: Open, folder: Path) -> None:
+    """As after a removal of the engine's file: flushed events are only there."""
     engine = reopen()
     engine.append([batch(*events(0, ROW_GROUP_ROWS))])
     until_sealed(folder)
@@ -144,7 +144,7 @@ def test_events_that_are_gone_from_file_and_journal_are_counted(reopen: Open, fo
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"\x05\0\0\0torn"], ids=["zeros", "torn"])
-def test_an_unfinished_write_at_the_end_is_told_and_starts_all_the_same(
+def test_an_unfinished_write_at_the_end_is_reported_and_does_not_prevent_a_start(
     reopen: Open, folder: Path, tail: bytes
 ) -> None:
     engine = reopen()
@@ -160,7 +160,7 @@ def test_an_unfinished_write_at_the_end_is_told_and_starts_all_the_same(
     assert [sentence for sentence in told if "cut off" in sentence]
 
 
-def test_events_of_a_stream_not_prepared_wait_in_the_journal(reopen: Open, folder: Path) -> None:
+def test_events_of_an_unprepared_stream_do_not_prevent_a_start(reopen: Open, folder: Path) -> None:
     reopen().append([batch(*events(0, 3), to="t")])
     reopen().close()
     without = DuckDBEngine(folder, DuckDBTarget())
@@ -168,14 +168,14 @@ def test_events_of_a_stream_not_prepared_wait_in_the_journal(reopen: Open, folde
     without.close()
 
 
-def test_a_full_disk_is_said_and_what_was_stored_stays(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = reopen()
     engine.append([batch(*events(0, 3))])
 
     really = os.write
 
     def full(descriptor: int, data: memoryview) -> int:
-        """Has room for half of what is more than a record's head."""
+        """Write only half of a record's payload."""
         if len(data) <= wal._HEADER.size:
             return really(descriptor, data)
         really(descriptor, data[: len(data) // 2])
@@ -186,12 +186,12 @@ def test_a_full_disk_is_said_and_what_was_stored_stays(reopen: Open, monkeypatch
         with pytest.raises(OutOfDisk) as told:
             engine.append([batch(*events(3, 3))])
     assert ids(engine) == ["e0", "e1", "e2"]
-    # Whoever still holds what was told, and where, is in nobody's way.
+    # Also while the exception, with its traceback, is still referenced.
     assert engine.append([batch(*events(3, 7))])[0].accepted == 7, told
     assert ids(reopen()) == [f"e{number}" for number in range(10)]
 
 
-def test_a_folder_of_another_process_is_refused(reopen: Open, folder: Path) -> None:
+def test_a_folder_locked_by_another_process_is_refused(reopen: Open, folder: Path) -> None:
     reopen()
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
@@ -201,7 +201,7 @@ def test_a_folder_of_another_process_is_refused(reopen: Open, folder: Path) -> N
     assert DataFolderInUse.__name__ in outcome.stderr
 
 
-def test_a_folder_whose_process_is_just_ending_is_waited_for(reopen: Open, folder: Path) -> None:
+def test_opening_waits_for_a_process_that_is_about_to_end(reopen: Open, folder: Path) -> None:
     reopen().close()
     script = (
         "from pathlib import Path; import sys, time; from cordwood.engines.duckdb.storage.session import Session;"
@@ -214,7 +214,7 @@ def test_a_folder_whose_process_is_just_ending_is_waited_for(reopen: Open, folde
         assert other.wait() == 0
 
 
-def test_a_file_that_is_no_store_is_refused(folder: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(folder: Path) -> None:
     folder.mkdir()
     (folder / "events.duckdb").write_bytes(b"not a database at all" * 1000)
     with pytest.raises(DataFolderUnusable):

@@ -1,4 +1,4 @@
-"""While a query runs, the tables of the streams that it does not read have no rows: also for a text that gets past all checks."""
+"""During a query, streams that its statement does not declare have no rows, even for SQL that passed every check."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
-from tests.unit.engines.clickhouse.asking import AUTH, EDGE, LIMITS, NOW_US, Pull, event
+from tests.unit.engines.clickhouse.direct_queries import AUTH, EDGE, LIMITS, NOW_US, ManualCancel, event
 
 pytestmark = pytest.mark.usefixtures("written_by_hand")
 
@@ -32,20 +32,20 @@ def stored(engine: ClickHouse) -> ClickHouse:
 
 def counts(engine: ClickHouse, sql: str, *streams: str) -> list[int]:
     statement = Statement(fixed_plan(sql), (), (), streams)
-    (batch,) = engine.answer(Question(statement), AnswerLimits(10, LIMITS.seconds), Pull()).batches
+    (batch,) = engine.answer(Question(statement), AnswerLimits(10, LIMITS.seconds), ManualCancel()).batches
     return [int(str(count)) for count in batch[0]]
 
 
 @pytest.mark.parametrize("sql", READS_BOTH)
-def test_a_query_finds_rows_in_its_own_streams_alone(stored: ClickHouse, sql: str) -> None:
+def test_a_query_reads_rows_only_of_its_declared_streams(stored: ClickHouse, sql: str) -> None:
     assert counts(stored, sql, "edge.logs", "auth") == [1, 1]
     assert counts(stored, sql, "edge.logs") == [1, 0]
 
 
-def test_a_query_may_call_its_own_stream_like_another(stored: ClickHouse) -> None:
+def test_an_alias_may_have_the_name_of_another_stream(stored: ClickHouse) -> None:
     sql = "WITH auth AS (SELECT * FROM `edge.logs` AS auth) SELECT count() FROM auth"
     assert counts(stored, sql, "edge.logs") == [1]
 
 
-def test_a_query_without_a_stream_finds_none(stored: ClickHouse) -> None:
+def test_a_query_without_streams_reads_no_rows(stored: ClickHouse) -> None:
     assert counts(stored, READS_BOTH[0]) == [0, 0]

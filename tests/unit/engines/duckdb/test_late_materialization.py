@@ -1,4 +1,4 @@
-"""The first few rows are taken of each table alone, and whole events read late; the rows are those of reading it all."""
+"""Queries for the first few rows limit each table separately and read wide columns late, with the rows of a full read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.plans import flushed_sql
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 OBJECT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.NUMBER))
 LEARNT: Kinds = {
@@ -27,7 +27,7 @@ LEARNT: Kinds = {
     ("metadata", "user"): OBJECT,
     ("metadata", "user", "Name"): frozenset({ValueKind.TEXT}),
 }
-OF_EACH = '"first of each"'
+PER_TABLE_MARK = '"first of each"'
 LATE_MARK = '"newest events" AS MATERIALIZED'
 
 
@@ -43,19 +43,19 @@ def event(number: int) -> Event:
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
-    """The first 300 events are sealed, the last 100 still in memory."""
+    """Yield an engine with 300 flushed and 100 pending events."""
     with opened(tmp_path_factory.mktemp("late")) as engine:
-        seal(engine)
+        flush_pending(engine)
         engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
         yield engine
 
 
 @pytest.fixture(scope="module")
 def at_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
-    """The same 400 events, all sealed."""
+    """Yield an engine with the same 400 events, all flushed."""
     with opened(tmp_path_factory.mktemp("rest")) as engine:
         engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
-        seal(engine)
+        flush_pending(engine)
         yield engine
 
 
@@ -122,44 +122,42 @@ AT_ONCE = [
 
 
 @pytest.mark.parametrize("sql", [*LATE, *AT_ONCE])
-def test_the_rows_are_those_of_reading_everything_at_once(
+def test_the_rows_are_those_of_a_plan_without_late_reads(
     engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = rows(engine, sql)
     monkeypatch.setattr(scan_planning, "selects_first_rows", lambda *_: False)
-    assert OF_EACH not in printed(engine, sql)
+    assert PER_TABLE_MARK not in printed(engine, sql)
     assert rows(engine, sql) == found
     assert found
 
 
 @pytest.mark.parametrize("sql", LATE)
-def test_the_first_few_rows_are_taken_of_each_table_alone(engine: DuckDBEngine, sql: str) -> None:
-    assert OF_EACH in printed(engine, sql)
+def test_the_limit_is_applied_to_each_table(engine: DuckDBEngine, sql: str) -> None:
+    assert PER_TABLE_MARK in printed(engine, sql)
 
 
 @pytest.mark.parametrize("sql", AT_ONCE)
-def test_what_depends_on_more_events_than_its_rows_or_gains_nothing_is_read_at_once(
-    engine: DuckDBEngine, sql: str
-) -> None:
-    assert OF_EACH not in printed(engine, sql)
+def test_other_queries_do_not_limit_each_table(engine: DuckDBEngine, sql: str) -> None:
+    assert PER_TABLE_MARK not in printed(engine, sql)
 
 
 @pytest.mark.parametrize("sql", [*LATE, *AT_ONCE])
-def test_at_rest_the_rows_are_the_same(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
+def test_the_rows_are_the_same_at_rest(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
     assert rows(at_rest, sql) == rows(engine, sql)
     assert "memory.memtable" not in str(flushed_sql(compiled(at_rest, sql)))
 
 
-def test_each_table_is_cut_before_the_rows_of_both_are(engine: DuckDBEngine) -> None:
+def test_each_table_is_limited_before_their_union_is(engine: DuckDBEngine) -> None:
     sql = printed(engine, "select id, metadata from `s` order by timestamp desc limit 7 offset 3")
     in_file, _, in_memory = sql.partition(" UNION ALL ")
-    # In the file, where its places are found and where they are read.
+    # In the file: once to find row ids, once to read the rows.
     assert (in_file.count("LIMIT 10"), in_memory.count("LIMIT 10")) == (2, 1)
     assert "store.main" not in in_memory
     assert in_memory.endswith("LIMIT 7 OFFSET 3")
 
 
-def test_at_rest_the_engine_reads_no_other_events_whole(at_rest: DuckDBEngine) -> None:
+def test_at_rest_wide_columns_are_read_by_a_semi_join(at_rest: DuckDBEngine) -> None:
     statement = compiled(at_rest, "select id, metadata from `s` order by timestamp desc limit 700")
     assert LATE_MARK in str(flushed_sql(statement))
     with at_rest._storage.query_view(("s",)) as (cursor, is_at_rest):
@@ -175,7 +173,7 @@ def test_at_rest_the_engine_reads_no_other_events_whole(at_rest: DuckDBEngine) -
         "select id, metadata from `s` where regexp_contains(event_message, '9$') order by id limit 7",
     ],
 )
-def test_messages_are_read_late(at_rest: DuckDBEngine, sql: str) -> None:
+def test_messages_are_read_late_if_all_events_are_scanned(at_rest: DuckDBEngine, sql: str) -> None:
     assert LATE_MARK in str(flushed_sql(compiled(at_rest, sql)))
 
 
@@ -188,18 +186,18 @@ def test_messages_are_read_late(at_rest: DuckDBEngine, sql: str) -> None:
         "select id, timestamp from `s` order by timestamp desc limit 7",
     ],
 )
-def test_not_where_few_are_read_or_all_must_be(at_rest: DuckDBEngine, sql: str) -> None:
+def test_messages_are_not_read_late_if_few_events_match_or_a_filter_reads_them(at_rest: DuckDBEngine, sql: str) -> None:
     assert LATE_MARK not in str(flushed_sql(compiled(at_rest, sql)))
 
 
-def test_events_that_were_found_are_not_asked_again_where_each_makes_one_row(at_rest: DuckDBEngine) -> None:
+def test_filters_are_not_repeated_if_each_event_gives_one_row(at_rest: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e where regexp_contains(event_message, '9$') order by timestamp desc limit 7"
     late = str(flushed_sql(compiled(at_rest, sql)))
     assert LATE_MARK in late
     assert (late.count("'p1'"), late.count("'9$'")) == (1, 1)
 
 
-def test_rows_that_an_event_makes_with_others_are_asked_again(at_rest: DuckDBEngine) -> None:
+def test_filters_are_repeated_if_a_join_gives_several_rows_per_event(at_rest: DuckDBEngine) -> None:
     sql = (
         f"{THROUGH} select e.id, e.metadata, tag from e cross join unnest(e.metadata.tags) as tag"
         " where tag like 'b%' order by e.id limit 9"
@@ -209,12 +207,12 @@ def test_rows_that_an_event_makes_with_others_are_asked_again(at_rest: DuckDBEng
     assert len(rows(at_rest, sql)) == 9
 
 
-def test_at_rest_whole_events_beside_what_they_are_joined_with_are_read_late(at_rest: DuckDBEngine) -> None:
+def test_at_rest_wide_columns_beside_a_join_are_read_late(at_rest: DuckDBEngine) -> None:
     sql = "select t.id, t.metadata, tag from `s` as t cross join unnest(t.metadata.tags) as tag order by t.id limit 9"
     assert LATE_MARK in str(flushed_sql(compiled(at_rest, sql)))
 
 
-def test_finding_them_names_no_column_that_is_only_answered(at_rest: DuckDBEngine) -> None:
+def test_the_search_for_rows_names_no_column_that_is_only_answered(at_rest: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e order by timestamp desc limit 7"
     finding, _, _ = str(flushed_sql(compiled(at_rest, sql))).partition("LIMIT 7")
     assert LATE_MARK in finding
@@ -229,22 +227,20 @@ def test_finding_them_names_no_column_that_is_only_answered(at_rest: DuckDBEngin
         ("select t.metadata.tags from `s` as t where t.metadata.status > 0 order by id limit 7", '"metadata"."tags"'),
     ],
 )
-def test_a_part_that_has_parts_is_taken_out_of_the_events_that_were_found(
-    at_rest: DuckDBEngine, sql: str, dear: str
-) -> None:
-    """Beside the table the engine would put it together for all events that it passes by."""
+def test_a_nested_object_is_extracted_from_the_found_events(at_rest: DuckDBEngine, sql: str, dear: str) -> None:
+    """Read beside the table, the engine would assemble it for every event that it scans."""
     finding, _, reading = str(flushed_sql(compiled(at_rest, sql))).partition("LIMIT 7")
     assert LATE_MARK in finding
     assert dear not in finding
     assert reading.index(dear) < reading.index("SELECT", reading.index(dear))
 
 
-def test_a_part_without_parts_is_read_beside_the_table(at_rest: DuckDBEngine) -> None:
+def test_a_scalar_path_is_read_as_a_column_of_the_scan(at_rest: DuckDBEngine) -> None:
     sql = "select id, t.metadata.status from `s` as t where t.project = 'p1' order by timestamp desc limit 7"
     assert LATE_MARK not in str(flushed_sql(compiled(at_rest, sql)))
 
 
-def test_whole_events_are_said_as_text_before_they_are_put_in_order(at_rest: DuckDBEngine) -> None:
+def test_whole_events_become_text_before_they_are_sorted(at_rest: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e order by timestamp desc limit 7"
     assert '"metadata"::JSON' in str(flushed_sql(compiled(at_rest, sql)))
 
@@ -256,6 +252,8 @@ def test_whole_events_are_said_as_text_before_they_are_put_in_order(at_rest: Duc
         "select id, metadata from `s` where metadata is not null order by to_json_string(metadata), id limit 7",
     ],
 )
-def test_not_those_that_are_looked_into(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
+def test_whole_events_that_the_query_uses_otherwise_are_not_made_text(
+    engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str
+) -> None:
     assert '"metadata"::JSON AS' not in str(flushed_sql(compiled(at_rest, sql)))
     assert rows(at_rest, sql) == rows(engine, sql)

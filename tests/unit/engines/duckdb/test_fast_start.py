@@ -1,4 +1,4 @@
-"""What a start and a status ask of a long history is read from a row group or two."""
+"""Start and status of a long history read one or two row groups."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 GROUPS = 6
 EVENTS = GROUPS * ROW_GROUP_ROWS
@@ -30,27 +30,30 @@ def opened(folder: Path) -> DuckDBEngine:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Whole row groups, a second from event to event; some are dropped: then no statistics tell how old the others are."""
+    """Return a data folder with whole row groups, a second between events, the first events deleted.
+
+    The deletion makes DuckDB's statistics useless for the age of the others.
+    """
     folder = tmp_path_factory.mktemp("start") / "data"
     engine = opened(folder)
     for first in range(0, EVENTS, ROW_GROUP_ROWS):
         numbers = range(first, first + ROW_GROUP_ROWS)
         engine.append([batch(*(Event(f"e{number}", NOW_US + number * SECOND_US, f"m{number}") for number in numbers))])
-        seal(engine)
+        flush_pending(engine)
     with engine._session.cursor() as cursor:
         assert engine._storage.get_store("s").drop_before(NOW_US + DROPPED * SECOND_US, cursor) == DROPPED
     engine.close()
     return folder
 
 
-def read_of(folder: Path, statement: str) -> list[tuple[int, int]]:
-    """Of each scan that reads a column, how many row groups it reads of how many."""
-    told = folder / "profile.json"
+def row_groups_read(folder: Path, statement: str) -> list[tuple[int, int]]:
+    """Return row groups read and in total, for each scan that reads a column."""
+    profile = folder / "profile.json"
     with duckdb.connect() as connection:
         connection.execute(f"attach '{folder / FILE}' as store (read_only)")
-        connection.execute(f"set enable_profiling = 'json'; set profiling_output = '{told}'")
+        connection.execute(f"set enable_profiling = 'json'; set profiling_output = '{profile}'")
         connection.execute(statement).fetchall()
-    scans = [scan for plan in json.loads(told.read_text())["operator"] for scan in scans_of(plan)]
+    scans = [scan for plan in json.loads(profile.read_text())["operator"] for scan in scans_of(plan)]
     return [(scan["row_groups_scanned"], scan["total_row_groups_to_scan"]) for scan in scans if columns_of(scan)]
 
 
@@ -65,15 +68,15 @@ def columns_of(scan: dict[str, Any]) -> object:
     return scan["extra_info"].get("Projections")
 
 
-def test_how_old_the_events_are_is_read_from_two_row_groups(folder: Path) -> None:
-    assert read_of(folder, StreamTables("s").newest_and_oldest()) == [(1, GROUPS), (1, GROUPS)]
+def test_newest_and_oldest_are_read_from_two_row_groups(folder: Path) -> None:
+    assert row_groups_read(folder, StreamTables("s").newest_and_oldest()) == [(1, GROUPS), (1, GROUPS)]
 
 
-def test_how_long_their_texts_are_is_read_from_one(folder: Path) -> None:
-    assert read_of(folder, StreamTables("s").text_bytes()) == [(1, GROUPS)]
+def test_text_sizes_are_read_from_one_row_group(folder: Path) -> None:
+    assert row_groups_read(folder, StreamTables("s").text_bytes()) == [(1, GROUPS)]
 
 
-def test_how_many_and_how_old_they_are_is_told_right(folder: Path) -> None:
+def test_count_and_times_are_correct(folder: Path) -> None:
     engine = opened(folder)
     facts = engine.facts()["s"]
     engine.close()

@@ -1,4 +1,4 @@
-"""What each project's events have is kept on the server: other processes learn it, and it outlives them all."""
+"""The shapes of projects are stored on the server: other processes read them, and they survive a restart."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def known(engine: ClickHouse, project: str) -> Kinds:
     return engine.projects()["s"].shape(project, engine.shapes()["s"]).kinds
 
 
-def test_a_process_that_starts_later_knows_them(engine: ClickHouse, address: str) -> None:
+def test_a_later_process_reads_the_shapes(engine: ClickHouse, address: str) -> None:
     engine.prepare([stream("s")])
     engine.append([batch("a", "metadata", "x")])
     engine.append([batch("b", "metadata", "x"), batch("c", "metadata", "y", project="q")])
@@ -36,7 +36,7 @@ def test_a_process_that_starts_later_knows_them(engine: ClickHouse, address: str
         later.close()
 
 
-def test_what_waits_on_disk_is_learnt_of_when_it_is_sent(tmp_path: Path) -> None:
+def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> None:
     pending = Pending(tmp_path, 10**6)
     sent = batch("a", "metadata", "x")
     pending.add([sent])
@@ -46,7 +46,7 @@ def test_what_waits_on_disk_is_learnt_of_when_it_is_sent(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("project", ["", "it's", "ключ", "a\\b"])
-def test_any_text_may_name_a_project(engine: ClickHouse, project: str) -> None:
+def test_a_project_may_have_any_name(engine: ClickHouse, project: str) -> None:
     engine.prepare([stream("s")])
     engine.append([batch("a", "metadata", "x", project=project)])
     assert known(engine, project) == ({("metadata", "x"): TEXT} if project else {})

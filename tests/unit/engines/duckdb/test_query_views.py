@@ -1,4 +1,4 @@
-"""Events go from the journal through memory to the file; whoever asks meanwhile sees each of them once, and at once."""
+"""While events move from the write-ahead log through the memtable to the file, queries see each of them once."""
 
 import threading
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 @pytest.fixture
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
-    """Nothing is sealed but by the tests."""
+    """Yield a storage that flushes only when a test does."""
     storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
     storage.start(FlushLimits(0, 2**30))
     storage.prepare([stream("s")])
@@ -39,7 +39,7 @@ def events(first: int, count: int) -> list[Event]:
 
 
 def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
-    """Ten events each, one after the other."""
+    """Return two consecutive chunks of ten events each."""
     store = storage.get_store("s")
     storage.append([batch(*events(0, 10))])
     first = store.take_chunk(whole_groups_only=False)
@@ -50,47 +50,47 @@ def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
     return store, first, second
 
 
-def seen(storage: Storage) -> list[str]:
+def visible_ids(storage: Storage) -> list[str]:
     with storage.query_view(["s"]) as shown:
         return sorted(str(row[0]) for row in shown.cursor.execute('SELECT id FROM "s"').fetchall())
 
 
-def names(count: int) -> list[str]:
+def ids_up_to(count: int) -> list[str]:
     return sorted(f"e{number}" for number in range(count))
 
 
-def test_what_is_being_sealed_is_seen_before_it_is(storage: Storage, session: Session) -> None:
+def test_events_are_visible_before_during_and_after_their_flush(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*events(0, 700))])
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
     storage.append([batch(*events(700, 30))])
-    assert seen(storage) == names(730)
+    assert visible_ids(storage) == ids_up_to(730)
     store.flush(chunk, cursor)
-    assert seen(storage) == names(730)
+    assert visible_ids(storage) == ids_up_to(730)
     storage.append([batch(*events(730, 1))])
-    assert seen(storage) == names(731)
+    assert visible_ids(storage) == ids_up_to(731)
     assert cursor.execute(f"SELECT count(*) FROM {store.tables.table}").fetchall() == [(700,)]
 
 
-def test_what_is_sealed_takes_no_memory_once_all_around_it_is(storage: Storage, session: Session) -> None:
+def test_the_memtable_is_dropped_once_its_events_are_flushed(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*events(0, 600))])
-    assert seen(storage) == names(600)
-    assert parts(cursor) == 1
-    seal_all(store, cursor)
-    assert parts(cursor) == 0
-    assert seen(storage) == names(600)
+    assert visible_ids(storage) == ids_up_to(600)
+    assert memtable_parts(cursor) == 1
+    flush_pending(store, cursor)
+    assert memtable_parts(cursor) == 0
+    assert visible_ids(storage) == ids_up_to(600)
 
 
-def test_a_query_that_has_begun_sees_what_was_there_then(storage: Storage, session: Session) -> None:
+def test_a_query_sees_the_events_of_its_start(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*events(0, 600))])
     with storage.query_view(["s"]) as shown:
         in_another_thread(lambda: storage.append([batch(*events(600, 5))]))
-        seal_all(store, cursor)
+        flush_pending(store, cursor)
         assert shown.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
-    assert seen(storage) == names(605)
+    assert visible_ids(storage) == ids_up_to(605)
 
 
 def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, session: Session) -> None:
@@ -104,23 +104,23 @@ def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, ses
     assert store.flushed_to == 20
 
 
-def test_a_chunk_whose_forerunner_failed_is_given_back_too(storage: Storage, session: Session) -> None:
+def test_a_chunk_after_a_failed_one_is_pending_again(storage: Storage, session: Session) -> None:
     store, first, second = two_chunks(storage)
     store.restore_pending(first)
     with pytest.raises(OutOfOrderError):
         store.flush(second, session.cursor())
     store.restore_pending(second)
-    seal_all(store, session.cursor())
-    assert seen(storage) == names(20)
+    flush_pending(store, session.cursor())
+    assert visible_ids(storage) == ids_up_to(20)
 
 
-def test_texts_of_any_letters_and_none_survive_the_way_of_many(storage: Storage, session: Session) -> None:
+def test_any_text_and_null_survive_a_large_flush(storage: Storage, session: Session) -> None:
     texts = ["plain", "", "ümläut €", "\N{GRINNING FACE}", "a\x00b", None]
     many = [
         Event(f"e{place}", NOW_US + place, texts[place % 6], timestamp_inferred=place % 3 == 0) for place in range(2000)
     ]
     storage.append([batch(*many)])
-    seal_all(storage.get_store("s"), session.cursor())
+    flush_pending(storage.get_store("s"), session.cursor())
     found = session.cursor().execute(
         f"SELECT id, epoch_us(timestamp), event_message, timestamp_inferred, extras IS NULL"
         f" FROM {storage.get_store('s').tables.table} ORDER BY timestamp"
@@ -129,32 +129,32 @@ def test_texts_of_any_letters_and_none_survive_the_way_of_many(storage: Storage,
     assert found.fetchall() == expected
 
 
-def seal_all(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
+def flush_pending(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
     while chunk := store.take_chunk(whole_groups_only=False):
         store.flush(chunk, cursor)
 
 
-def parts(cursor: duckdb.DuckDBPyConnection) -> int:
+def memtable_parts(cursor: duckdb.DuckDBPyConnection) -> int:
     row = cursor.execute("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'parts'").fetchone()
     return int(row[0]) if row else -1
 
 
-def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
+def test_an_unexpected_exception_does_not_end_the_flusher(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seal, failures = StreamStore.flush, iter([RuntimeError("a bug"), RuntimeError("another")])
-    told: list[str] = []
-    sealed = threading.Event()
-    storage = Storage(session, tmp_path, lambda: NOW_US, told.append)
+    real_flush, failures = StreamStore.flush, iter([RuntimeError("a bug"), RuntimeError("another")])
+    reports: list[str] = []
+    flushed = threading.Event()
+    storage = Storage(session, tmp_path, lambda: NOW_US, reports.append)
 
     def failing_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
-        # Another test's engine may be open beside this one.
+        # The engine of another test may still be open.
         is_mine = store is storage.get_store("s")
         for failure in failures if is_mine else ():
             raise failure
-        seal(store, chunk, cursor)
+        real_flush(store, chunk, cursor)
         if is_mine:
-            sealed.set()
+            flushed.set()
 
     monkeypatch.setattr(StreamStore, "flush", failing_twice)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_SECONDS", 0.0)
@@ -163,7 +163,7 @@ def test_a_failure_that_nobody_thought_of_does_not_end_the_sealing(
     storage.prepare([stream("s")])
     storage.append([batch(*events(0, 700))])
 
-    assert sealed.wait(30)
-    assert seen(storage) == names(700)
-    assert any("a bug" in sentence for sentence in told)
+    assert flushed.wait(30)
+    assert visible_ids(storage) == ids_up_to(700)
+    assert any("a bug" in sentence for sentence in reports)
     storage.close()

@@ -1,4 +1,4 @@
-"""Sub-queries that only pick columns and filter are one SELECT with their reader; the rows are those of the sub-queries."""
+"""Sub-queries that only select columns and filter are merged into their reader, with the same rows."""
 
 from collections.abc import Iterator
 from uuid import UUID
@@ -24,7 +24,7 @@ SUB_QUERY = (
     "with e as (select id as name, timestamp, project as event_message, metadata from `s` where project like 'p%')"
 )
 
-ONE = [
+FLATTENED = [
     f"{SUB_QUERY} select name, event_message from e where e.event_message = 'p1' order by name",
     f"{SUB_QUERY} select event_message as name, count(*) as n from e group by name order by name",
     f"{SUB_QUERY} select e.metadata.status as project, count(*) as n from e group by project order by n desc, project",
@@ -37,7 +37,7 @@ ONE = [
     "select t.id from (select t.id, t.project from `s` as t) as t where t.project = 'p1' order by t.id",
 ]
 
-SEVERAL = [
+NOT_FLATTENED = [
     f"{SUB_QUERY} select a.name from e as a join e as b on a.name = b.name order by a.name",
     f"{SUB_QUERY} select name from e where name in (select max(name) from e) order by name",
     f"{SUB_QUERY} select name, tag from e cross join unnest(e.metadata.tags) as tag order by name",
@@ -65,31 +65,31 @@ def event(number: int) -> Event:
 
 
 def selects(engine: DuckDBEngine, sql: str) -> int:
-    """How many there are above the one that stands for the stream."""
+    """Return the number of SELECTs above the one that replaces the stream."""
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
     at_rest = flushed_sql(compile_saved(program, engine.target, engine.shapes()))
     return str(at_rest).count("SELECT") - 1
 
 
-@pytest.mark.parametrize("sql", [*ONE, *SEVERAL])
-def test_the_rows_are_those_of_the_sub_queries(engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sql", [*FLATTENED, *NOT_FLATTENED])
+def test_flattening_does_not_change_the_rows(engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = rows(engine, sql)
     monkeypatch.setattr(target, "flatten", lambda *_: None)
     assert rows(engine, sql) == found
     assert found
 
 
-@pytest.mark.parametrize("sql", ONE)
-def test_what_only_picks_and_filters_is_one_select(engine: DuckDBEngine, sql: str) -> None:
+@pytest.mark.parametrize("sql", FLATTENED)
+def test_projections_and_filters_become_one_select(engine: DuckDBEngine, sql: str) -> None:
     assert selects(engine, sql) == 1
 
 
-@pytest.mark.parametrize("sql", SEVERAL)
-def test_what_does_more_or_is_read_otherwise_is_left(engine: DuckDBEngine, sql: str) -> None:
+@pytest.mark.parametrize("sql", NOT_FLATTENED)
+def test_other_sub_queries_are_not_flattened(engine: DuckDBEngine, sql: str) -> None:
     assert selects(engine, sql) > 1
 
 
-def test_of_a_stream_only_the_columns_that_are_read_are_named(engine: DuckDBEngine) -> None:
+def test_a_scan_names_only_the_columns_that_are_read(engine: DuckDBEngine) -> None:
     program = read_endpoint(Endpoint("test", UUID(int=1), "select count(*) as n from `s` where project = 'p1'", "1"))
     at_rest = str(flushed_sql(compile_saved(program, engine.target, engine.shapes())))
     assert '(SELECT "project" FROM' in at_rest

@@ -1,4 +1,4 @@
-"""Somebody may be alone with the file for a moment, and everybody else waits for a moment at most."""
+"""The file gate gives exclusive access for a short time, and makes shared access wait only for a short time."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.engines.duckdb.storage.file_gate import ExclusiveWait, FileAccess, FileGate
 
-AT_ONCE = ExclusiveWait(0.0, 20.0, 0.1)
+NO_GRACE = ExclusiveWait(0.0, 20.0, 0.1)
 
 
 @pytest.fixture
@@ -16,88 +16,88 @@ def pool() -> "ThreadPoolExecutor":
     return ThreadPoolExecutor(4)
 
 
-def pass_by(traffic: FileGate, kind: FileAccess, until: threading.Event, begun: threading.Event) -> None:
+def hold_shared(traffic: FileGate, kind: FileAccess, until: threading.Event, begun: threading.Event) -> None:
     with traffic.shared(kind):
         begun.set()
         until.wait(20)
 
 
-def under_way(pool: ThreadPoolExecutor, traffic: FileGate, kind: FileAccess, until: threading.Event) -> Future[None]:
+def start_shared(pool: ThreadPoolExecutor, traffic: FileGate, kind: FileAccess, until: threading.Event) -> Future[None]:
     begun = threading.Event()
-    passing = pool.submit(pass_by, traffic, kind, until, begun)
+    holding = pool.submit(hold_shared, traffic, kind, until, begun)
     assert begun.wait(20)
-    return passing
+    return holding
 
 
-def test_nobody_begins_while_somebody_is_alone(pool: ThreadPoolExecutor) -> None:
+def test_shared_access_waits_for_exclusive_access_to_end(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
     done.set()
     begun = threading.Event()
     with traffic.exclusive() as is_alone:
         assert is_alone
-        waiting = pool.submit(pass_by, traffic, FileAccess.QUERY, done, begun)
+        waiting = pool.submit(hold_shared, traffic, FileAccess.QUERY, done, begun)
         assert not begun.wait(0.05)
     waiting.result(20)
     assert begun.is_set()
 
 
-def test_a_seal_under_way_is_waited_for_and_the_next_one_waits(pool: ThreadPoolExecutor) -> None:
+def test_exclusive_access_waits_for_a_running_flush(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
-    sealing = under_way(pool, traffic, FileAccess.FLUSH, done)
+    flushing = start_shared(pool, traffic, FileAccess.FLUSH, done)
     threading.Timer(0.5, done.set).start()
-    with traffic.exclusive(AT_ONCE) as is_alone:
+    with traffic.exclusive(NO_GRACE) as is_alone:
         assert is_alone
-        assert sealing.done()
+        assert flushing.done()
 
 
-def test_a_query_that_lasts_is_not_waited_for(pool: ThreadPoolExecutor) -> None:
+def test_exclusive_access_gives_up_on_a_long_query(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
-    lasting = under_way(pool, traffic, FileAccess.QUERY, done)
-    with traffic.exclusive(AT_ONCE) as is_alone:
+    lasting = start_shared(pool, traffic, FileAccess.QUERY, done)
+    with traffic.exclusive(NO_GRACE) as is_alone:
         assert not is_alone
-    other = under_way(pool, traffic, FileAccess.QUERY, done)
+    other = start_shared(pool, traffic, FileAccess.QUERY, done)
     done.set()
     for one in (lasting, other):
         one.result(20)
 
 
-def test_a_moment_that_comes_by_itself_is_taken(pool: ThreadPoolExecutor) -> None:
+def test_exclusive_access_is_granted_once_a_query_ends(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
-    query = under_way(pool, traffic, FileAccess.QUERY, done)
+    query = start_shared(pool, traffic, FileAccess.QUERY, done)
     threading.Timer(0.5, done.set).start()
     with traffic.exclusive() as is_alone:
         assert is_alone
     query.result(20)
 
 
-def test_throughout_others_wait_until_it_has_ended(pool: ThreadPoolExecutor) -> None:
+def test_shared_access_waits_until_the_exclusive_block_ends_if_asked_to(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
     done.set()
     begun = threading.Event()
     with traffic.exclusive(until_block_ends=True) as is_alone:
         assert is_alone
-        waiting = pool.submit(pass_by, traffic, FileAccess.QUERY, done, begun)
+        waiting = pool.submit(hold_shared, traffic, FileAccess.QUERY, done, begun)
         assert not begun.wait(0.5)
     waiting.result(20)
 
 
-def test_it_is_known_for_how_long_something_was_being_sealed(pool: ThreadPoolExecutor) -> None:
+def test_the_gate_measures_the_time_of_flushes(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
     assert traffic.flushing_seconds == 0.0
     with traffic.shared(FileAccess.QUERY):
         assert traffic.flushing_seconds == 0.0
-    seals = [under_way(pool, traffic, FileAccess.FLUSH, done) for _ in range(2)]
+    flushes = [start_shared(pool, traffic, FileAccess.FLUSH, done) for _ in range(2)]
     time.sleep(0.3)
     assert 0.3 <= traffic.flushing_seconds < 0.6
     done.set()
-    for seal in seals:
-        seal.result(20)
+    for flush in flushes:
+        flush.result(20)
     whole = traffic.flushing_seconds
     time.sleep(0.1)
     assert traffic.flushing_seconds == whole
 
 
-def test_it_is_known_for_how_long_nobody_of_a_kind_has_passed() -> None:
+def test_the_gate_measures_the_idle_time_of_each_kind_of_access() -> None:
     traffic = FileGate()
     time.sleep(0.2)
     with traffic.shared(FileAccess.FLUSH):
@@ -105,12 +105,12 @@ def test_it_is_known_for_how_long_nobody_of_a_kind_has_passed() -> None:
     assert traffic.idle_seconds < 0.2 <= traffic.idle_seconds_of(FileAccess.QUERY)
 
 
-def test_others_go_on_beside_what_has_begun(pool: ThreadPoolExecutor) -> None:
+def test_shared_access_resumes_after_a_limited_wait(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
     begun = threading.Event()
     with traffic.exclusive() as is_alone:
         assert is_alone
-        query = pool.submit(pass_by, traffic, FileAccess.QUERY, done, begun)
+        query = pool.submit(hold_shared, traffic, FileAccess.QUERY, done, begun)
         assert begun.wait(20)
     done.set()
     query.result(20)

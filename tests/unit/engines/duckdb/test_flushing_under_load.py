@@ -1,4 +1,4 @@
-"""A load is sealed by whole row groups, and has its freed memory again, for as long as it goes on."""
+"""Under load the flusher writes whole row groups and releases freed memory."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.waiting import until
 
 BATCH = 1_024
-# What a row group of these events is held as, about.
+# Approximate size of a row group of these events in memory.
 GROUP_BYTES = ROW_GROUP_ROWS * 320
 
 
@@ -34,16 +34,16 @@ def load(storage: Storage, count: int) -> None:
         storage.append([batch(*(Event(f"e{number}", NOW_US) for number in range(first, first + BATCH)))])
 
 
-def sealed(storage: Storage) -> list[int]:
-    """How many events were sealed at a time."""
+def flush_sizes(storage: Storage) -> list[int]:
+    """Return the number of events of each flush."""
     with storage.query_view([]) as shown:
         return [
             int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()
         ]
 
 
-def in_the_file(storage: Storage) -> list[int]:
-    """The events of each row group that is written and compressed, not only logged."""
+def persistent_groups(storage: Storage) -> list[int]:
+    """Return the events of each row group that is in the file and not only in DuckDB's log."""
     with storage.query_view([]) as shown:
         asked = (
             "SELECT sum(count) FROM pragma_storage_info('store.main.s') WHERE column_name = 'id'"
@@ -52,35 +52,35 @@ def in_the_file(storage: Storage) -> list[int]:
         return [int(row[0]) for row in shown.cursor.execute(asked).fetchall()]
 
 
-def test_while_a_row_group_is_under_way_the_next_one_is_waited_for(storage: Storage) -> None:
+def test_a_load_is_flushed_in_whole_row_groups(storage: Storage) -> None:
     storage.start(FlushLimits(2, 2 * GROUP_BYTES))
     load(storage, 6 * ROW_GROUP_ROWS)
-    until(lambda: len(sealed(storage)) == 6)
-    assert set(sealed(storage)) == {ROW_GROUP_ROWS}
+    until(lambda: len(flush_sizes(storage)) == 6)
+    assert set(flush_sizes(storage)) == {ROW_GROUP_ROWS}
 
 
-def test_what_can_never_be_a_row_group_is_sealed_before_that(storage: Storage) -> None:
+def test_parts_are_flushed_if_memory_does_not_suffice_for_a_row_group(storage: Storage) -> None:
     storage.start(FlushLimits(2, GROUP_BYTES // 2))
     load(storage, 2 * ROW_GROUP_ROWS)
-    assert max(sealed(storage)) < ROW_GROUP_ROWS
+    assert max(flush_sizes(storage)) < ROW_GROUP_ROWS
 
 
-def test_parts_of_a_row_group_are_written_when_they_are_a_whole_one(storage: Storage) -> None:
+def test_flushed_parts_are_checkpointed_once_they_fill_a_row_group(storage: Storage) -> None:
     part = ROW_GROUP_ROWS // 5
     storage.start(FlushLimits(1, 8 * GROUP_BYTES, rows_per_flush=part))
     load(storage, 4 * ROW_GROUP_ROWS)
-    until(lambda: sum(sealed(storage)) == 4 * ROW_GROUP_ROWS)
-    assert max(sealed(storage)) == part
-    until(lambda: in_the_file(storage) == [ROW_GROUP_ROWS] * 4)
+    until(lambda: sum(flush_sizes(storage)) == 4 * ROW_GROUP_ROWS)
+    assert max(flush_sizes(storage)) == part
+    until(lambda: persistent_groups(storage) == [ROW_GROUP_ROWS] * 4)
 
 
 @pytest.mark.parametrize(("kept_seconds", "is_given_back"), [(3600.0, False), (0.0, True)])
-def test_memory_is_kept_for_so_long_while_events_come_and_given_back_after(
+def test_freed_memory_is_kept_for_the_set_time_under_load_and_released_after(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, kept_seconds: float, is_given_back: object
 ) -> None:
     given_back = threading.Event()
     monkeypatch.setattr(flusher, "release_free_memory", given_back.set)
-    # A machine that others use may pause for longer by itself.
+    # A loaded machine may pause the test for longer.
     monkeypatch.setattr(flusher, "_PAUSE_SECONDS", 3.0)
     storage.start(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=kept_seconds))
     load(storage, 3 * ROW_GROUP_ROWS)
@@ -88,7 +88,7 @@ def test_memory_is_kept_for_so_long_while_events_come_and_given_back_after(
     assert given_back.wait(30)
 
 
-def test_a_burst_has_given_it_back_before_what_is_left_of_it_is_sealed(
+def test_memory_is_released_after_a_burst_before_its_remainder_is_flushed(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_then: list[int] = []

@@ -1,4 +1,4 @@
-"""A path is read from its own column, through however many sub-queries, and means what it means in the text."""
+"""Paths are read from their columns, also through sub-queries, with the rows that reading the JSON text gives."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -33,21 +33,21 @@ ODD = {"h": "[1, 2]", "i": '"text"', "j": "17", "k": '{"request": 5}', "l": '{"r
 THROUGH = "with e as (select id, timestamp, metadata, app from `s`), f as (select e.id, e.metadata as m, e.app from e)"
 
 
-def filled(engine: Engine) -> Engine:
+def fill(engine: Engine) -> Engine:
     events = [Event(id_, NOW_US, "m", metadata=json.dumps(value)) for id_, value in EVENTS.items()]
     events += [Event(id_, NOW_US, "m", metadata=text) for id_, text in ODD.items()]
     events += [Event("d", NOW_US), Event("m", NOW_US, extras='{"app": "x", "deep": {"er": 3}}')]
     engine.prepare([stream("s"), stream("t")])
     reader = ShapeReader(engine.shapes)
     for name, some in (("s", events), ("t", [event for event in events if event.id in EVENTS])):
-        looked_at, learnt = reader.learn(name, some)
-        engine.append([Batch(name, looked_at, NOW_US, learnt)])
+        events_with_paths, learnt = reader.learn(name, some)
+        engine.append([Batch(name, events_with_paths, NOW_US, learnt)])
     return engine
 
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[Engine]:
-    opened = filled(ClickHouse(fresh_database(), Options(with_ttl=False)))
+    opened = fill(ClickHouse(fresh_database(), Options(with_ttl=False)))
     yield opened
     opened.close()
 
@@ -55,7 +55,7 @@ def clickhouse() -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder: Path = tmp_path_factory.mktemp("paths")
-    opened = filled(DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US))
+    opened = fill(DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US))
     yield opened
     opened.close()
 
@@ -65,7 +65,7 @@ def printed(engine: Engine, sql: str) -> str:
     return compile_saved(program, engine.target, engine.shapes()).sql
 
 
-READ_APART = [
+FROM_COLUMNS = [
     "select id, t.metadata.request.path p from `t` t order by id",
     f"{THROUGH} select id, f.app from f where f.app = 'x'",
     "select t.metadata.day d, count(*) n from `t` t group by d order by d, n",
@@ -87,7 +87,7 @@ READ_APART = [
     "select id, case t.metadata.on when true then 'y' end y from `t` t order by id",
     "with e as (select id, timestamp, metadata from `t`) select id, metadata.host h, metadata.Host g from e order by id",
 ]
-READ_IN_TEXT = [
+FROM_TEXT = [
     "with e as (select id, metadata from `t`), f as (select id, metadata.request q from e) select f.id, f.q.path from f order by 1",
     "select id, t.metadata.mixed m from `s` t order by id",
     "select id, t.metadata.request from `s` t order by id",
@@ -104,29 +104,29 @@ READ_IN_TEXT = [
 ]
 
 
-@pytest.mark.parametrize("sql", [*READ_APART, *READ_IN_TEXT])
-def test_the_rows_are_those_of_the_other_engine(clickhouse: Engine, duckdb: Engine, sql: str) -> None:
+@pytest.mark.parametrize("sql", [*FROM_COLUMNS, *FROM_TEXT])
+def test_the_rows_are_those_of_duckdb(clickhouse: Engine, duckdb: Engine, sql: str) -> None:
     assert _plain(rows(clickhouse, sql)) == _plain(rows(duckdb, sql))
 
 
-@pytest.mark.parametrize("sql", READ_APART)
-def test_the_text_is_not_read_where_the_path_lies_apart(clickhouse: Engine, sql: str) -> None:
+@pytest.mark.parametrize("sql", FROM_COLUMNS)
+def test_the_json_text_is_not_read_if_the_path_has_a_column(clickhouse: Engine, sql: str) -> None:
     told = printed(clickhouse, sql)
     assert "_paths" in told or "object_paths" in told
     assert "JSONExtractRaw" not in told
 
 
-def test_of_a_key_that_is_there_twice_the_first_counts_in_both_places(clickhouse: Engine) -> None:
+def test_the_first_of_duplicate_keys_counts_in_column_and_text(clickhouse: Engine) -> None:
     clickhouse.prepare([stream("s"), stream("t"), stream("twice")])
-    looked_at, learnt = ShapeReader(clickhouse.shapes).learn("twice", [Event("a", NOW_US, metadata=TWICE)])
-    clickhouse.append([Batch("twice", looked_at, NOW_US, learnt)])
-    apart = "select t.metadata.status a, t.metadata.request.path b from `twice` t"
-    in_text = "select x.m.status, x.m.request.path from (select distinct metadata m from `twice`) x"
-    assert _plain(rows(clickhouse, apart)) == _plain(rows(clickhouse, in_text)) == [[1, "first"]]
+    events_with_paths, learnt = ShapeReader(clickhouse.shapes).learn("twice", [Event("a", NOW_US, metadata=TWICE)])
+    clickhouse.append([Batch("twice", events_with_paths, NOW_US, learnt)])
+    from_column = "select t.metadata.status a, t.metadata.request.path b from `twice` t"
+    from_text = "select x.m.status, x.m.request.path from (select distinct metadata m from `twice`) x"
+    assert _plain(rows(clickhouse, from_column)) == _plain(rows(clickhouse, from_text)) == [[1, "first"]]
 
 
 def _plain(told: Sequence[Row]) -> list[list[object]]:
-    """As a caller reads it, in no order: a float that is whole is the whole number."""
+    """Return sorted rows as a caller decodes them, with whole floats as integers."""
     answer: list[list[object]] = msgspec.json.decode(msgspec.json.encode(told))
     rows = [[int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in row] for row in answer]
     return sorted(rows, key=str)

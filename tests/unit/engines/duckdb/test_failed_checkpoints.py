@@ -1,4 +1,4 @@
-"""A checkpoint that fails, for want of memory or of disk: the engine gives up the file, and it is opened anew."""
+"""After a checkpoint that fails for want of memory or disk, DuckDB invalidates the file, and the engine reopens it."""
 
 import json
 import os
@@ -22,14 +22,14 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.small_disks import small_disk
 from tests.unit.engines.duckdb.file_identity import identity
-from tests.unit.engines.duckdb.sealing import seal
+from tests.unit.engines.duckdb.flushing import flush_pending
 
 COUNT = "select count(*), count(distinct id), count(t.metadata.a) from `s` as t"
 ROWS = 4096
 
 
 @pytest.fixture(autouse=True)
-def _nothing_behind_its_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_background_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flusher, "start", lambda *_: None)
     monkeypatch.setattr(Compactor, "start", lambda *_: None)
 
@@ -42,25 +42,25 @@ def opened(folder: Path) -> Iterator[DuckDBEngine]:
     engine.close()
 
 
-def stored(engine: DuckDBEngine, first: int = 0) -> int:
-    """After a part of a row group, which the engine's log and memory have: how many events there are then."""
+def flush_part(engine: DuckDBEngine, first: int = 0) -> int:
+    """Flush a part of a row group, which stays in DuckDB's log and memory, and return the number of events."""
     numbers = range(first, first + ROWS)
     events = [Event(f"e{n}", NOW_US, metadata=json.dumps({"a": os.urandom(400).hex()})) for n in numbers]
     engine.append([batch(*events)])
-    seal(engine)
+    flush_pending(engine)
     return first + ROWS
 
 
-def assert_there(engine: DuckDBEngine, count: int) -> None:
+def assert_readable(engine: DuckDBEngine, count: int) -> None:
     assert rows(engine, COUNT) == [(count, count, count)]
 
 
-def assert_goes_on(engine: DuckDBEngine, count: int, cursor: duckdb.DuckDBPyConnection) -> int:
-    """What is there is written into the file, and more is taken; how many events there are then."""
-    assert_there(engine, count)
+def assert_writable(engine: DuckDBEngine, count: int, cursor: duckdb.DuckDBPyConnection) -> int:
+    """Check that a checkpoint and another flush succeed, and return the number of events."""
+    assert_readable(engine, count)
     assert engine._session.checkpoint(cursor)
-    count = stored(engine, count)
-    assert_there(engine, count)
+    count = flush_part(engine, count)
+    assert_readable(engine, count)
     return count
 
 
@@ -83,9 +83,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_without_memory_nothing_is_lost_and_the_next_look_opens_the_file(tmp_path: Path) -> None:
+def test_without_memory_nothing_is_lost_and_the_reclaimer_reopens_the_file(tmp_path: Path) -> None:
     with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        count = stored(engine)
+        count = flush_part(engine)
         set_memory(cursor, "1MB")
         with pytest.raises(duckdb.IOException):
             engine._session.checkpoint(cursor)
@@ -93,49 +93,49 @@ def test_without_memory_nothing_is_lost_and_the_next_look_opens_the_file(tmp_pat
             rows(engine, COUNT)
         set_memory(cursor, "256MB")
         engine._storage._compactor.memory_reclaimer.reclaim(cursor)
-        count = assert_goes_on(engine, count, cursor)
+        count = assert_writable(engine, count, cursor)
     with opened(tmp_path / "data") as engine:
-        assert_there(engine, count)
+        assert_readable(engine, count)
 
 
-def test_on_a_full_disk_what_was_stored_is_there_at_once(disk: Path) -> None:
+def test_on_a_full_disk_stored_events_stay_readable(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        count = stored(engine)
+        count = flush_part(engine)
         with full(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
-            assert_there(engine, count)
-        count = assert_goes_on(engine, count, cursor)
+            assert_readable(engine, count)
+        count = assert_writable(engine, count, cursor)
     with opened(disk / "data") as engine:
-        assert_there(engine, count)
+        assert_readable(engine, count)
 
 
-def test_the_file_is_opened_anew_on_a_full_disk_too(disk: Path) -> None:
+def test_the_file_can_be_reopened_on_a_full_disk(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        count = stored(engine)
+        count = flush_part(engine)
         with full(disk, 1_000_000):
             engine._storage._compactor.memory_reclaimer._reopen(cursor)
-            assert_there(engine, count)
-        assert_goes_on(engine, count, cursor)
+            assert_readable(engine, count)
+        assert_writable(engine, count, cursor)
 
 
-def test_one_that_is_interrupted_leaves_the_file_open(tmp_path: Path) -> None:
+def test_an_interrupted_checkpoint_leaves_the_file_open(tmp_path: Path) -> None:
     class Interrupted:
         def execute(self, _: str) -> None:
             raise duckdb.InterruptException
 
     with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        count, before = stored(engine), identity(engine)
+        count, before = flush_part(engine), identity(engine)
         with pytest.raises(duckdb.InterruptException):
             engine._session.checkpoint(cast(duckdb.DuckDBPyConnection, Interrupted()))
         assert engine._session.is_open
         assert identity(engine) == before
-        assert_goes_on(engine, count, cursor)
+        assert_writable(engine, count, cursor)
 
 
-def test_the_next_that_is_due_waits_a_while(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_checkpoint_is_delayed_after_a_failure(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        stored(engine)
+        flush_part(engine)
         with full(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint_when_due(cursor, now=True)
@@ -145,40 +145,38 @@ def test_the_next_that_is_due_waits_a_while(disk: Path, monkeypatch: pytest.Monk
                 engine._session.checkpoint_when_due(cursor, now=True)
 
 
-def test_one_that_failed_for_want_of_room_is_due_as_soon_as_there_is_room(disk: Path) -> None:
+def test_a_checkpoint_that_lacked_disk_is_retried_once_there_is_space(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        stored(engine)
+        flush_part(engine)
         with full(disk, 1_000_000), pytest.raises(duckdb.IOException):
             engine._session.checkpoint_when_due(cursor, now=True)
         assert engine._session.checkpoint_when_due(cursor, now=True)
 
 
-def test_nothing_is_added_to_a_long_log_that_cannot_be_written_into_the_file(
-    disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All of the log is in memory: what reads need would be taken by it."""
+def test_flushes_stop_while_a_long_log_cannot_be_checkpointed(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is held in memory, which queries would lack."""
     monkeypatch.setattr(session, "_LOG_BYTES", 1_000_000)
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        sealer = engine._storage._flusher
-        monkeypatch.setattr(sealer, "_is_due", lambda _: True)
-        count = stored(engine)
+        flusher = engine._storage._flusher
+        monkeypatch.setattr(flusher, "_is_due", lambda _: True)
+        count = flush_part(engine)
         engine.append([batch(Event("later", NOW_US, metadata='{"a": "x"}'))])
         with full(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
             assert engine._session.is_stuck
-            assert not sealer._flush_one(cursor)
-            assert_there(engine, count + 1)
-        assert sealer._flush_one(cursor)
-        assert_there(engine, count + 1)
+            assert not flusher._flush_one(cursor)
+            assert_readable(engine, count + 1)
+        assert flusher._flush_one(cursor)
+        assert_readable(engine, count + 1)
 
 
-def test_who_asks_meanwhile_gets_all_rows_or_is_told_to_ask_again(disk: Path) -> None:
+def test_concurrent_queries_get_all_rows_or_a_retriable_fault(disk: Path) -> None:
     with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        count, is_over = stored(engine), threading.Event()
+        count, is_over = flush_part(engine), threading.Event()
         seen: set[object] = set()
 
-        def ask() -> None:
+        def query_repeatedly() -> None:
             while not is_over.is_set():
                 try:
                     seen.add(tuple(map(tuple, rows(engine, COUNT))))
@@ -186,23 +184,23 @@ def test_who_asks_meanwhile_gets_all_rows_or_is_told_to_ask_again(disk: Path) ->
                     assert fault.retry_after
                     seen.add(Cancelled)
 
-        asking = [threading.Thread(target=ask) for _ in range(3)]
-        for one in asking:
+        query_threads = [threading.Thread(target=query_repeatedly) for _ in range(3)]
+        for one in query_threads:
             one.start()
         with full(disk, 1_000_000):
             for _ in range(5):
                 with pytest.raises(duckdb.IOException):
                     engine._session.checkpoint(cursor)
         is_over.set()
-        for one in asking:
+        for one in query_threads:
             one.join()
         assert seen - {Cancelled} == {((count, count, count),)}
-        assert_there(engine, count)
+        assert_readable(engine, count)
 
 
-def test_a_query_of_a_file_that_is_to_be_opened_anew_may_be_asked_again(tmp_path: Path) -> None:
+def test_a_query_of_an_invalidated_file_fails_with_a_retriable_fault(tmp_path: Path) -> None:
     with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        stored(engine)
+        flush_part(engine)
         set_memory(cursor, "1MB")
         with pytest.raises(duckdb.IOException):
             cursor.execute("CHECKPOINT store")

@@ -1,4 +1,4 @@
-"""Who fails for want of memory at once is asked once more: another query held it all, for a moment."""
+"""A query that fails at once for want of memory is retried once, because another query may have held the memory."""
 
 import time
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from tests.contract.engine_asking import NOW_US, batch, rows, stream
 MOST_SECONDS = 1.0
 
 
-def held(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
-    """Lets so many attempts fail, each after as long; tells what was asked."""
+def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
+    """Fail the first attempts for want of memory, each after some seconds; return the list of statements that ran."""
     asked: list[Question] = []
     real = QueryRunner._run_statement
 
@@ -45,14 +45,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine.close()
 
 
-def test_once_more_is_enough(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = held(monkeypatch, attempts=1)
+def test_a_query_is_retried_once(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fail_attempts(monkeypatch, attempts=1)
     assert rows(engine, "select id from `s`") == [("a",)]
     assert len(asked) == 2
 
 
-def test_and_no_more_than_that(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = held(monkeypatch, attempts=2)
+def test_a_second_failure_is_raised(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fail_attempts(monkeypatch, attempts=2)
     began = time.monotonic()
     with pytest.raises(OutOfMemory):
         rows(engine, "select id from `s`")
@@ -60,8 +60,8 @@ def test_and_no_more_than_that(engine: DuckDBEngine, monkeypatch: pytest.MonkeyP
     assert time.monotonic() - began < MOST_SECONDS
 
 
-def test_what_took_long_to_fail_took_the_memory_itself(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = held(monkeypatch, attempts=1, seconds=0.1)
+def test_a_query_that_ran_for_some_time_is_not_retried(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fail_attempts(monkeypatch, attempts=1, seconds=0.1)
     with pytest.raises(OutOfMemory):
         rows(engine, "select id from `s`")
     assert len(asked) == 1

@@ -1,0 +1,63 @@
+"""Recent ids are recognized for the whole window, almost without looking up new ids in the file."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from cordwood.engines.duckdb.storage import recent_ids
+from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, RecentIds
+
+NOW_US = 1_700_000_000 * 10**6
+
+
+class RecordedIds:
+    """Recent ids, with a record of those that were looked up in storage."""
+
+    def __init__(self) -> None:
+        self.ids = RecentIds(self._recall, NOW_US, has_earlier_events=False)
+        self.looked_up: list[str] = []
+
+    def _recall(self, ids: Sequence[str], before_us: int) -> set[str]:
+        self.looked_up += ids
+        return {one for one in ids if one.startswith("taken")}
+
+    def take(self, first: int, count: int, now_us: int = NOW_US) -> None:
+        for start in range(first, first + count, WINDOW_EVENTS):
+            self.ids.add((f"taken{number}" for number in range(start, start + WINDOW_EVENTS)), now_us)
+
+
+def test_the_newest_ids_are_known_without_lookup() -> None:
+    recorded = RecordedIds()
+    recorded.take(0, 2 * WINDOW_EVENTS)
+    asked = ["new", f"taken{WINDOW_EVENTS}", "taken" + str(2 * WINDOW_EVENTS - 1), "new"]
+    assert recorded.ids.duplicates(asked, NOW_US) == {1, 2, 3}
+    assert not recorded.looked_up
+
+
+def test_earlier_ids_are_known_until_the_window_ends() -> None:
+    recorded = RecordedIds()
+    recorded.take(0, 3 * WINDOW_EVENTS)
+    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + WINDOW_US) == {0}
+    assert recorded.looked_up == ["taken7"]
+    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + WINDOW_US + 1) == set()
+
+
+def test_ids_of_a_fast_stream_are_known_until_the_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_ids, "_FILTER_IDS", 2 * WINDOW_EVENTS)
+    recorded = RecordedIds()
+    for minute in range(8):
+        recorded.take(minute * WINDOW_EVENTS, WINDOW_EVENTS, NOW_US + minute * 60_000_000)
+    asked = [f"taken{minute * WINDOW_EVENTS}" for minute in range(8)]
+    assert recorded.ids.duplicates(asked, NOW_US + 8 * 60_000_000) == set(range(8))
+    # A Bloom filter for two minutes of ids is full a minute after its last id, and is kept for ten more.
+    assert recorded.ids.duplicates(asked, NOW_US + 12 * 60_000_000) == set(range(8))
+    assert recorded.ids.duplicates(asked, NOW_US + 12 * 60_000_000 + 1) == {2, 3, 4, 5, 6, 7}
+
+
+def test_new_ids_are_rarely_looked_up_after_two_million() -> None:
+    recorded = RecordedIds()
+    recorded.take(0, 2_000_000)
+    asked = [f"new{number}" for number in range(200_000)]
+    assert recorded.ids.duplicates(asked, NOW_US) == set()
+    # One is expected; three bits in one row would give 130.
+    assert len(recorded.looked_up) < 12
