@@ -21,7 +21,7 @@ from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
-from tests.unit.serve.kitchen import CALLER, WARMED, whole
+from tests.unit.serve.harness import CALLER, WARMED, whole
 
 ENDPOINT = msgspec.structs.replace(
     WARMED,

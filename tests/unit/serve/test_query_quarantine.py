@@ -1,4 +1,4 @@
-"""Queries that had to be killed are refused for a while: to their key whatever their literals, to others as they were."""
+"""Queries that were killed are quarantined: for their key with any literals, for other keys with the same literals."""
 
 from uuid import UUID
 
@@ -52,15 +52,15 @@ class Notes:
         ("SELECT a FROM \"s\" WHERE b = 'x' AND c > 1", False),
     ],
 )
-def test_queries_that_differ_in_literals_alone_count_as_one(other: str, same: bool) -> None:  # noqa: FBT001
+def test_queries_that_differ_only_in_literals_have_one_fingerprint(other: str, same: bool) -> None:  # noqa: FBT001
     assert (fingerprint(other) == fingerprint("SELECT a FROM s WHERE b = 'x' AND c > 1")) is same
 
 
-def test_lists_of_literals_count_as_one_whatever_their_length() -> None:
+def test_the_length_of_a_list_of_literals_is_not_in_the_fingerprint() -> None:
     assert fingerprint("SELECT a FROM s WHERE b IN (1, 2, 3)") == fingerprint("SELECT a FROM s WHERE b IN (4)")
 
 
-def test_a_killed_query_is_refused_to_everybody_for_ten_minutes() -> None:
+def test_a_killed_query_is_refused_to_all_keys_for_ten_minutes() -> None:
     clock, notes = Clock(), Notes()
     quarantine = QueryQuarantine(Observer((notes,)), clock)
     quarantine.check(job("SELECT 1"))
@@ -79,7 +79,7 @@ def test_a_killed_query_is_refused_to_everybody_for_ten_minutes() -> None:
     assert isinstance(second, QuarantineRefused)
 
 
-def test_other_literals_are_refused_to_the_key_that_sent_the_query_and_to_no_other() -> None:
+def test_other_literals_are_refused_only_to_the_key_of_the_killed_query() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
     quarantine.note_kill(job("SELECT a FROM s WHERE b = 'slow'"))
     with pytest.raises(QuarantinedQuery):
@@ -105,7 +105,7 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
         quarantine.check(of_a)
 
 
-def test_a_key_with_two_killed_queries_is_refused_queries_of_its_own_and_no_saved_ones() -> None:
+def test_a_key_with_two_killed_queries_may_only_run_saved_queries() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
     quarantine.note_kill(job("SELECT a FROM s"))
     quarantine.note_kill(job("SELECT b FROM s"))
@@ -122,7 +122,7 @@ def test_saved_queries_that_were_killed_are_not_refused() -> None:
     assert quarantine.count() == 0
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_quarantined_queries_is_bounded() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
     for number in range(5_000):
         quarantine.note_kill(job(f"SELECT c{number} FROM s", account=f"k{number}"))

@@ -1,4 +1,4 @@
-"""Followed queries over an engine that is told what to answer: one evaluation for all, bounds, and what is refused."""
+"""Followed queries over a scripted engine: one evaluation for all followers, limits and refusals."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from cordwood.serve.tail.position import Position, read_position
 from cordwood.serve.tail.tails import OnStored, TailLimits, Tails
 from cordwood.web.encode.followed import FOLLOWED
 from tests.fakes.engines import COLUMNS
-from tests.unit.serve.kitchen import UNCACHED, Kitchen, run, until
+from tests.unit.serve.harness import UNCACHED, ServeHarness, run, until
 
 ENDPOINT = msgspec.structs.replace(UNCACHED, sql="select event_message from `s`", parameters=())
 LIMITS = TailLimits(followers=1000, key_followers=400)
@@ -28,7 +28,7 @@ HIDDEN = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt", "time
 
 
 class Signal:
-    """Tells that events were stored when the test says so."""
+    """A source of notifications of stored events that the test triggers."""
 
     def __init__(self) -> None:
         self.tell: OnStored | None = None
@@ -49,16 +49,16 @@ async def follow(tails: Tails, key: str = "k", position: Position | None = None,
     return await tails.follow(request(key), position, lambda: None, address=address)
 
 
-def one_row_each_time(kitchen: Kitchen) -> None:
-    """Answer each question with one row, received at the last receive time of its range."""
+def answer_one_row_each(harness: ServeHarness) -> None:
+    """Script one row for each question, received at the last receive time of its range."""
 
     def rows(number: int) -> Iterator[list[Row]]:
-        question = kitchen.engine.questions[number - 1]
+        question = harness.engine.questions[number - 1]
         last = question.values["cordwood_last_receipt"]
         assert isinstance(last, datetime)
         yield [(f"row {number}", int(last.timestamp() * 1e6), 0, "key")]
 
-    kitchen.engine.rows, kitchen.engine.columns = rows, (*COLUMNS, *HIDDEN)
+    harness.engine.rows, harness.engine.columns = rows, (*COLUMNS, *HIDDEN)
 
 
 async def texts(follower: Follower, count: int) -> list[bytes]:
@@ -68,19 +68,19 @@ async def texts(follower: Follower, count: int) -> list[bytes]:
     return found
 
 
-def test_any_number_of_followers_costs_one_evaluation() -> None:
-    async def test(kitchen: Kitchen) -> None:
+def test_followers_share_one_evaluation() -> None:
+    async def test(harness: ServeHarness) -> None:
         signal = Signal()
-        tails = Tails(kitchen.answers, signal, LIMITS)
-        kitchen.engine.rows = lambda _: []
+        tails = Tails(harness.answers, signal, LIMITS)
+        harness.engine.rows = lambda _: []
         followers = [await follow(tails) for _ in range(300)]
-        assert (tails.followers, kitchen.engine.asked) == (300, 1)
-        one_row_each_time(kitchen)
+        assert (tails.followers, harness.engine.asked) == (300, 1)
+        answer_one_row_each(harness)
         reading = [asyncio.ensure_future(texts(follower, 2)) for follower in followers]
         await asyncio.sleep(0)
         signal.stored(1_000_000)
         got = await asyncio.gather(*reading)
-        assert kitchen.engine.asked == 2
+        assert harness.engine.asked == 2
         assert {piece for pieces in got for piece in pieces[1:]} == {
             b'id: 1000000-1\ndata: {"n":"row 2"}\n\n',
         }
@@ -90,22 +90,22 @@ def test_any_number_of_followers_costs_one_evaluation() -> None:
     run(test)
 
 
-def test_followers_that_connect_again_together_share_what_is_read_from_the_store() -> None:
-    async def test(kitchen: Kitchen) -> None:
-        tails = Tails(kitchen.answers, Signal(), LIMITS)
-        kitchen.engine.rows = lambda _: []
+def test_followers_that_reconnect_together_share_one_read_of_stored_events() -> None:
+    async def test(harness: ServeHarness) -> None:
+        tails = Tails(harness.answers, Signal(), LIMITS)
+        harness.engine.rows = lambda _: []
         followers = [await follow(tails, position=Position(0, 0)) for _ in range(50)]
-        assert kitchen.engine.asked == 1
-        kitchen.engine.hold()
+        assert harness.engine.asked == 1
+        harness.engine.hold()
         streams = [follower.pieces() for follower in followers]
         for stream in streams:
             await anext(stream)
         reading = [asyncio.ensure_future(anext(stream)) for stream in streams]
-        await until(lambda: kitchen.engine.asked == 2)
+        await until(lambda: harness.engine.asked == 2)
         await asyncio.sleep(0.05)
-        kitchen.engine.release()
+        harness.engine.release()
         await asyncio.sleep(0.05)
-        assert kitchen.engine.asked == 2
+        assert harness.engine.asked == 2
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
@@ -113,26 +113,26 @@ def test_followers_that_connect_again_together_share_what_is_read_from_the_store
     run(test)
 
 
-def test_events_of_other_streams_run_nothing() -> None:
-    async def test(kitchen: Kitchen) -> None:
+def test_events_of_other_streams_run_no_query() -> None:
+    async def test(harness: ServeHarness) -> None:
         signal = Signal()
-        tails = Tails(kitchen.answers, signal, LIMITS)
-        kitchen.engine.rows = lambda _: []
+        tails = Tails(harness.answers, signal, LIMITS)
+        harness.engine.rows = lambda _: []
         follower = await follow(tails)
         signal.stored(1_000_000, "another")
         await asyncio.sleep(0.2)
-        assert kitchen.engine.asked == 1
-        # What is said as the place to go on from is after them all the same.
+        assert harness.engine.asked == 1
+        # The position to resume from still moves past them.
         assert follower._feed.end == Position(1_000_001, 0)
         await texts(follower, 1)
 
     run(test)
 
 
-def test_one_key_and_one_address_have_their_bounds_whatever_the_other_is() -> None:
-    async def test(kitchen: Kitchen) -> None:
-        tails = Tails(kitchen.answers, Signal(), TailLimits(followers=6, key_followers=2))
-        kitchen.engine.rows = lambda _: []
+def test_keys_and_addresses_have_separate_limits() -> None:
+    async def test(harness: ServeHarness) -> None:
+        tails = Tails(harness.answers, Signal(), TailLimits(followers=6, key_followers=2))
+        harness.engine.rows = lambda _: []
         await follow(tails, "a", address="one")
         await follow(tails, "a", address="two")
         with pytest.raises(TooManyFollowers, match="follows 2 queries"):
@@ -149,11 +149,11 @@ def test_one_key_and_one_address_have_their_bounds_whatever_the_other_is() -> No
     run(test)
 
 
-def test_an_engine_that_does_not_order_its_events_is_not_followed() -> None:
-    async def test(kitchen: Kitchen) -> None:
-        kitchen.engine.newest_receipt_us = lambda: None  # type: ignore[method-assign] # an engine without an order
+def test_an_engine_without_receipt_order_cannot_be_followed() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.newest_receipt_us = lambda: None  # type: ignore[method-assign] # an engine without an order
         signal = Signal()
-        tails = Tails(kitchen.answers, signal, LIMITS)
+        tails = Tails(harness.answers, signal, LIMITS)
         with pytest.raises(NotOffered):
             await follow(tails)
         assert (tails.followers, signal.tell) == (0, None)
@@ -162,15 +162,15 @@ def test_an_engine_that_does_not_order_its_events_is_not_followed() -> None:
     run(test)
 
 
-def test_an_internal_error_ends_the_feed_and_is_in_the_log_under_the_incident_that_is_told() -> None:
-    async def test(kitchen: Kitchen) -> None:
+def test_an_internal_error_ends_the_feed_and_is_logged_with_its_incident_id() -> None:
+    async def test(harness: ServeHarness) -> None:
         notes: list[object] = []
         signal = Signal()
-        tails = Tails(kitchen.answers, signal, LIMITS, notes.append)
-        kitchen.engine.rows = lambda _: []
+        tails = Tails(harness.answers, signal, LIMITS, notes.append)
+        harness.engine.rows = lambda _: []
         follower = await follow(tails)
-        # Rows without the columns of their place.
-        kitchen.engine.rows = lambda _: [[("row",)]]
+        # Rows without the position columns.
+        harness.engine.rows = lambda _: [[("row",)]]
         reading = asyncio.ensure_future(texts(follower, 2))
         await asyncio.sleep(0)
         signal.stored(1_000_000)
@@ -184,5 +184,5 @@ def test_an_internal_error_ends_the_feed_and_is_in_the_log_under_the_incident_th
 
 
 @pytest.mark.parametrize("text", ["0-0", "1767225600000000-12", "253402300799999999-999999999"])
-def test_an_id_is_read_as_it_was_written(text: str) -> None:
+def test_a_position_is_parsed_as_it_was_written(text: str) -> None:
     assert str(read_position(text)) == text

@@ -21,7 +21,7 @@ from cordwood.web.asgi import Response
 from cordwood.web.lifecycle import Lifecycle, Services
 from cordwood.web.status import health, live, ready
 from tests.fakes.engines import ScriptedEngine
-from tests.unit.serve.kitchen import UNCACHED, Kitchen, ask, run, until
+from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, run, until
 
 STREAM = Stream("postgres.logs", UUID(int=1))
 
@@ -31,19 +31,19 @@ def told(response: Response) -> tuple[int, dict[str, Any]]:
     return response.status, msgspec.json.decode(response.body)
 
 
-def opened(kitchen: Kitchen) -> Lifecycle:
+def opened(harness: ServeHarness) -> Lifecycle:
     lifecycle = Lifecycle()
-    intake = Intake(kitchen.engine, lambda: kitchen.now_us)
+    intake = Intake(harness.engine, lambda: harness.now_us)
     nowhere: Any = None
-    access, backups = Access(nowhere), Backups(kitchen.engine, bytes, bytes, nowhere, "1")
-    tails = Tails(kitchen.answers, intake, TailLimits())
-    lifecycle.open(Services(kitchen.answers, intake, access, kitchen.catalog, backups, tails, nowhere))
+    access, backups = Access(nowhere), Backups(harness.engine, bytes, bytes, nowhere, "1")
+    tails = Tails(harness.answers, intake, TailLimits())
+    lifecycle.open(Services(harness.answers, intake, access, harness.catalog, backups, tails, nowhere))
     return lifecycle
 
 
 def test_it_is_ready_while_queries_are_answered() -> None:
-    async def test(kitchen: Kitchen) -> None:
-        lifecycle = opened(kitchen)
+    async def test(harness: ServeHarness) -> None:
+        lifecycle = opened(harness)
         assert told(ready(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
         assert told(health(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
 
@@ -51,29 +51,29 @@ def test_it_is_ready_while_queries_are_answered() -> None:
 
 
 def test_it_is_not_ready_while_no_query_gets_a_place_and_ready_when_one_does() -> None:
-    async def test(kitchen: Kitchen) -> None:
-        lifecycle = opened(kitchen)
-        kitchen.engine.hold()
-        stuck = [asyncio.ensure_future(kitchen.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
-        await until(lambda: kitchen.engine.asked == 4)
+    async def test(harness: ServeHarness) -> None:
+        lifecycle = opened(harness)
+        harness.engine.hold()
+        stuck = [asyncio.ensure_future(harness.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
+        await until(lambda: harness.engine.asked == 4)
         assert told(ready(lifecycle))[0] == 200, "all places are taken, and nobody has waited in vain"
         with pytest.raises(Busy):
-            await kitchen.answers.answer(ask(UNCACHED, project="another"))
+            await harness.answers.answer(ask(UNCACHED, project="another"))
         for probe in (ready, health):
             status, body = told(probe(lifecycle))
             assert (status, body["status"]) == (503, "not_ready")
             assert body["reasons"][0].startswith("No query has got a place for ")
         assert live().status == 200
-        kitchen.engine.release()
+        harness.engine.release()
         await asyncio.gather(*stuck)
         assert told(ready(lifecycle))[0] == 200
 
-    run(test, Kitchen(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
 
 
 def test_a_part_that_is_away_says_why_until_it_is_back() -> None:
-    async def test(kitchen: Kitchen) -> None:
-        lifecycle = opened(kitchen)
+    async def test(harness: ServeHarness) -> None:
+        lifecycle = opened(harness)
         lifecycle.set_unready("engine", "The engine is being replaced.")
         assert told(ready(lifecycle)) == (
             503,
@@ -101,15 +101,15 @@ def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered()
         assert lifecycle.services is not None
         await lifecycle.services.intake.accept(STREAM, "application/json", b'[{"event_message": "x"}]')
 
-    async def test(kitchen: Kitchen) -> None:
+    async def test(harness: ServeHarness) -> None:
         engine = FullDisk()
-        kitchen.answers = Answers(
-            AnswerDependencies(kitchen.catalog, engine, MemoryCache(1000), Observer()),
-            kitchen.limits,
-            lambda: kitchen.now_us,
+        harness.answers = Answers(
+            AnswerDependencies(harness.catalog, engine, MemoryCache(1000), Observer()),
+            harness.limits,
+            lambda: harness.now_us,
         )
-        kitchen.engine = engine
-        lifecycle = opened(kitchen)
+        harness.engine = engine
+        lifecycle = opened(harness)
         with pytest.raises(Fault):
             await send(lifecycle)
         status, body = told(ready(lifecycle))

@@ -28,7 +28,7 @@ from cordwood.web.problems import masked
 from cordwood.web.routes import application
 from cordwood.web.send_budget import SendBudget
 from tests.fakes.callers import call, scope
-from tests.unit.serve.kitchen import Notes
+from tests.unit.serve.harness import Notes
 
 
 def site(lifecycle: Lifecycle | None = None) -> HttpApplication:

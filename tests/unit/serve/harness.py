@@ -1,4 +1,4 @@
-"""What the tests of serving have in common: an endpoint, callers, a clock that is told, and the journey itself."""
+"""Shared parts of the serve tests: endpoints, a caller, and the serve package over a scripted engine and a manual clock."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ def ask(endpoint: Endpoint = WARMED, form: Format = JSON, **parameters: str) -> 
 
 
 class Notes:
-    """A sink that keeps everything."""
+    """A sink that keeps all observations."""
 
     def __init__(self) -> None:
         self.all: list[object] = []
@@ -55,8 +55,8 @@ class Notes:
 
 
 @dataclass
-class Kitchen:
-    """The journey over an engine that is told what to answer, at a time that is told too."""
+class ServeHarness:
+    """The serve package over an engine with scripted answers, at a time that the test sets."""
 
     limits: ServeLimits = field(default_factory=ServeLimits)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
@@ -73,12 +73,12 @@ class Kitchen:
             lambda: self.now_us,
         )
 
-    def wait(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now_us += int(seconds * 1_000_000)
 
     async def tick(self, seconds: float = 0) -> int:
-        """Time passes, the refresher looks, and what it started ends; how many it started."""
-        self.wait(seconds)
+        """Advance the clock, run the refresher until its refreshes end, and return how many it started."""
+        self.advance(seconds)
         started = self.answers.tick()
         await asyncio.gather(*started)
         return len(started)
@@ -93,20 +93,20 @@ def whole(answer: Answer) -> Finished:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """What a thread does shows here a moment later."""
+    """Wait until a condition that another thread fulfils is true."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
 
 
-def run(test: Callable[[Kitchen], Awaitable[None]], kitchen: Kitchen | None = None) -> None:
-    async def cooked() -> None:
-        prepared = kitchen or Kitchen()
+def run(test: Callable[[ServeHarness], Awaitable[None]], harness: ServeHarness | None = None) -> None:
+    async def with_harness() -> None:
+        used = harness or ServeHarness()
         try:
-            await test(prepared)
+            await test(used)
         finally:
-            prepared.engine.release()
-            await prepared.answers.close()
+            used.engine.release()
+            await used.answers.close()
 
-    asyncio.run(cooked())
+    asyncio.run(with_harness())

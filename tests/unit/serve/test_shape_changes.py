@@ -1,4 +1,4 @@
-"""A kept answer and the shapes of its streams: what was compiled is what an answer is kept under."""
+"""Cached answers when the shapes of their streams change: the key is the statement that was compiled."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
-from tests.unit.serve.kitchen import CALLER, whole
+from tests.unit.serve.harness import CALLER, whole
 
 ENDPOINT = Endpoint(
     name="fields",
@@ -37,8 +37,8 @@ STAR, NAMED = "select * from m", "select a from m"
 ONE = [{"a": "1"}]
 
 
-class Fields:
-    """The journey over a real engine whose one event may learn further fields."""
+class ShapeHarness:
+    """The serve package over a real engine whose stream can get events with more fields."""
 
     def __init__(self, engine: DuckDBEngine, endpoint: Endpoint) -> None:
         self.engine = engine
@@ -49,8 +49,8 @@ class Fields:
 
     def store(self, **fields: str) -> None:
         event = Event(json.dumps(fields), 1_700_000_000_000_000, "", "p", json.dumps(fields), "{}")
-        looked_at, learnt = ShapeReader(self.engine.shapes).learn("s", [event])
-        self.engine.append([Batch("s", looked_at, 0, learnt)])
+        events_with_paths, learnt = ShapeReader(self.engine.shapes).learn("s", [event])
+        self.engine.append([Batch("s", events_with_paths, 0, learnt)])
 
     def wait(self, seconds: int) -> None:
         self.now_us += seconds * 1_000_000
@@ -74,9 +74,9 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     opened.close()
 
 
-def run(engine: DuckDBEngine, endpoint: Endpoint, test: Callable[[Fields], Awaitable[None]]) -> None:
+def run(engine: DuckDBEngine, endpoint: Endpoint, test: Callable[[ShapeHarness], Awaitable[None]]) -> None:
     async def journey() -> None:
-        fields = Fields(engine, endpoint)
+        fields = ShapeHarness(engine, endpoint)
         try:
             fields.store(a="1")
             await test(fields)
@@ -86,16 +86,16 @@ def run(engine: DuckDBEngine, endpoint: Endpoint, test: Callable[[Fields], Await
     asyncio.run(journey())
 
 
-def test_texts_that_are_compiled_to_one_statement_share_an_answer(engine: DuckDBEngine) -> None:
-    async def test(fields: Fields) -> None:
+def test_queries_that_compile_to_one_statement_share_an_answer(engine: DuckDBEngine) -> None:
+    async def test(fields: ShapeHarness) -> None:
         assert await fields.ask(STAR) == (Outcome.MISS, ONE)
         assert await fields.ask(NAMED) == (Outcome.HIT, ONE)
 
     run(engine, ENDPOINT, test)
 
 
-def test_a_kept_answer_outlives_a_change_of_shape(engine: DuckDBEngine) -> None:
-    async def test(fields: Fields) -> None:
+def test_a_cached_answer_survives_a_change_of_shape(engine: DuckDBEngine) -> None:
+    async def test(fields: ShapeHarness) -> None:
         await fields.ask(STAR)
         fields.store(b="2")
         assert await fields.ask(STAR) == (Outcome.HIT, ONE)
@@ -103,8 +103,8 @@ def test_a_kept_answer_outlives_a_change_of_shape(engine: DuckDBEngine) -> None:
     run(engine, ENDPOINT, test)
 
 
-def test_no_text_gets_the_answer_of_another_that_was_once_compiled_to_the_same_statement(engine: DuckDBEngine) -> None:
-    async def test(fields: Fields) -> None:
+def test_queries_that_once_compiled_to_one_statement_are_separate_after_expiry(engine: DuckDBEngine) -> None:
+    async def test(fields: ShapeHarness) -> None:
         await fields.ask(STAR)
         await fields.ask(NAMED)
         fields.store(b="2")
@@ -116,8 +116,8 @@ def test_no_text_gets_the_answer_of_another_that_was_once_compiled_to_the_same_s
     run(engine, ENDPOINT, test)
 
 
-def test_an_answer_that_others_keep_alive_does_not_keep_an_old_meaning_alive(engine: DuckDBEngine) -> None:
-    async def test(fields: Fields) -> None:
+def test_a_new_answer_of_the_old_statement_is_not_used_for_the_recompiled_query(engine: DuckDBEngine) -> None:
+    async def test(fields: ShapeHarness) -> None:
         await fields.ask(STAR)
         await fields.ask(NAMED)
         fields.store(b="2")
@@ -130,8 +130,8 @@ def test_an_answer_that_others_keep_alive_does_not_keep_an_old_meaning_alive(eng
     run(engine, ENDPOINT, test)
 
 
-def test_a_refresh_after_a_change_of_shape_is_what_callers_get_from_then_on(engine: DuckDBEngine) -> None:
-    async def test(fields: Fields) -> None:
+def test_a_refresh_after_a_change_of_shape_replaces_the_cached_answer(engine: DuckDBEngine) -> None:
+    async def test(fields: ShapeHarness) -> None:
         await fields.ask(STAR)
         fields.store(b="2")
         fields.wait(299)
@@ -147,8 +147,8 @@ def test_a_refresh_after_a_change_of_shape_is_what_callers_get_from_then_on(engi
     run(engine, WARMED, test)
 
 
-def test_what_was_laid_out_otherwise_before_the_refresh_gets_the_new_answer_too(engine: DuckDBEngine) -> None:
-    async def test(fields: Fields) -> None:
+def test_a_refresh_applies_to_the_same_query_in_another_layout(engine: DuckDBEngine) -> None:
+    async def test(fields: ShapeHarness) -> None:
         await fields.ask(STAR)
         await fields.ask("select *\nfrom m")
         fields.store(b="2")

@@ -1,4 +1,4 @@
-"""A text that arrives where only numbers were seen, between the compiling of a query and its run, is redacted."""
+"""A text that arrives after a query was compiled for numbers only, before its run, is redacted."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.content_negotiation import FORMATS
 from tests.fakes.catalogs import HeldCatalog
-from tests.unit.serve.kitchen import ask, whole
+from tests.unit.serve.harness import ask, whole
 
 ENDPOINT = Endpoint(
     name="numbers",
@@ -35,8 +35,8 @@ ENDPOINT = Endpoint(
 )
 
 
-class LateEngine(DuckDBEngine):
-    """Just before each of its first runs, an event comes in."""
+class RacingEngine(DuckDBEngine):
+    """An engine that stores an event right before each of its first runs."""
 
     def expect(self, *values: object) -> None:
         self.coming = list(values)
@@ -44,8 +44,8 @@ class LateEngine(DuckDBEngine):
 
     def store(self, value: object) -> None:
         event = Event(json.dumps(value), 1_700_000_000_000_000, "", "p", json.dumps({"client": value}), "{}")
-        looked_at, learnt = ShapeReader(self.shapes).learn("s", [event])
-        self.append([Batch("s", looked_at, 0, learnt)])
+        events_with_paths, learnt = ShapeReader(self.shapes).learn("s", [event])
+        self.append([Batch("s", events_with_paths, 0, learnt)])
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self.asked.append(question.statement.sql)
@@ -55,19 +55,19 @@ class LateEngine(DuckDBEngine):
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[LateEngine]:
-    opened = LateEngine(tmp_path, DuckDBTarget())
+def engine(tmp_path: Path) -> Iterator[RacingEngine]:
+    opened = RacingEngine(tmp_path, DuckDBTarget())
     opened.prepare([Stream("s", UUID(int=1))])
     opened.store(7)
     yield opened
     opened.close()
 
 
-Told = Callable[..., str]
+AnswerText = Callable[..., str]
 
 
 @pytest.fixture
-def told(engine: LateEngine) -> Told:
+def answer_text(engine: RacingEngine) -> AnswerText:
     def asked(*coming: object, form: str = "json") -> str:
         engine.expect(*coming)
         parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
@@ -91,30 +91,30 @@ async def _text(streamed: StreamedAnswer) -> str:
     return b"".join([piece async for piece in streamed.chunks()]).decode()
 
 
-def test_numbers_alone_are_asked_for_once_and_as_they_are(engine: LateEngine, told: Told) -> None:
-    assert told(8) == '{"result":[{"most":"8","n":2}]}'
+def test_numbers_are_queried_once_without_redaction(engine: RacingEngine, answer_text: AnswerText) -> None:
+    assert answer_text(8) == '{"result":[{"most":"8","n":2}]}'
     assert len(engine.asked) == 1
     assert "redacted" not in engine.asked[0]
 
 
 @pytest.mark.parametrize("form", ["json", "ndjson"])
-def test_a_text_that_comes_in_between_is_redacted(engine: LateEngine, told: Told, form: str) -> None:
-    answer = told("from 203.0.113.7", form=form)
+def test_a_text_stored_before_the_run_is_redacted(engine: RacingEngine, answer_text: AnswerText, form: str) -> None:
+    answer = answer_text("from 203.0.113.7", form=form)
     assert "from REDACTED" in answer
     assert "203" not in answer
     assert len(engine.asked) == 2
 
 
-def test_so_is_one_inside_an_object(told: Told) -> None:
-    assert "203" not in told({"ip": "203.0.113.7"})
+def test_a_text_inside_an_object_stored_before_the_run_is_redacted(answer_text: AnswerText) -> None:
+    assert "203" not in answer_text({"ip": "203.0.113.7"})
 
 
-def test_what_comes_during_the_second_run_needs_no_third(engine: LateEngine, told: Told) -> None:
-    assert "203" not in told("from 203.0.113.7", "by 203.0.113.8")
+def test_a_text_stored_before_the_second_run_needs_no_third_run(engine: RacingEngine, answer_text: AnswerText) -> None:
+    assert "203" not in answer_text("from 203.0.113.7", "by 203.0.113.8")
     assert len(engine.asked) == 2
 
 
-def test_all_who_joined_the_run_get_the_answer_of_the_second(engine: LateEngine) -> None:
+def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine) -> None:
     engine.expect("from 203.0.113.7")
     parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
     answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)

@@ -1,4 +1,4 @@
-"""Files packed into one stream come out as they went in, in whatever pieces the stream arrives."""
+"""Backup archives are tar streams whose members are unpacked unchanged, however the stream is divided."""
 
 import tarfile
 from collections.abc import Sequence
@@ -23,33 +23,33 @@ def archive(files: dict[str, bytes]) -> tuple[bytes, list[ArchivedFile]]:
 
 def unpack(pieces: Sequence[bytes], folder: Path) -> list[ArchivedFile]:
     listed: list[ArchivedFile] = []
-    taking = unpack_archive(folder, listed.append)
-    next(taking)
+    unpacking = unpack_archive(folder, listed.append)
+    next(unpacking)
     for piece in pieces:
-        taking.send(piece)
+        unpacking.send(piece)
     return listed
 
 
 @pytest.mark.parametrize("size", [1, 7, 511, 512, 513, 100_000, 10**9])
-def test_every_file_is_as_it_was_however_the_bytes_arrive(tmp_path: Path, size: int) -> None:
+def test_files_are_unpacked_unchanged_for_any_chunk_size(tmp_path: Path, size: int) -> None:
     files = FILES if size > 1 else {name: data[:600] for name, data in FILES.items()}
     data, listed = archive(files)
     assert unpack([data[at : at + size] for at in range(0, len(data), size)], tmp_path) == listed
     assert {name: (tmp_path / name).read_bytes() for name in files} == files
 
 
-def test_it_is_a_tar_to_others_too() -> None:
+def test_the_archive_is_a_standard_tar() -> None:
     data, _ = archive(FILES)
     with tarfile.open(fileobj=BytesIO(data)) as tar:
         assert {member.name: member.size for member in tar} == {name: len(one) for name, one in FILES.items()}
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/out", "in/../../out"])
-def test_a_file_that_would_lie_outside_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_path_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadBackup, match="it contains the file"):
         unpack([archive({name: b"x"})[0]], tmp_path)
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+def test_a_stream_that_is_not_tar_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadBackup, match="not a tar archive"):
         unpack([b"<html>" * 1000], tmp_path)

@@ -1,4 +1,4 @@
-"""Few run at once, a bounded number wait for a bounded time, and quick questions go first."""
+"""Admission: a few queries run at once, a bounded queue waits for a bounded time, and quick queries go first."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,12 +18,12 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(awaited())
 
 
-def query_gate(places: int, queue_length: int = 100, patience_seconds: float = 10) -> Admission:
+def make_admission(places: int, queue_length: int = 100, patience_seconds: float = 10) -> Admission:
     return Admission(QuerySlots(places), queue_length, patience_seconds, Observer())
 
 
 class Visitor:
-    """Takes a turn and keeps it until told to leave."""
+    """A run that acquires an admission slot and holds it until `leave`."""
 
     def __init__(self, admission: Admission, lane: Lane, account: str = "one") -> None:
         self.inside = False
@@ -61,9 +61,9 @@ async def all_leave(visitors: list[Visitor]) -> None:
     await asyncio.gather(*(visitor.visit for visitor in visitors), return_exceptions=True)
 
 
-def test_no_more_run_than_there_are_places() -> None:
+def test_no_more_queries_run_than_there_are_slots() -> None:
     async def test() -> None:
-        admission = query_gate(places=4, queue_length=10, patience_seconds=10)
+        admission = make_admission(places=4, queue_length=10, patience_seconds=10)
         visitors = await arrive(admission, *[Lane.QUICK] * 6)
         assert [visitor.inside for visitor in visitors] == [True] * 4 + [False] * 2
         await visitors[0].leave()
@@ -75,9 +75,9 @@ def test_no_more_run_than_there_are_places() -> None:
     run(test)
 
 
-def test_unknown_and_slow_ones_leave_a_place_for_quick_ones() -> None:
+def test_unknown_and_slow_queries_leave_a_slot_for_quick_ones() -> None:
     async def test() -> None:
-        admission = query_gate(places=4, queue_length=100, patience_seconds=10)
+        admission = make_admission(places=4, queue_length=100, patience_seconds=10)
         crowd = await arrive(admission, *[Lane.UNKNOWN] * 20, *[Lane.SLOW] * 20)
         quick = await arrive(admission, Lane.QUICK)
         assert quick[0].inside
@@ -87,9 +87,9 @@ def test_unknown_and_slow_ones_leave_a_place_for_quick_ones() -> None:
     run(test)
 
 
-def test_only_one_slow_one_runs_among_four_places() -> None:
+def test_only_one_of_four_slots_runs_a_slow_query() -> None:
     async def test() -> None:
-        admission = query_gate(places=4, queue_length=100, patience_seconds=10)
+        admission = make_admission(places=4, queue_length=100, patience_seconds=10)
         slow = await arrive(admission, *[Lane.SLOW] * 5)
         unknown = await arrive(admission, Lane.UNKNOWN)
         assert sum(visitor.inside for visitor in slow) == 1
@@ -99,22 +99,22 @@ def test_only_one_slow_one_runs_among_four_places() -> None:
     run(test)
 
 
-def test_a_queue_that_is_full_says_so_at_once() -> None:
+def test_a_full_queue_refuses_at_once() -> None:
     async def test() -> None:
-        admission = query_gate(places=2, queue_length=1, patience_seconds=10)
+        admission = make_admission(places=2, queue_length=1, patience_seconds=10)
         visitors = await arrive(admission, Lane.QUICK, Lane.QUICK, Lane.QUICK)
-        with pytest.raises(Busy) as told:
+        with pytest.raises(Busy) as raised:
             async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
                 pass
-        assert told.value.retry_after
+        assert raised.value.retry_after
         await all_leave(visitors)
 
     run(test)
 
 
-def test_who_has_waited_too_long_is_told_to_come_back() -> None:
+def test_a_run_that_waited_too_long_is_refused() -> None:
     async def test() -> None:
-        admission = query_gate(places=2, queue_length=10, patience_seconds=0.01)
+        admission = make_admission(places=2, queue_length=10, patience_seconds=0.01)
         visitors = await arrive(admission, Lane.QUICK, Lane.QUICK)
         with pytest.raises(Busy):
             async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
@@ -125,9 +125,9 @@ def test_who_has_waited_too_long_is_told_to_come_back() -> None:
     run(test)
 
 
-def test_refreshes_wait_without_counting_as_a_queue() -> None:
+def test_refreshes_wait_without_counting_as_queued() -> None:
     async def test() -> None:
-        admission = query_gate(places=2, queue_length=1, patience_seconds=0.01)
+        admission = make_admission(places=2, queue_length=1, patience_seconds=0.01)
         running = await arrive(admission, Lane.QUICK, Lane.QUICK)
         refreshes = await arrive(admission, *[Lane.REFRESH] * 5)
         await asyncio.sleep(0.05)
@@ -138,9 +138,9 @@ def test_refreshes_wait_without_counting_as_a_queue() -> None:
     run(test)
 
 
-def test_quick_ones_go_before_others_that_came_first() -> None:
+def test_quick_queries_overtake_earlier_unknown_ones() -> None:
     async def test() -> None:
-        admission = query_gate(places=2, queue_length=10, patience_seconds=10)
+        admission = make_admission(places=2, queue_length=10, patience_seconds=10)
         running = await arrive(admission, Lane.QUICK, Lane.QUICK)
         waiting = await arrive(admission, Lane.UNKNOWN, Lane.QUICK)
         await running[0].leave()
@@ -151,9 +151,9 @@ def test_quick_ones_go_before_others_that_came_first() -> None:
     run(test)
 
 
-def test_a_place_given_to_one_who_just_left_is_passed_on() -> None:
+def test_a_slot_granted_to_a_cancelled_run_is_passed_on() -> None:
     async def test() -> None:
-        admission = query_gate(places=2, queue_length=10, patience_seconds=10)
+        admission = make_admission(places=2, queue_length=10, patience_seconds=10)
         running = await arrive(admission, Lane.QUICK, Lane.QUICK)
         waiting = await arrive(admission, Lane.QUICK, Lane.QUICK)
         running[0]._leave.set()
@@ -169,7 +169,7 @@ def test_a_place_given_to_one_who_just_left_is_passed_on() -> None:
 
 
 class Clock:
-    """Tells the time that the test says it is."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -178,7 +178,7 @@ class Clock:
         return self.seconds
 
 
-def clocked_gate(places: int) -> tuple[Admission, Clock]:
+def make_clocked_admission(places: int) -> tuple[Admission, Clock]:
     clock = Clock()
     return Admission(QuerySlots(places), 100, 10, Observer(), clock), clock
 
@@ -187,10 +187,10 @@ def inside(visitors: list[Visitor]) -> int:
     return sum(visitor.inside for visitor in visitors)
 
 
-def test_texts_of_callers_never_take_the_places_of_saved_queries() -> None:
+def test_own_queries_of_callers_leave_slots_for_saved_queries() -> None:
     async def test() -> None:
         for places, own in ((2, 1), (4, 3), (8, 6), (16, 12)):
-            admission = query_gate(places)
+            admission = make_admission(places)
             texts = await arrive(admission, *[Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW] * 16)
             saved = await arrive(admission, *[Lane.QUICK] * 16)
             assert (inside(texts), inside(saved)) == (own, places - own)
@@ -199,9 +199,9 @@ def test_texts_of_callers_never_take_the_places_of_saved_queries() -> None:
     run(test)
 
 
-def test_with_two_places_a_slow_saved_query_and_a_callers_text_take_turns() -> None:
+def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> None:
     async def test() -> None:
-        admission = query_gate(2)
+        admission = make_admission(2)
         text = await arrive(admission, Lane.UNKNOWN, account="caller")
         saved = await arrive(admission, Lane.SLOW, account="another")
         next_text = await arrive(admission, Lane.UNKNOWN, account="caller")
@@ -218,9 +218,9 @@ def test_with_two_places_a_slow_saved_query_and_a_callers_text_take_turns() -> N
     run(test)
 
 
-def test_a_slow_text_of_a_caller_does_not_keep_slow_saved_queries_out() -> None:
+def test_slow_own_queries_do_not_block_slow_saved_ones() -> None:
     async def test() -> None:
-        admission = query_gate(4)
+        admission = make_admission(4)
         texts = await arrive(admission, *[Lane.OWN_SLOW] * 4, account="attacker")
         saved = await arrive(admission, Lane.SLOW, account="dashboard")
         assert (inside(texts), inside(saved)) == (1, 1)
@@ -229,9 +229,9 @@ def test_a_slow_text_of_a_caller_does_not_keep_slow_saved_queries_out() -> None:
     run(test)
 
 
-def test_one_caller_may_use_all_that_is_idle() -> None:
+def test_one_caller_may_use_all_idle_slots() -> None:
     async def test() -> None:
-        admission = query_gate(4)
+        admission = make_admission(4)
         texts = await arrive(admission, *[Lane.UNKNOWN] * 4)
         assert inside(texts) == 3
         await all_leave(texts)
@@ -239,9 +239,9 @@ def test_one_caller_may_use_all_that_is_idle() -> None:
     run(test)
 
 
-def test_the_next_place_is_for_the_caller_that_has_used_the_least() -> None:
+def test_the_next_slot_goes_to_the_caller_with_the_least_usage() -> None:
     async def test() -> None:
-        admission, clock = clocked_gate(4)
+        admission, clock = make_clocked_admission(4)
         crowd = await arrive(admission, *[Lane.UNKNOWN] * 50, account="heavy")
         clock.seconds = 1.0
         light = await arrive(admission, *[Lane.UNKNOWN] * 2, account="light")
@@ -255,9 +255,9 @@ def test_the_next_place_is_for_the_caller_that_has_used_the_least() -> None:
     run(test)
 
 
-def test_what_was_used_is_forgotten_after_a_while() -> None:
+def test_usage_decays_over_time() -> None:
     async def test() -> None:
-        admission, clock = clocked_gate(4)
+        admission, clock = make_clocked_admission(4)
         before = await arrive(admission, Lane.UNKNOWN, account="heavy")
         clock.seconds = 8.0
         await all_leave(before)
@@ -270,9 +270,9 @@ def test_what_was_used_is_forgotten_after_a_while() -> None:
     run(test)
 
 
-def test_quick_ones_of_a_heavy_caller_do_not_go_before_a_light_callers_texts() -> None:
+def test_usage_outranks_the_lane_of_a_query() -> None:
     async def test() -> None:
-        admission, clock = clocked_gate(4)
+        admission, clock = make_clocked_admission(4)
         running = await arrive(admission, *[Lane.QUICK] * 4, account="heavy")
         clock.seconds = 1.0
         waiting = await arrive(admission, *[Lane.QUICK] * 20, account="heavy")
@@ -285,12 +285,12 @@ def test_quick_ones_of_a_heavy_caller_do_not_go_before_a_light_callers_texts() -
     run(test)
 
 
-def test_a_full_queue_refuses_the_caller_that_has_most_waiting() -> None:
+def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None:
     async def test() -> None:
-        admission = query_gate(2, queue_length=10)
+        admission = make_admission(2, queue_length=10)
         crowd = await arrive(admission, *[Lane.QUICK] * 12, account="crowd")
         others = await arrive(admission, *[Lane.QUICK] * 7, account="other")
-        # Two of the crowd run, ten waited; it is left with as many as the other has.
+        # Two of the crowd run and ten waited; five of each account remain in the queue.
         refused = [visitor for visitor in crowd if visitor.visit.done()]
         assert refused == crowd[-5:]
         assert all(isinstance(visitor.visit.exception(), Busy) for visitor in refused)
@@ -301,9 +301,9 @@ def test_a_full_queue_refuses_the_caller_that_has_most_waiting() -> None:
     run(test)
 
 
-def test_a_saved_query_takes_the_place_of_a_text_of_its_own_caller_in_a_full_queue() -> None:
+def test_in_a_full_queue_a_saved_query_displaces_an_own_query_of_its_caller() -> None:
     async def test() -> None:
-        admission = query_gate(2, queue_length=2)
+        admission = make_admission(2, queue_length=2)
         running = await arrive(admission, Lane.QUICK, Lane.QUICK)
         texts = await arrive(admission, Lane.UNKNOWN, Lane.UNKNOWN)
         saved = await arrive(admission, Lane.QUICK)
@@ -313,9 +313,9 @@ def test_a_saved_query_takes_the_place_of_a_text_of_its_own_caller_in_a_full_que
     run(test)
 
 
-def test_who_joins_a_run_that_waits_does_not_wait_behind_the_queries_of_who_began_it() -> None:
+def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
     async def test() -> None:
-        admission, clock = clocked_gate(2)
+        admission, clock = make_clocked_admission(2)
         crowd = await arrive(admission, *[Lane.QUICK] * 30, account="crowd")
         clock.seconds = 1.0
         last = crowd[-1]
@@ -330,9 +330,9 @@ def test_who_joins_a_run_that_waits_does_not_wait_behind_the_queries_of_who_bega
     run(test)
 
 
-def test_a_refused_crowd_does_not_take_along_who_joined_one_of_its_runs() -> None:
+def test_a_run_that_another_caller_joined_is_not_refused_with_its_starter() -> None:
     async def test() -> None:
-        admission = query_gate(2, queue_length=3)
+        admission = make_admission(2, queue_length=3)
         crowd = await arrive(admission, *[Lane.QUICK] * 5, account="crowd")
         crowd[-1].waiting.join("light")
         other = await arrive(admission, Lane.QUICK, account="other")
@@ -342,9 +342,9 @@ def test_a_refused_crowd_does_not_take_along_who_joined_one_of_its_runs() -> Non
     run(test)
 
 
-def test_a_refresh_that_a_caller_joins_is_one_no_more() -> None:
+def test_a_refresh_that_a_caller_joins_is_queued_as_a_query() -> None:
     async def test() -> None:
-        admission = query_gate(2)
+        admission = make_admission(2)
         running = await arrive(admission, Lane.QUICK, Lane.QUICK)
         refreshes = await arrive(admission, Lane.REFRESH, Lane.REFRESH, account=SERVICE)
         refreshes[1].waiting.join("caller")
@@ -358,9 +358,9 @@ def test_a_refresh_that_a_caller_joins_is_one_no_more() -> None:
     run(test)
 
 
-def test_a_run_yields_to_a_caller_that_has_used_less_and_to_none_that_has_used_more() -> None:
+def test_a_run_yields_only_to_a_caller_with_less_usage() -> None:
     async def test() -> None:
-        admission, clock = clocked_gate(4)
+        admission, clock = make_clocked_admission(4)
         heavy = await arrive(admission, Lane.UNKNOWN, Lane.UNKNOWN, account="heavy")
         clock.seconds = 1.0
         light = await arrive(admission, Lane.UNKNOWN, account="light")
@@ -373,9 +373,9 @@ def test_a_run_yields_to_a_caller_that_has_used_less_and_to_none_that_has_used_m
     run(test)
 
 
-def test_a_text_yields_to_a_saved_query_however_much_its_caller_has_used() -> None:
+def test_an_own_query_yields_to_a_saved_query_whatever_the_usage() -> None:
     async def test() -> None:
-        admission, clock = clocked_gate(2)
+        admission, clock = make_clocked_admission(2)
         saved = await arrive(admission, Lane.QUICK, account="dashboard")
         clock.seconds = 5.0
         text = await arrive(admission, Lane.UNKNOWN, account="caller")
@@ -387,9 +387,9 @@ def test_a_text_yields_to_a_saved_query_however_much_its_caller_has_used() -> No
     run(test)
 
 
-def test_runs_that_cannot_be_started_again_lend_their_places_and_few_do_at_once() -> None:
+def test_streaming_runs_lend_their_slots_up_to_a_limit() -> None:
     async def test() -> None:
-        admission, clock = clocked_gate(4)
+        admission, clock = make_clocked_admission(4)
         streams: list[Visitor] = []
         for second in range(5):
             streams += await arrive(admission, Lane.UNKNOWN, account=f"caller {second % 2}")
@@ -406,9 +406,9 @@ def test_runs_that_cannot_be_started_again_lend_their_places_and_few_do_at_once(
     run(test)
 
 
-def test_it_is_starved_from_the_first_that_waited_in_vain_until_a_place_is_given() -> None:
+def test_starvation_lasts_from_a_timed_out_wait_until_a_slot_is_granted() -> None:
     async def test() -> None:
-        admission = query_gate(2, patience_seconds=0.01)
+        admission = make_admission(2, patience_seconds=0.01)
         running = await arrive(admission, Lane.QUICK, Lane.QUICK)
         assert admission.starved_seconds == 0
         waiting = await arrive(admission, Lane.QUICK)
@@ -421,7 +421,7 @@ def test_it_is_starved_from_the_first_that_waited_in_vain_until_a_place_is_given
     run(test)
 
 
-def test_texts_of_callers_whose_texts_took_long_leave_a_place_to_compile() -> None:
+def test_slow_compilations_leave_a_compile_slot_free() -> None:
     async def test() -> None:
         admission = Admission(CompileSlots(2), 100, 10, Observer())
         heavy = await arrive(admission, *[Lane.OWN_SLOW] * 5)
@@ -432,9 +432,9 @@ def test_texts_of_callers_whose_texts_took_long_leave_a_place_to_compile() -> No
     run(test)
 
 
-def test_those_who_leave_in_any_state_leave_nothing_behind() -> None:
+def test_cancelled_runs_release_everything_in_any_state() -> None:
     async def test() -> None:
-        admission = query_gate(2, queue_length=3)
+        admission = make_admission(2, queue_length=3)
         visitors = await arrive(admission, *[Lane.UNKNOWN, Lane.QUICK, Lane.REFRESH, Lane.OWN_SLOW] * 5)
         for visitor in visitors[1::2]:
             visitor.visit.cancel()

@@ -1,4 +1,4 @@
-"""Statements are compiled once, until what they depend on changes, and take no more memory than they may."""
+"""The statement cache compiles each query once, until the shapes that it depends on change, within a limit of bytes."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.statement_cache import StatementCache
 from cordwood.sql.paging import Page
 from cordwood.web.content_negotiation import FORMATS
-from tests.unit.serve.kitchen import WARMED
+from tests.unit.serve.harness import WARMED
 
 LOGS = msgspec.structs.replace(
     WARMED,
@@ -30,7 +30,7 @@ EVENTS = msgspec.structs.replace(
 
 
 class Shapes:
-    """Shapes that grow when told."""
+    """Shapes of streams to which a test adds paths."""
 
     def __init__(self) -> None:
         self.shapes = {"postgres.logs": Shape(), "cloudflare.logs.prod": Shape()}
@@ -42,7 +42,7 @@ class Shapes:
         self.shapes[stream] = self.shapes[stream].with_learnt({steps: frozenset({kind})})
 
 
-def prepared(shapes: Shapes, most_bytes: int = 200_000) -> StatementCache:
+def make_cache(shapes: Shapes, most_bytes: int = 200_000) -> StatementCache:
     return StatementCache(DuckDBTarget(), shapes, max_bytes=most_bytes)
 
 
@@ -50,8 +50,8 @@ def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxText |
     return statements.find(endpoint, text) is not None
 
 
-def test_a_statement_is_found_after_it_was_compiled() -> None:
-    statements = prepared(Shapes())
+def test_a_compiled_statement_is_found() -> None:
+    statements = make_cache(Shapes())
     assert not is_found(statements, LOGS)
     compiled = statements.compile(LOGS, None)
     assert statements.find(LOGS, None) is compiled
@@ -76,37 +76,37 @@ A_STAR = sandbox("select m.* from logs cross join unnest(metadata) as m")
         (A_STAR, ("postgres.logs", "metadata", "other"), False),
     ],
 )
-def test_it_is_found_until_what_it_depends_on_is_otherwise(
+def test_a_statement_is_found_until_a_path_that_it_depends_on_changes(
     text: SandboxText, learnt: tuple[str, ...], *, is_still_found: bool
 ) -> None:
     shapes = Shapes()
     shapes.learn("postgres.logs", "metadata", kind=ValueKind.OBJECT)
     shapes.learn("postgres.logs", "metadata", "path")
     shapes.learn("postgres.logs", "metadata", "other", "first")
-    statements = prepared(shapes)
+    statements = make_cache(shapes)
     statements.compile(EVENTS, text)
     shapes.learn(*learnt)
     assert is_found(statements, EVENTS, text) is is_still_found
 
 
-def test_one_statement_serves_all_shapes_that_say_the_same_of_what_it_reads() -> None:
+def test_a_statement_is_reused_for_shapes_that_agree_on_its_paths() -> None:
     shapes = Shapes()
-    statements = prepared(shapes)
+    statements = make_cache(shapes)
     kept = statements.compile(EVENTS, READS_A_PATH)
     for version in range(50):
         other = {**shapes(), "postgres.logs": Shape({("metadata", f"k{version}"): frozenset()}, 100 + version)}
         assert statements.find(EVENTS, READS_A_PATH, shapes=other) is kept
 
 
-def test_another_revision_or_text_is_another_statement() -> None:
-    statements = prepared(Shapes())
+def test_another_revision_or_query_is_another_statement() -> None:
+    statements = make_cache(Shapes())
     statements.compile(LOGS, None)
     assert not is_found(statements, msgspec.structs.replace(LOGS, revision="logs-2"))
     assert not is_found(statements, LOGS, sandbox("select id from logs"))
 
 
-def test_the_least_recently_used_go_when_there_is_no_room() -> None:
-    statements = prepared(Shapes(), most_bytes=60_000)
+def test_the_least_recently_used_statements_are_evicted() -> None:
+    statements = make_cache(Shapes(), most_bytes=60_000)
     texts = [sandbox(f"select id, {number} as n from logs") for number in range(40)]
     for text in texts:
         statements.compile(LOGS, text)
@@ -116,23 +116,23 @@ def test_the_least_recently_used_go_when_there_is_no_room() -> None:
 
 
 @pytest.mark.parametrize(("text", "fault"), [("select (", QuerySyntax), ("select 1 from elsewhere", QueryRefused)])
-def test_what_does_not_compile_is_not_kept(text: str, fault: type[Exception]) -> None:
-    statements = prepared(Shapes())
+def test_a_failed_compilation_is_not_cached(text: str, fault: type[Exception]) -> None:
+    statements = make_cache(Shapes())
     with pytest.raises(fault):
         statements.compile(LOGS, sandbox(text))
     assert not is_found(statements, LOGS, sandbox(text))
 
 
 def test_pages_of_any_size_share_a_few_statements() -> None:
-    """A caller who asks for a thousand sizes must not drive the statements of others out."""
+    """Otherwise a caller with a thousand page sizes could evict the statements of others."""
     caller = Caller("key", frozenset({"query"}))
     requests = [QueryRequest(LOGS, caller, FORMATS["json"], page_rows=rows, is_paged=True) for rows in range(1, 1001)]
     assert {request.page.rows for request in requests} == {10, 100, 1000}
     assert all(request.max_rows == request.page_rows for request in requests)
 
 
-def test_a_page_that_skips_counted_rows_is_not_kept() -> None:
-    statements = prepared(Shapes())
+def test_a_page_with_a_row_count_to_skip_is_not_cached() -> None:
+    statements = make_cache(Shapes())
     for page in (Page(10, skip=10, is_requested=True), Page(10, 1, is_after_row=True, remaining=3, is_requested=True)):
         assert statements.compile(LOGS, None, page=page)
         assert statements.find(LOGS, None, page=page) is None

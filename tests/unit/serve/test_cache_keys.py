@@ -1,4 +1,4 @@
-"""Which asks share an answer and which must not: exactly what can change the answer, and nothing else."""
+"""Cache keys: requests share one exactly if nothing that differs between them can change the answer."""
 
 import asyncio
 
@@ -14,10 +14,10 @@ from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan
 from cordwood.sql.stages import Statement
 from cordwood.web.content_negotiation import FORMATS, JSON
-from tests.unit.serve.kitchen import CALLER, UNCACHED, WARMED, Kitchen, ask
+from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask
 
 ALL = "select * from numbers"
-NO_ANSWER_OF_ITS_OWN = msgspec.structs.replace(
+UNSEEN_PATH = msgspec.structs.replace(
     WARMED, sql="select m.a as x from `s` as t cross join unnest(t.metadata) as m", revision="unseen", parameters=()
 )
 
@@ -48,9 +48,9 @@ def pinned_to(pin: str, **parameters: str) -> QueryRequest:
 
 def key(asked: QueryRequest) -> bytes:
     async def found() -> bytes:
-        kitchen = Kitchen()
-        job = await kitchen.answers._job(asked)
-        await kitchen.answers.close()
+        harness = ServeHarness()
+        job = await harness.answers._job(asked)
+        await harness.answers.close()
         return cache_key(asked, job.question)
 
     return asyncio.run(found())
@@ -156,8 +156,8 @@ APART: dict[str, tuple[QueryRequest, QueryRequest]] = {
     "an exact number and one ten times as large": (ask(EXACT, numeric="1"), ask(EXACT, numeric="10")),
     "an exact number and its negative": (ask(EXACT, numeric="1"), ask(EXACT, numeric="-1")),
     "paths that were never seen, by what the receipt says of them": (
-        ask(NO_ANSWER_OF_ITS_OWN),
-        ask(msgspec.structs.replace(NO_ANSWER_OF_ITS_OWN, sql=NO_ANSWER_OF_ITS_OWN.sql.replace("m.a", "m.b"))),
+        ask(UNSEEN_PATH),
+        ask(msgspec.structs.replace(UNSEEN_PATH, sql=UNSEEN_PATH.sql.replace("m.a", "m.b"))),
     ),
     "two pins": (pinned_to("a"), pinned_to("b")),
     "a pin and the default": (pinned_to("a"), ask()),
@@ -165,20 +165,20 @@ APART: dict[str, tuple[QueryRequest, QueryRequest]] = {
 
 
 @pytest.mark.parametrize(("one", "other"), SHARED.values(), ids=SHARED.keys())
-def test_what_cannot_change_the_answer_is_not_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
+def test_differences_without_effect_are_not_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
     assert key(one) == key(other)
 
 
 @pytest.mark.parametrize(("one", "other"), APART.values(), ids=APART.keys())
-def test_what_can_change_the_answer_is_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
+def test_differences_with_an_effect_are_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
     assert key(one) != key(other)
 
 
-def test_the_key_is_a_whole_digest() -> None:
+def test_the_key_is_an_untruncated_digest() -> None:
     assert len(key(ask())) == 32
 
 
-def test_the_moment_of_the_call_is_not_in_the_key() -> None:
+def test_the_time_of_the_call_is_not_in_the_key() -> None:
     endpoint = msgspec.structs.replace(WARMED, sql="select current_timestamp() as now", parameters=(), revision="clock")
     assert key(ask(endpoint)) == key(ask(endpoint))
 
@@ -188,7 +188,7 @@ def test_every_field_of_a_statement_is_in_its_digest() -> None:
     filled: dict[str, object] = {
         field.name: ("x",) if field.default == () or field.required else "x"
         for field in msgspec.structs.fields(Statement)
-        # What the shapes said is in the other fields: two projects whose statements are the same share an answer.
+        # Lookups of shapes have their effect in the other fields; projects with equal statements share an answer.
         if field.name != "shape_lookups"
     }
     filled |= {"plan": fixed_plan("select 2"), "row_limit": 7}
@@ -212,5 +212,5 @@ def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:
     assert len(digests) == len(variants)
 
 
-def test_statements_made_twice_have_one_digest() -> None:
+def test_equal_statements_have_equal_digests() -> None:
     assert Statement(fixed_plan("select 1"), (), (), ()).digest == Statement(fixed_plan("select 1"), (), (), ()).digest

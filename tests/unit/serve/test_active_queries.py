@@ -1,4 +1,4 @@
-"""What is at the engine now, and what took longest: for people who look at the service."""
+"""The list of active queries and of the slowest ones."""
 
 import asyncio
 
@@ -8,10 +8,10 @@ import pytest
 from cordwood.errors import OutOfTime
 from cordwood.serve.active_queries import MAX_SLOW_QUERIES, ActiveQueries
 from cordwood.serve.query_request import Language, SandboxText
-from tests.unit.serve.kitchen import CALLER, WARMED, ask
+from tests.unit.serve.harness import CALLER, WARMED, ask
 
 
-def test_a_run_is_under_way_until_it_is_over() -> None:
+def test_a_run_is_listed_until_it_ends() -> None:
     active = ActiveQueries()
     with active.run(ask()):
         (run,) = active.running()
@@ -20,7 +20,7 @@ def test_a_run_is_under_way_until_it_is_over() -> None:
     assert [one.outcome for one in active.slowest()] == ["ok"]
 
 
-def test_a_run_says_how_it_ended() -> None:
+def test_the_outcome_of_a_run_is_recorded() -> None:
     active = ActiveQueries()
     with pytest.raises(OutOfTime), active.run(ask()):
         raise OutOfTime("Too long.")
@@ -29,14 +29,14 @@ def test_a_run_says_how_it_ended() -> None:
     assert sorted(one.outcome for one in active.slowest()) == ["abandoned", "limit.time"]
 
 
-def test_a_query_of_the_caller_s_own_is_told_in_its_words() -> None:
+def test_a_sandbox_query_is_listed_with_its_text() -> None:
     active = ActiveQueries()
     own = msgspec.structs.replace(ask(), sandbox=SandboxText(Language.LQL, "f:numbers"))
     with active.run(own):
         assert [(run.language, run.text) for run in active.running()] == [("lql", "f:numbers")]
 
 
-def test_only_the_slowest_are_kept() -> None:
+def test_only_the_slowest_runs_are_kept() -> None:
     active = ActiveQueries()
     for _ in range(MAX_SLOW_QUERIES * 3):
         with active.run(ask()):

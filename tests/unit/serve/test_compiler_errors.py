@@ -1,0 +1,65 @@
+"""A crash of the compiler is a fault with an incident id, reported to the operator once per location, without the query."""
+
+import msgspec
+import pytest
+
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import CompilerBroke, QueryUnsupported
+from cordwood.observe.observation import BugFound
+from cordwood.serve.query_request import Language, SandboxText
+from cordwood.sql.stages import Lowered, Resolved
+from tests.fakes.engines import ScriptedEngine
+from tests.unit.serve.harness import ServeHarness, ask, run
+
+
+class OddTarget(DuckDBTarget):
+    """A target that fails on every tree."""
+
+    def lower(self, resolved: Resolved) -> Lowered:
+        raise LookupError(resolved.text)
+
+
+def failing_harness() -> ServeHarness:
+    engine = ScriptedEngine()
+    engine.target = OddTarget()
+    return ServeHarness(engine=engine)
+
+
+def reported_bugs(harness: ServeHarness) -> list[BugFound]:
+    return [note for note in harness.notes.all if isinstance(note, BugFound)]
+
+
+def test_the_author_gets_an_incident_id_and_the_operator_the_trace() -> None:
+    async def test(harness: ServeHarness) -> None:
+        with pytest.raises(CompilerBroke, match="The compiler broke on this query") as refused:
+            await harness.answers.answer(ask())
+        (reported,) = reported_bugs(harness)
+        assert refused.value.code == "bug.compiler"
+        assert refused.value.hint == f"Rewrite the query, and report the incident {reported.incident}."
+        assert reported.incident.startswith("compiler-")
+        assert reported.trace.endswith("LookupError")
+        assert "in lower" in reported.trace
+
+    run(test, failing_harness())
+
+
+def test_a_location_is_reported_once_and_without_the_query() -> None:
+    async def test(harness: ServeHarness) -> None:
+        for secret in ("hunter2", "hunter3"):
+            own = SandboxText(Language.SQL, f"select '{secret}' as x from numbers")
+            with pytest.raises(CompilerBroke):
+                await harness.answers.answer(msgspec.structs.replace(ask(), sandbox=own))
+        (reported,) = reported_bugs(harness)
+        assert "hunter" not in reported.trace
+
+    run(test, failing_harness())
+
+
+def test_a_refused_query_is_not_reported() -> None:
+    async def test(harness: ServeHarness) -> None:
+        own = SandboxText(Language.SQL, "select soundex('x') as x from numbers")
+        with pytest.raises(QueryUnsupported):
+            await harness.answers.answer(msgspec.structs.replace(ask(), sandbox=own))
+        assert not reported_bugs(harness)
+
+    run(test)

@@ -1,0 +1,297 @@
+"""Concurrent requests: single flight, cancellation when all callers have left, limits and streamed answers."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+
+import msgspec
+import pytest
+
+from cordwood.engines.cancel_token import CancelToken
+from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
+from cordwood.model.key import Caller
+from cordwood.model.rows import Row
+from cordwood.observe.observation import EngineQueried
+from cordwood.serve.admission import ServeLimits
+from cordwood.serve.answer import Answer, Outcome
+from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.jobs import Finished
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.serve.singleflight import SingleFlight
+from cordwood.web.content_negotiation import FORMATS
+from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, until, whole
+
+
+def start_requests(harness: ServeHarness, *asks: QueryRequest) -> list["asyncio.Task[Answer]"]:
+    return [asyncio.ensure_future(harness.answers.answer(one)) for one in asks]
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Record the keys of joined and started runs, so that a test can wait until all requests have joined."""
+    keys: list[object] = []
+    join = SingleFlight.join
+
+    async def counted(
+        flights: SingleFlight[Finished],
+        key: Hashable,
+        account: str,
+        start: Callable[[CancelToken, WaitingAccounts], Awaitable[Finished]],
+    ) -> Finished:
+        if isinstance(key, bytes):
+            keys.append(key)
+        return await join(flights, key, account, start)
+
+    monkeypatch.setattr(SingleFlight, "join", counted)
+    return keys
+
+
+def test_500_equal_requests_are_one_run(joined: list[object]) -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        tasks = start_requests(harness, *[ask(project=" same ") for _ in range(500)])
+        await until(lambda: harness.engine.asked > 0 and len(joined) == 500)
+        harness.engine.release()
+        answers = await asyncio.gather(*tasks)
+        assert {whole(answer).body for answer in answers} == {b'{"result":[{"n":1}]}'}
+        assert harness.engine.asked == 1
+        outcomes = [answer.outcome for answer in answers]
+        assert outcomes.count(Outcome.MISS) == 1
+        assert outcomes.count(Outcome.COLLAPSED) == 499
+
+    run(test)
+
+
+def test_equal_requests_of_an_uncached_endpoint_are_one_run(joined: list[object]) -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        tasks = start_requests(harness, *[ask(UNCACHED)] * 20)
+        await until(lambda: harness.engine.asked > 0 and len(joined) == 20)
+        harness.engine.release()
+        await asyncio.gather(*tasks)
+        assert harness.engine.asked == 1
+
+    run(test)
+
+
+def test_callers_that_disconnect_do_not_affect_the_others(joined: list[object]) -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        tasks = start_requests(harness, *[ask()] * 10)
+        await until(lambda: harness.engine.asked > 0 and len(joined) == 10)
+        for task in tasks[:9]:
+            task.cancel()
+        await asyncio.gather(*tasks[:9], return_exceptions=True)
+        harness.engine.release()
+        assert whole(await tasks[9]).body == b'{"result":[{"n":1}]}'
+        assert harness.engine.stopped == 0
+
+    run(test)
+
+
+def test_the_run_is_cancelled_when_all_callers_have_disconnected() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        tasks = start_requests(harness, ask(), ask())
+        await until(lambda: harness.engine.asked > 0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await until(lambda: harness.engine.stopped == 1)
+        await until(lambda: bool(outcomes(harness)))
+        assert outcomes(harness) == ["abandoned"]
+
+    run(test)
+
+
+def outcomes(harness: ServeHarness) -> list[str]:
+    return [note.outcome for note in harness.notes.all if isinstance(note, EngineQueried)]
+
+
+def test_a_fault_reaches_every_caller_and_is_counted_by_its_code() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.fails_with = QueryValue("division by zero")
+        for told in await asyncio.gather(*start_requests(harness, ask(), ask()), return_exceptions=True):
+            assert isinstance(told, QueryValue)
+        assert outcomes(harness) == ["query.value"]
+
+    run(test)
+
+
+def test_a_run_past_its_time_limit_is_cancelled_as_out_of_time() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        with pytest.raises(OutOfTime):
+            await harness.answers.answer(ask(msgspec.structs.replace(WARMED, timeout_seconds=0.05)))
+        assert harness.engine.stopped == 1
+
+    run(test)
+
+
+def test_an_answer_above_the_byte_limit_is_refused() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.rows = lambda _: [[("x" * 1000,)]] * 10
+        with pytest.raises(TooManyBytes):
+            await harness.answers.answer(ask())
+
+    run(test, ServeHarness(ServeLimits(answer_bytes=5000)))
+
+
+def test_truncation_at_max_rows_is_in_the_receipt() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        assert whole(await harness.answers.answer(ask())).receipt.truncated == "max_rows=1000"
+
+    run(test)
+
+
+def heavy(number: int) -> QueryRequest:
+    return msgspec.structs.replace(
+        ask(UNCACHED), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers")
+    )
+
+
+def test_a_saved_query_gets_a_slot_despite_many_unknown_queries() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        crowd = start_requests(harness, *[heavy(number) for number in range(50)])
+        await until(lambda: harness.engine.asked == 3)
+        quick = start_requests(harness, ask(UNCACHED))
+        await until(lambda: harness.engine.asked == 4)
+        harness.engine.release()
+        await asyncio.gather(*crowd, *quick)
+
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+
+
+def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        crowd = start_requests(harness, *[heavy(number) for number in range(8)])
+        await until(lambda: harness.engine.asked >= 8)
+        assert harness.engine.stopped >= 3
+        harness.engine.release()
+        assert len({whole(answer).body for answer in await asyncio.gather(*crowd)}) == 8
+        assert "demoted" in outcomes(harness)
+
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+
+
+def test_requests_beyond_the_queue_are_refused_with_retry_after() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        tasks = start_requests(harness, *[heavy(number) for number in range(20)])
+        await until(lambda: sum(task.done() for task in tasks) == 12)
+        harness.engine.release()
+        told = [one for one in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(one, Busy)]
+        assert len(told) == 12
+        assert all(fault.retry_after for fault in told)
+
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4, queued_queries=5)))
+
+
+def test_a_key_has_a_limit_of_concurrent_queries() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        tasks = start_requests(harness, ask(project="a"), ask(project="b"))
+        await until(lambda: harness.engine.asked == 2)
+        with pytest.raises(RateExceeded):
+            await harness.answers.answer(ask(project="c"))
+        other = start_requests(
+            harness, msgspec.structs.replace(ask(project="d"), caller=Caller("another", CALLER.scopes))
+        )
+        harness.engine.release()
+        await asyncio.gather(*tasks, *other)
+        await harness.answers.answer(ask(project="c"))
+
+    run(test, ServeHarness(ServeLimits(key_concurrent_queries=2)))
+
+
+def streaming(harness: ServeHarness, rows: int) -> Awaitable[Answer]:
+    harness.engine.rows = lambda _: ([(number,)] for number in range(rows))
+    return harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
+
+
+def test_a_short_streamed_answer_is_sent_whole_with_a_receipt() -> None:
+    async def test(harness: ServeHarness) -> None:
+        answer = await streaming(harness, 3)
+        assert whole(answer).body == b'{"n":0}\n{"n":1}\n{"n":2}\n'
+        assert whole(answer).receipt.rows == 3
+
+    run(test)
+
+
+class SlowRows:
+    """Rows that are produced one at a time, at most twenty ahead of the reader."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.made = 0
+
+    def batches(self) -> Iterator[list[Row]]:
+        while True:
+            while self.made > self.seen + 20:
+                time.sleep(0.001)
+            self.made += 1
+            time.sleep(0.01)
+            yield [(self.made,)]
+
+
+def test_a_long_answer_is_streamed_and_cancelled_when_its_reader_closes() -> None:
+    async def test(harness: ServeHarness) -> None:
+        rows = SlowRows()
+        harness.engine.rows = lambda _: rows.batches()
+        answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
+        assert isinstance(answer.body, StreamedAnswer)
+        pieces = answer.body.chunks()
+        for number in range(1, 40):
+            assert await anext(pieces) == b'{"n":%d}\n' % number
+            rows.seen = number
+        await pieces.aclose()
+        await until(lambda: bool(outcomes(harness)))
+        made = rows.made
+        await asyncio.sleep(0.05)
+        assert rows.made == made
+
+    run(test)
+
+
+def test_a_stream_that_fails_before_its_first_row_raises_the_fault() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.fails_with = QueryValue("division by zero")
+        with pytest.raises(QueryValue):
+            await harness.answers.answer(ask(UNCACHED, FORMATS["csv"]))
+
+    run(test)
+
+
+def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
+    def breaking() -> Iterator[list[Row]]:
+        for number in range(10):
+            time.sleep(0.01)
+            yield [(number,)]
+        raise QueryValue("too late")
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.rows = lambda _: breaking()
+        answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
+        assert isinstance(answer.body, StreamedAnswer)
+        received = []
+        with pytest.raises(QueryValue):
+            received.extend([piece async for piece in answer.body.chunks()])
+
+    run(test)
+
+
+def test_a_streamed_answer_is_cached_whole() -> None:
+    async def test(harness: ServeHarness) -> None:
+        answers = [await harness.answers.answer(ask(WARMED, FORMATS["csv"])) for _ in range(2)]
+        assert [answer.outcome for answer in answers] == [Outcome.MISS, Outcome.HIT]
+        assert whole(answers[1]).body == b"n\r\n1\r\n"
+
+    run(test)

@@ -1,0 +1,332 @@
+"""Contention between callers: stalled readers, stuck runs, the compile pool and shared compilations."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from cordwood.errors import Busy, EngineUnreachable, OutOfTime
+from cordwood.model.key import Caller
+from cordwood.model.rows import Row
+from cordwood.observe.observation import Queued
+from cordwood.observe.observer import Observer
+from cordwood.serve.admission import ServeLimits
+from cordwood.serve.answer import Answer
+from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
+from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.web.content_negotiation import FORMATS
+from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, run, until, whole
+
+NDJSON = FORMATS["ndjson"]
+
+
+def of(key_id: str, asked: QueryRequest, text: str | None = None) -> QueryRequest:
+    sandbox = None if text is None else SandboxText(Language.SQL, text)
+    return msgspec.structs.replace(asked, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
+
+
+def text_of(key_id: str, number: int = 0) -> QueryRequest:
+    return of(key_id, ask(UNCACHED), f"select {number} as n from numbers")
+
+
+def endless() -> Iterator[list[Row]]:
+    while True:
+        yield [(1,)] * 100
+
+
+async def begun(harness: ServeHarness, asked: QueryRequest) -> StreamedAnswer:
+    answer = await harness.answers.answer(asked)
+    assert isinstance(answer.body, StreamedAnswer)
+    return answer.body
+
+
+def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
+    endpoint = msgspec.structs.replace(UNCACHED, timeout_seconds=0.2)
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.rows = lambda _: endless()
+        stalled = [await begun(harness, ask(endpoint, NDJSON)) for _ in range(4)]
+        await until(lambda: harness.answers.load().running == [])
+        harness.engine.rows = lambda number: [[(number,)]]
+        assert whole(await harness.answers.answer(ask())).receipt.rows == 1
+        with pytest.raises(OutOfTime):
+            async for _ in stalled[0].chunks():
+                pass
+
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+
+
+def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.rows = lambda _: endless()
+        form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
+        stalled = [
+            await begun(harness, of(f"reader {number}", form, "select 1 as n from numbers")) for number in range(3)
+        ]
+        harness.engine.rows = lambda number: [[(number,)]]
+        answer = await asyncio.wait_for(harness.answers.answer(text_of("another")), 2)
+        assert whole(answer).receipt.rows == 1
+        for body in stalled:
+            pieces = body.chunks()
+            assert (await anext(pieces)).startswith(b'{"n":1}')
+            await pieces.aclose()
+
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+
+
+def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
+    finished = threading.Event()
+
+    def uncancellable(_: int) -> list[list[Row]]:
+        finished.wait(60)
+        return [[(1,)]]
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.rows = uncancellable
+        stuck = [
+            asyncio.ensure_future(harness.answers.answer(text_of(f"attacker {number}", number))) for number in range(3)
+        ]
+        await until(lambda: harness.engine.asked == 3)
+        harness.engine.rows = lambda number: [[(number,)]]
+        answer = await asyncio.wait_for(harness.answers.answer(text_of("another", 99)), 10)
+        assert whole(answer).receipt.rows == 1
+        assert not any(one.done() for one in stuck)
+        finished.set()
+        assert [whole(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
+
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+
+
+def test_a_query_whose_engine_was_replaced_is_not_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.query_executor.GRACE_SECONDS", 0.0)
+
+    def replaced(_: int) -> list[list[Row]]:
+        time.sleep(0.5)
+        raise EngineUnreachable("The engine's process ended and is being replaced.")
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.rows = replaced
+        with pytest.raises(EngineUnreachable):
+            await harness.answers.answer(text_of("caller"))
+
+    run(test, ServeHarness(ServeLimits(query_seconds=0.1)))
+
+
+def test_the_oldest_lent_answer_is_cancelled_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cordwood.serve.query_executor.QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.rows = lambda _: endless()
+        form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
+        bodies = []
+        for number in range(8):
+            asked = of("reader", form, f"select {number} as n from numbers")
+            bodies.append(await asyncio.wait_for(begun(harness, asked), 5))
+        harness.engine.rows = lambda number: [[(number,)]]
+        await asyncio.wait_for(harness.answers.answer(text_of("another")), 5)
+        outcomes = await asyncio.gather(*[_read_some(body) for body in bodies], return_exceptions=True)
+        assert any(isinstance(outcome, Busy) for outcome in outcomes), outcomes
+
+    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+
+
+async def _read_some(body: StreamedAnswer) -> None:
+    pieces = body.chunks()
+    for _ in range(1000):
+        await anext(pieces)
+    await pieces.aclose()
+
+
+class Held:
+    """Work that blocks its thread until it is released."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.released = threading.Event()
+
+    def __call__(self, name: str) -> str:
+        self.begun.append(name)
+        self.released.wait(10)
+        return name
+
+
+def make_pool(notes: "Notes | None" = None) -> CompilePool:
+    return CompilePool(ServeLimits(queue_seconds=0.2), Observer([notes] if notes else []))
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.queued: list[Queued] = []
+
+    def note(self, observation: object) -> None:
+        if isinstance(observation, Queued):
+            self.queued.append(observation)
+
+
+def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> None:
+    async def test() -> None:
+        pool, held = make_pool(), Held()
+        await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
+        crowd = [
+            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, f"text {number}"))
+            for number in range(5)
+        ]
+        await until(lambda: held.begun == ["text 0"])
+        assert await pool.compile_unsaved(WaitingAccounts("light"), str, "compiled") == "compiled"
+        assert await pool.compile_saved(WaitingAccounts("heavy"), str, "saved") == "saved"
+        assert held.begun == ["text 0"]
+        held.released.set()
+        await asyncio.gather(*crowd, return_exceptions=True)
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_many_quick_compilations_do_not_count_as_slow() -> None:
+    async def test() -> None:
+        pool, held = make_pool(), Held()
+        await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
+        for _ in range(60):
+            await pool.compile_unsaved(WaitingAccounts("busy"), time.sleep, 0.02)
+        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, "slow"))
+        await until(lambda: held.begun == ["slow"])
+        assert await pool.compile_unsaved(WaitingAccounts("busy"), str, "compiled") == "compiled"
+        held.released.set()
+        await running
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_a_slow_compilation_of_a_saved_query_is_not_counted_for_its_caller() -> None:
+    async def test() -> None:
+        pool, held = make_pool(), Held()
+        await pool.compile_saved(WaitingAccounts("reader"), compute, 2 * SLOW_CPU_SECONDS)
+        await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
+        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, "slow"))
+        await until(lambda: held.begun == ["slow"])
+        assert await pool.compile_unsaved(WaitingAccounts("reader"), str, "compiled") == "compiled"
+        held.released.set()
+        await running
+        pool.close()
+
+    asyncio.run(test())
+
+
+def compute(seconds: float) -> None:
+    """Use some seconds of CPU time."""
+    deadline = time.thread_time() + seconds
+    while time.thread_time() < deadline:
+        pass
+
+
+def test_waiting_too_long_for_compilation_is_refused() -> None:
+    async def test() -> None:
+        notes = Notes()
+        pool, held = make_pool(notes), Held()
+        running = [
+            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts(f"caller {number}"), held, "text"))
+            for number in range(2)
+        ]
+        await until(lambda: len(held.begun) == 2)
+        with pytest.raises(Busy) as raised:
+            await pool.compile_unsaved(WaitingAccounts("another"), held, "text")
+        assert raised.value.retry_after
+        held.released.set()
+        await asyncio.gather(*running)
+        pool.close()
+        assert [(note.places, note.lane, note.outcome) for note in notes.queued] == [
+            ("compile", "unknown", "admitted"),
+            ("compile", "unknown", "admitted"),
+            ("compile", "unknown", "refused"),
+        ]
+
+    asyncio.run(test())
+
+
+def test_a_cancelled_compilation_holds_its_slot_until_the_thread_ends() -> None:
+    async def test() -> None:
+        pool, held = make_pool(), Held()
+        leaving = [
+            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("caller"), held, "text")) for _ in range(2)
+        ]
+        await until(lambda: len(held.begun) == 2)
+        for task in leaving:
+            task.cancel()
+        with pytest.raises(Busy):
+            await pool.compile_unsaved(WaitingAccounts("another"), held, "text")
+        held.released.set()
+        await asyncio.gather(*leaving, return_exceptions=True)
+        assert await pool.compile_unsaved(WaitingAccounts("another"), held, "text") == "text"
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(harness: ServeHarness) -> None:
+        await harness.answers.answer(text_of("light"))
+        held = Held()
+        compile_once = harness.answers._statements.compile
+
+        def slowly(*text: object) -> object:
+            held("text")
+            return compile_once(*text)  # type: ignore[arg-type] # as it is called
+
+        monkeypatch.setattr(harness.answers._statements, "compile", slowly)
+        crowd = [asyncio.ensure_future(harness.answers.answer(text_of("heavy", number))) for number in range(1, 5)]
+        await until(lambda: len(held.begun) == 2)
+        assert whole(await asyncio.wait_for(harness.answers.answer(text_of("light")), 2)).receipt.rows == 1
+        held.released.set()
+        await asyncio.gather(*crowd)
+
+    run(test)
+
+
+def test_concurrent_requests_compile_a_query_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(harness: ServeHarness) -> None:
+        compiled: list[object] = []
+        compile_once = harness.answers._statements.compile
+
+        def counted(*text: object) -> object:
+            compiled.append(text)
+            time.sleep(0.05)
+            return compile_once(*text)  # type: ignore[arg-type] # as it is called
+
+        monkeypatch.setattr(harness.answers._statements, "compile", counted)
+        asked: list[asyncio.Task[Answer]] = [
+            asyncio.ensure_future(harness.answers.answer(text_of("caller"))) for _ in range(500)
+        ]
+        await asyncio.gather(*asked)
+        assert len(compiled) == 1
+
+    run(test)
+
+
+def test_callers_without_a_key_are_limited_by_address() -> None:
+    anonymous = Caller("anonymous", frozenset())
+
+    def of_address(address: str, project: str) -> QueryRequest:
+        return msgspec.structs.replace(ask(project=project), caller=anonymous, counted_as=f"anonymous {address}")
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        first = asyncio.ensure_future(harness.answers.answer(of_address("192.0.2.1", "a")))
+        await until(lambda: harness.engine.asked == 1)
+        second = asyncio.ensure_future(harness.answers.answer(of_address("192.0.2.2", "b")))
+        await until(lambda: harness.engine.asked == 2)
+        harness.engine.release()
+        await asyncio.gather(first, second)
+
+    run(test, ServeHarness(ServeLimits(key_concurrent_queries=1)))
