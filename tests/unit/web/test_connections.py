@@ -1,4 +1,4 @@
-"""The bounds on open connections: what their unfinished heads hold is counted once, and given back once."""
+"""Limits on open connections; the bytes of their unfinished heads are counted and released exactly once."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ MOST = 1000
 
 
 class Idle:
-    """A connection that waits for the rest of a head."""
+    """A connection whose request head is not complete."""
 
     address = "192.0.2.1"
     waits_since: float | None = 0.0
@@ -45,7 +45,7 @@ async def with_three(table: ConnectionTable) -> list[Idle]:
     return opened
 
 
-def test_an_address_without_connections_is_forgotten() -> None:
+def test_an_address_without_connections_is_removed() -> None:
     async def open_and_close() -> None:
         table = ConnectionTable(10)
         for connection in await with_three(table):
@@ -55,7 +55,7 @@ def test_an_address_without_connections_is_forgotten() -> None:
     asyncio.run(open_and_close())
 
 
-def test_a_head_is_given_back_once_however_often_it_is_released() -> None:
+def test_the_bytes_of_a_head_are_released_once() -> None:
     async def hold_and_release() -> None:
         table = ConnectionTable(10)
         first, second, _ = await with_three(table)
@@ -71,7 +71,7 @@ def test_a_head_is_given_back_once_however_often_it_is_released() -> None:
     asyncio.run(hold_and_release())
 
 
-def test_the_largest_heads_are_cut_when_all_together_are_too_large() -> None:
+def test_the_largest_head_is_cut_above_the_total_limit() -> None:
     async def overfill() -> None:
         table = ConnectionTable(10)
         small, large, larger = await with_three(table)
@@ -85,11 +85,11 @@ def test_the_largest_heads_are_cut_when_all_together_are_too_large() -> None:
 
 
 @contextlib.asynccontextmanager
-async def listening(table: ConnectionTable, asked: list[str]) -> AsyncIterator[int]:
-    """The port of a socket that speaks our protocol; `asked` gets the path of each request that is answered."""
+async def listening(table: ConnectionTable, answered_paths: list[str]) -> AsyncIterator[int]:
+    """Yield the port of a server with our protocol, and append the path of each answered request to `answered_paths`."""
 
     async def application(scope: Any, _receive: Any, send: Any) -> None:
-        asked.append(scope["path"])
+        answered_paths.append(scope["path"])
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -101,7 +101,7 @@ async def listening(table: ConnectionTable, asked: list[str]) -> AsyncIterator[i
         yield server.sockets[0].getsockname()[1]
 
 
-class Answered(Idle):
+class Answering(Idle):
     """A connection whose request is being answered."""
 
     waits_since: float | None = None
@@ -111,13 +111,13 @@ class Answered(Idle):
         self.address = address
 
 
-def test_an_address_that_has_most_connections_gives_way_to_a_probe_of_another() -> None:
+def test_the_address_with_the_most_connections_loses_one_to_a_probe() -> None:
     async def fill() -> None:
         table = ConnectionTable(10)
-        crowd = [Answered("192.0.2.1") for _ in range(10 + connection_table.RESERVED_CONNECTIONS)]
+        crowd = [Answering("192.0.2.1") for _ in range(10 + connection_table.RESERVED_CONNECTIONS)]
         assert all(table.add(one) for one in crowd)
-        assert not table.add(Answered("192.0.2.1")), "it takes no place from itself"
-        probe = Answered("192.0.2.2")
+        assert not table.add(Answering("192.0.2.1")), "it takes no place from itself"
+        probe = Answering("192.0.2.2")
         assert table.add(probe)
         assert [one.was_cut for one in crowd] == [False] * (len(crowd) - 1) + [True]
         assert not probe.was_cut
@@ -126,7 +126,7 @@ def test_an_address_that_has_most_connections_gives_way_to_a_probe_of_another() 
 
 
 class Flood:
-    """An application that sends more than any buffer takes."""
+    """An application whose answer exceeds every buffer."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -139,7 +139,7 @@ class Flood:
 
 
 async def flooded(application: Any, table: ConnectionTable, rate: int) -> bool:
-    """Whether a reader that takes `rate` bytes in every tenth of a second is cut within two seconds."""
+    """Return whether a reader of `rate` bytes per tenth of a second is cut within two seconds."""
     config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
     config.load()
     loop = asyncio.get_running_loop()
@@ -176,16 +176,16 @@ async def until_held(table: ConnectionTable, size: int) -> None:
     await asyncio.to_thread(until, lambda: table.head_bytes == size)
 
 
-def test_a_connection_that_is_cut_while_its_head_ends_gives_it_back_once_and_asks_nothing() -> None:
+def test_a_connection_cut_at_the_end_of_its_head_releases_it_once_and_is_not_answered() -> None:
     async def send_too_much() -> None:
         table = ConnectionTable(10)
-        asked: list[str] = []
-        async with listening(table, asked) as port:
+        answered_paths: list[str] = []
+        async with listening(table, answered_paths) as port:
             for _ in range(3):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
                 await writer.drain()
-                # So that the first line is a piece of its own.
+                # The first line arrives as a chunk of its own.
                 await asyncio.sleep(0.05)
                 writer.write(b"X-Long: " + b"y" * 500)
                 await until_held(table, 508)
@@ -194,16 +194,16 @@ def test_a_connection_that_is_cut_while_its_head_ends_gives_it_back_once_and_ask
                     assert await reader.read() == b""
                 writer.close()
                 assert table.head_bytes == 0
-        assert not asked
+        assert not answered_paths
 
     asyncio.run(send_too_much())
 
 
-def test_a_head_in_pieces_is_answered_and_given_back() -> None:
+def test_a_head_in_several_chunks_is_answered_and_released() -> None:
     async def send_slowly() -> None:
         table = ConnectionTable(10)
-        asked: list[str] = []
-        async with listening(table, asked) as port:
+        answered_paths: list[str] = []
+        async with listening(table, answered_paths) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             for _ in range(3):
                 writer.write(b"GET / HTTP/1.1\r\n")
@@ -214,6 +214,6 @@ def test_a_head_in_pieces_is_answered_and_given_back() -> None:
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204 ")
                 assert table.head_bytes == 0
             writer.close()
-        assert len(asked) == 3
+        assert len(answered_paths) == 3
 
     asyncio.run(send_slowly())

@@ -1,4 +1,4 @@
-"""The stream of OTLP requests that name none."""
+"""The default stream of OTLP requests."""
 
 from pathlib import Path
 

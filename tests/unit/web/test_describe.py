@@ -1,4 +1,4 @@
-"""Types as JSON Schema: of columns, of parameters, of streams."""
+"""JSON Schemas of columns, parameters and streams, and the OpenAPI document."""
 
 from uuid import NAMESPACE_DNS, uuid5
 
@@ -17,25 +17,25 @@ RECORD = Datatype(Kind.STRUCT, fields=(("a", INT), ("b", TEXT)))
 MEMBERS = {"a": {"type": ["integer", "null"], "format": "int64"}, "b": {"type": ["string", "null"]}}
 
 
-def test_a_row_has_its_columns_in_order_and_any_may_be_null() -> None:
+def test_a_row_schema_has_the_columns_in_order_and_nullable() -> None:
     schema = row_schema([("path", TEXT), ("n", INT), ("anything", None)])
     assert list(schema["properties"]) == ["path", "n", "anything"]
     assert schema["properties"]["path"] == {"type": ["string", "null"]}
     assert schema["properties"]["anything"] == {}
 
 
-def test_later_columns_of_one_name_are_numbered_as_in_answers() -> None:
+def test_columns_of_one_name_are_numbered_as_in_answers() -> None:
     assert list(row_schema([("n", INT), ("n", TEXT)])["properties"]) == ["n", "n_1"]
 
 
-def test_a_record_stands_in_a_list_of_one_but_not_inside_a_list() -> None:
+def test_a_record_is_in_an_array_of_one_but_not_inside_an_array() -> None:
     inside = {"type": "object", "properties": MEMBERS}
     assert answered(RECORD) == {"type": "array", "items": inside}
     assert answered(Datatype(Kind.ARRAY, element=RECORD)) == {"type": "array", "items": inside}
     assert answered(Datatype(Kind.ARRAY, element=TEXT)) == {"type": "array", "items": {"type": ["string", "null"]}}
 
 
-def test_times_are_numbers_and_dates_are_texts() -> None:
+def test_timestamps_are_integers_and_datetimes_are_strings() -> None:
     assert answered(Datatype(Kind.TIMESTAMP))["type"] == "integer"
     assert answered(Datatype(Kind.DATETIME))["type"] == "string"
     assert answered(Datatype(Kind.VARIANT)) == {}
@@ -53,7 +53,7 @@ def test_times_are_numbers_and_dates_are_texts() -> None:
         (Parameter("p", Kind.TIMESTAMP), {"type": "string", "format": "date-time"}),
     ],
 )
-def test_a_parameter_takes_what_its_type_and_values_say(parameter: Parameter, schema: Schema) -> None:
+def test_a_parameter_schema_has_its_type_values_and_default(parameter: Parameter, schema: Schema) -> None:
     assert parameter_schema(parameter) == schema
 
 
@@ -72,7 +72,7 @@ SHAPE = Shape(
 STREAM = Stream("app", uuid5(NAMESPACE_DNS, "app"))
 
 
-def test_a_streams_schema_nests_as_its_events_do() -> None:
+def test_a_stream_schema_nests_as_its_events_do() -> None:
     schema = stream_schema(STREAM, SHAPE, "/here")
     assert (schema["$id"], schema["title"], schema["type"]) == ("/here", "app", "object")
     assert {"id", "timestamp", "event_message", "project", "metadata"} == set(schema["properties"])
@@ -86,7 +86,7 @@ def test_a_streams_schema_nests_as_its_events_do() -> None:
     }
 
 
-def test_a_flat_schema_has_paths_of_plain_values_and_of_lists_of_them() -> None:
+def test_a_flat_schema_has_the_paths_of_scalars_and_their_arrays() -> None:
     assert flat_schema(SHAPE) == {
         "id": "string",
         "timestamp": "datetime",
@@ -101,13 +101,13 @@ def endpoint(name: str, *, auth: bool = True, parameters: tuple[Parameter, ...] 
     return Endpoint(name, uuid5(NAMESPACE_DNS, name), "select 1", "1", auth=auth, parameters=parameters)
 
 
-def test_names_that_differ_in_signs_alone_have_operations_of_their_own() -> None:
+def test_names_that_differ_only_in_punctuation_have_distinct_operation_ids() -> None:
     paths = document([Described(endpoint("a.b"), []), Described(endpoint("a-b"), [])], [])["paths"]
     ids = {paths[f"/api/endpoints/query/{name}"]["get"]["operationId"] for name in ("a.b", "a-b")}
     assert len(ids) == 2
 
 
-def test_a_name_with_braces_is_no_template() -> None:
+def test_braces_in_a_name_are_escaped() -> None:
     assert "/api/endpoints/query/%7Bx%7D" in document([Described(endpoint("{x}"), [])], [])["paths"]
 
 
@@ -117,12 +117,12 @@ def test_a_public_endpoint_is_addressed_by_its_uuid_and_needs_no_key() -> None:
     assert path["get"]["security"] == [{}]
 
 
-def test_a_parameter_called_format_is_the_endpoints_own() -> None:
+def test_a_parameter_called_format_replaces_the_common_one() -> None:
     path = document([Described(endpoint("f", parameters=(Parameter("format"),)), [])], [])["paths"]
-    told = path["/api/endpoints/query/f"]["get"]["parameters"]
-    assert {"$ref": "#/components/parameters/format"} not in told
+    listed = path["/api/endpoints/query/f"]["get"]["parameters"]
+    assert {"$ref": "#/components/parameters/format"} not in listed
 
 
-def test_one_document_leaves_nothing_in_the_next() -> None:
+def test_documents_do_not_share_state() -> None:
     document([Described(endpoint("once"), [])], [])
     assert "/api/endpoints/query/once" not in document([], [])["paths"]

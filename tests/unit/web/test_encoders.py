@@ -1,4 +1,4 @@
-"""The same rows in every format, read back by other people's readers."""
+"""The same rows in every format, parsed by independent readers."""
 
 import csv
 import io
@@ -107,7 +107,7 @@ def encoded(form: str, batches: Iterable[list[Row]]) -> bytes:
 BATCHES = [[FULL, NULLS], [], [EDGES]]
 
 
-def test_json_keeps_select_order_and_nested_values_as_they_are() -> None:
+def test_json_keeps_column_order_and_nested_values() -> None:
     [first, nulls, _] = json.loads(encoded("json", BATCHES))["result"]
     assert list(first) == list(KINDS)
     assert first["nested"] == {"a": [{"b": 1}]}
@@ -116,7 +116,7 @@ def test_json_keeps_select_order_and_nested_values_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("batches", [[], [[]], [[], []]])
-def test_no_rows_are_an_empty_result(batches: list[list[Row]]) -> None:
+def test_an_answer_without_rows_is_encoded(batches: list[list[Row]]) -> None:
     assert encoded("json", batches) == b'{"result":[]}'
     assert encoded("ndjson", batches) == b""
     assert encoded("csv", batches).decode() == ",".join(KINDS) + "\r\n"
@@ -124,12 +124,12 @@ def test_no_rows_are_an_empty_result(batches: list[list[Row]]) -> None:
     assert read_parquet(encoded("parquet", batches)).num_rows == 0
 
 
-def test_ndjson_is_the_rows_of_json_one_a_line() -> None:
+def test_ndjson_has_the_rows_of_json_one_per_line() -> None:
     lines = encoded("ndjson", BATCHES).splitlines()
     assert [json.loads(line) for line in lines] == json.loads(encoded("json", BATCHES))["result"]
 
 
-def test_csv_is_read_by_pythons_csv() -> None:
+def test_csv_is_parsed_by_pythons_csv_module() -> None:
     [first, nulls, edges] = csv.DictReader(io.StringIO(encoded("csv", BATCHES).decode(), newline=""))
     assert first["text"] == 'é, "quoted"\nline'
     assert first["flag"] == "true"
@@ -142,7 +142,7 @@ def test_csv_is_read_by_pythons_csv() -> None:
 
 
 @pytest.mark.parametrize("moment", [-(10**18), 10**18])
-def test_csv_has_a_time_beyond_the_calendar_as_a_number(moment: int) -> None:
+def test_csv_has_a_timestamp_beyond_the_calendar_as_a_number(moment: int) -> None:
     column = Column("moment", Datatype(Kind.TIMESTAMP))
     assert b"".join(FORMATS["csv"].encode(Rows((column,), [[(moment,)]]))) == b"moment\r\n%d\r\n" % moment
 
@@ -167,7 +167,7 @@ def test_typed_formats_are_read_by_pyarrow_with_types_and_nulls(form: str, read:
 
 
 @pytest.mark.parametrize(("form", "read"), [("arrow", read_arrow), ("parquet", read_parquet)])
-def test_typed_formats_hold_many_batches(form: str, read: Callable[[bytes], pa.Table]) -> None:
+def test_typed_formats_encode_many_batches(form: str, read: Callable[[bytes], pa.Table]) -> None:
     table = read(encoded(form, ([FULL, NULLS, EDGES] * 333 for _ in range(45))))
     assert table.num_rows == 45 * 999
     assert table.slice(44_000, 3).to_pylist() == table.slice(44_000 % 3, 3).to_pylist()
@@ -184,7 +184,7 @@ def test_parquet_is_read_by_duckdb_too(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_json_has_no_word_for_are_numbers_in_typed_formats(text: str) -> None:
+def test_nan_and_infinity_are_numbers_in_typed_formats(text: str) -> None:
     column = (Column("real", Datatype(Kind.FLOAT64)),)
     for form, read in (("arrow", read_arrow), ("parquet", read_parquet)):
         body = b"".join(FORMATS[form].encode(Rows(column, [[(text,)]])))
@@ -192,7 +192,7 @@ def test_numbers_that_json_has_no_word_for_are_numbers_in_typed_formats(text: st
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
-def test_a_whole_number_beyond_64_bits_is_a_fault_that_names_the_column(form: str) -> None:
+def test_an_integer_beyond_64_bits_is_a_fault_that_names_the_column(form: str) -> None:
     column = (Column("huge", Datatype(Kind.INT64)),)
     with pytest.raises(QueryValue, match="huge"):
         b"".join(FORMATS[form].encode(Rows(column, [[(2**63,)]])))
@@ -208,5 +208,5 @@ def test_a_whole_number_beyond_64_bits_is_a_fault_that_names_the_column(form: st
         (["a", "a", "a_1"], ["a", "a_2", "a_1"]),
     ],
 )
-def test_columns_of_one_name_each_get_their_own(names: list[str], expected: list[str]) -> None:
+def test_columns_of_one_name_get_distinct_names(names: list[str], expected: list[str]) -> None:
     assert distinct_names([Column(name, Datatype(Kind.INT64)) for name in names]) == expected

@@ -1,4 +1,4 @@
-"""The reference of HTTP names every address, format and header there is."""
+"""The HTTP reference names every address, format and header."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_
 
 
 @pytest.mark.parametrize("address", [address.decode() for address in EXACT])
-def test_every_address_is_there(address: str) -> None:
+def test_every_address_is_documented(address: str) -> None:
     suffixes = [suffix.decode() for suffix in FORMS if suffix]
     found = next((suffix for suffix in suffixes if address.endswith(suffix)), None)
     assert f"`{address}`" in REFERENCE or f"`…{found}`" in REFERENCE or found == "/json"
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS.keys())
-def test_every_format_is_there(form: Format) -> None:
+def test_every_format_is_documented(form: Format) -> None:
     assert f"| `{form.name}` | `{form.media_type.partition(';')[0]}` |" in REFERENCE
 
 
 @pytest.mark.parametrize("header", EXPOSED_HEADERS.decode().split(", "))
-def test_every_header_that_pages_may_read_is_there(header: str) -> None:
+def test_every_exposed_header_is_documented(header: str) -> None:
     assert f"`{header}`" in REFERENCE

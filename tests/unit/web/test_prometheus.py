@@ -1,4 +1,4 @@
-"""Answers in Prometheus's text format, read by Prometheus's own parser."""
+"""Answers in Prometheus's text format, parsed by Prometheus's own parser."""
 
 import math
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def samples(body: bytes) -> Samples:
     return {(one.name, tuple(sorted(one.labels.items())), one.value) for family in families for one in family.samples}
 
 
-def test_numbers_are_metrics_and_texts_are_their_labels() -> None:
+def test_numeric_columns_are_metrics_and_text_columns_their_labels() -> None:
     body = encoded(METHODS, ("GET", 12, 0.25), ("POST", 3, None), (None, 1, math.inf))
     assert samples(body) == {
         ("requests", (("method", "GET"),), 12.0),
@@ -39,11 +39,11 @@ def test_numbers_are_metrics_and_texts_are_their_labels() -> None:
 
 
 @pytest.mark.parametrize("text", ['a"b', "back\\slash", "two\nlines", "caf\u00e9 {}", "", "\r#\t"])
-def test_any_text_is_a_label(text: str) -> None:
+def test_any_text_can_be_a_label(text: str) -> None:
     assert samples(encoded(METHODS, (text, 1, None))) == {("requests", (("method", text),), 1.0)}
 
 
-def test_whole_numbers_keep_their_digits_and_flags_are_one_and_zero() -> None:
+def test_numbers_keep_their_digits_and_booleans_are_one_or_zero() -> None:
     columns = (("up", Kind.BOOL), ("exact", Kind.NUMERIC), ("count", Kind.INT64))
     body = encoded(columns, (True, msgspec.Raw(b"12345678901234567890.5"), 2**53 + 1))
     assert b"up 1\n" in body
@@ -51,7 +51,7 @@ def test_whole_numbers_keep_their_digits_and_flags_are_one_and_zero() -> None:
     assert b"count 9007199254740993\n" in body
 
 
-def test_times_are_left_out() -> None:
+def test_timestamps_are_omitted() -> None:
     assert encoded((("timestamp", Kind.TIMESTAMP), ("n", Kind.INT64)), (1, 2)) == b"# TYPE n gauge\nn 2\n"
 
 
@@ -70,13 +70,13 @@ def test_an_answer_without_rows_has_no_samples() -> None:
         ((("n", Kind.INT64), ("1st", Kind.STRING)), [(1, "x")], "'1st' cannot be the name"),
     ],
 )
-def test_what_is_no_set_of_samples_is_refused(
+def test_rows_that_are_not_a_set_of_samples_are_refused(
     columns: Iterable[tuple[str, Kind]], rows: list[Row], message: str
 ) -> None:
     with pytest.raises(QueryValue, match=message):
         encoded(columns, *rows)
 
 
-def test_clients_that_accept_plain_text_get_rows() -> None:
+def test_clients_that_accept_plain_text_do_not_get_prometheus() -> None:
     assert chosen_format("text/*", None).name == "csv"
     assert chosen_format("text/plain;version=0.0.4, */*;q=0.1", None).name == "json"

@@ -1,4 +1,4 @@
-"""Whether queries are answered, told to those who send them elsewhere when they are not."""
+"""Readiness: the probes tell load balancers whether queries are answered."""
 
 import asyncio
 from typing import Any
@@ -26,7 +26,7 @@ from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, run, until
 STREAM = Stream("postgres.logs", UUID(int=1))
 
 
-def told(response: Response) -> tuple[int, dict[str, Any]]:
+def status_and_body(response: Response) -> tuple[int, dict[str, Any]]:
     assert isinstance(response.body, bytes)
     return response.status, msgspec.json.decode(response.body)
 
@@ -41,52 +41,52 @@ def opened(harness: ServeHarness) -> Lifecycle:
     return lifecycle
 
 
-def test_it_is_ready_while_queries_are_answered() -> None:
+def test_the_service_is_ready_while_queries_are_answered() -> None:
     async def test(harness: ServeHarness) -> None:
         lifecycle = opened(harness)
-        assert told(ready(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
-        assert told(health(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert status_and_body(ready(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
+        assert status_and_body(health(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
 
     run(test)
 
 
-def test_it_is_not_ready_while_no_query_gets_a_place_and_ready_when_one_does() -> None:
+def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
     async def test(harness: ServeHarness) -> None:
         lifecycle = opened(harness)
         harness.engine.hold()
         stuck = [asyncio.ensure_future(harness.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
         await until(lambda: harness.engine.asked == 4)
-        assert told(ready(lifecycle))[0] == 200, "all places are taken, and nobody has waited in vain"
+        assert status_and_body(ready(lifecycle))[0] == 200, "all places are taken, and nobody has waited in vain"
         with pytest.raises(Busy):
             await harness.answers.answer(ask(UNCACHED, project="another"))
         for probe in (ready, health):
-            status, body = told(probe(lifecycle))
+            status, body = status_and_body(probe(lifecycle))
             assert (status, body["status"]) == (503, "not_ready")
             assert body["reasons"][0].startswith("No query has got a place for ")
         assert live().status == 200
         harness.engine.release()
         await asyncio.gather(*stuck)
-        assert told(ready(lifecycle))[0] == 200
+        assert status_and_body(ready(lifecycle))[0] == 200
 
     run(test, ServeHarness(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
 
 
-def test_a_part_that_is_away_says_why_until_it_is_back() -> None:
+def test_an_unready_component_is_reported_with_its_reason() -> None:
     async def test(harness: ServeHarness) -> None:
         lifecycle = opened(harness)
         lifecycle.set_unready("engine", "The engine is being replaced.")
-        assert told(ready(lifecycle)) == (
+        assert status_and_body(ready(lifecycle)) == (
             503,
             {"status": "not_ready", "reasons": ["The engine is being replaced."]},
         )
         lifecycle.set_unready("engine", None)
-        assert told(ready(lifecycle))[0] == 200
+        assert status_and_body(ready(lifecycle))[0] == 200
 
     run(test)
 
 
 class FullDisk(ScriptedEngine):
-    """Stores nothing while it is full."""
+    """An engine that refuses events while its disk is full."""
 
     is_full = True
 
@@ -96,7 +96,7 @@ class FullDisk(ScriptedEngine):
         return super().append(batches)
 
 
-def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered() -> None:
+def test_a_full_disk_is_reported_as_degraded_and_ready() -> None:
     async def send(lifecycle: Lifecycle) -> None:
         assert lifecycle.services is not None
         await lifecycle.services.intake.accept(STREAM, "application/json", b'[{"event_message": "x"}]')
@@ -112,10 +112,10 @@ def test_a_store_that_cannot_be_written_is_told_and_queries_are_still_answered()
         lifecycle = opened(harness)
         with pytest.raises(Fault):
             await send(lifecycle)
-        status, body = told(ready(lifecycle))
+        status, body = status_and_body(ready(lifecycle))
         assert (status, body["degraded"]) == (200, ["Events are not stored: The disk is full."])
         engine.is_full = False
         await send(lifecycle)
-        assert "degraded" not in told(ready(lifecycle))[1]
+        assert "degraded" not in status_and_body(ready(lifecycle))[1]
 
     run(test)

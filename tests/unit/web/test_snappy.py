@@ -1,4 +1,4 @@
-"""Snappy blocks, made by another implementation and by hand."""
+"""Snappy blocks, compressed by another implementation and written by hand."""
 
 import random
 from contextlib import suppress
@@ -35,11 +35,11 @@ def compressed(data: bytes) -> bytes:
     ],
     ids=["empty", "a byte", "a pattern", "zeros", "lines", "noise"],
 )
-def test_what_another_implementation_compressed_is_restored(data: bytes) -> None:
+def test_blocks_of_another_implementation_are_decompressed(data: bytes) -> None:
     assert decompress(compressed(data), MOST) == data
 
 
-def test_each_kind_of_element_is_read() -> None:
+def test_each_kind_of_element_is_decompressed() -> None:
     literal, long_literal = b"\x0cabcd", b"\xf0\x02xyz"
     near, middle, far = b"\x01\x04", b"\x0e\x08\x00", b"\x0f\x0c\x00\x00\x00"
     repeated = b"\x0d\x01"
@@ -81,7 +81,7 @@ def test_the_announced_length_is_checked_and_reserved_before_anything_is_decompr
     assert reserved == [500]
 
 
-def test_a_block_that_grows_beyond_its_announced_length_stops_there() -> None:
+def test_a_block_that_exceeds_its_announced_length_is_refused() -> None:
     bomb = b"\x05\x00a" + b"\xfe\x01\x00" * 1000
     with pytest.raises(BadBody):
         decompress(bomb, MOST)

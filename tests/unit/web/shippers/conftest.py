@@ -1,4 +1,4 @@
-"""The whole service in the process of the tests, as shippers use it."""
+"""The service in the process of the tests, as shippers use it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class Answered:
 
 @dataclass
 class Site:
-    """A service with the streams app, edge and slow; labels `nginx*` lead to edge, and `slow*` to slow."""
+    """A service with the streams app, edge and slow; labels `nginx*` are mapped to edge, and `slow*` to slow."""
 
     inside: InProcessApp
 
@@ -48,29 +48,29 @@ class Site:
         content = body.encode() if isinstance(body, str) else body
         return Answered(*self.inside.send(method, path, content, named))
 
-    def made_key(self, **terms: object) -> str:
+    def create_key(self, **terms: object) -> str:
         made = self.send("POST", "/api/access-tokens", json.dumps(terms), content_type="application/json")
         assert made.status in (200, 201), made.body
         return str(made.json()["token"])
 
     def events(self, stream: str, message: str = "") -> list[dict[str, Any]]:
-        """The newest events of a stream, or those among them whose message begins so; the oldest of them first."""
-        told = self.send("GET", f"/api/sources/{stream}/recent?limit=100")
-        assert told.status == 200, told.body
-        return [event for event in told.json() if str(event["event_message"]).startswith(message)]
+        """Return the newest events of a stream whose message begins with a text, oldest first."""
+        response = self.send("GET", f"/api/sources/{stream}/recent?limit=100")
+        assert response.status == 200, response.body
+        return [event for event in response.json() if str(event["event_message"]).startswith(message)]
 
     def messages(self, stream: str, message: str = "") -> list[str]:
         return [event["event_message"] for event in self.events(stream, message)]
 
     def quarantined(self) -> list[dict[str, Any]]:
-        """The items of the quarantine, the newest first."""
+        """Return the items of the quarantine, newest first."""
         found: list[dict[str, Any]] = self.send("GET", "/api/quarantine").json()
         return found
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One for all tests of a module, which tell their events apart by the messages."""
+    """Yield one service for all tests of a module, which tell their events apart by message."""
     tmp_path: Path = tmp_path_factory.mktemp("shippers")
     (tmp_path / "streams.toml").write_text(STREAMS)
     settings = Settings(

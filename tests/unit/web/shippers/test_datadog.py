@@ -1,4 +1,4 @@
-"""Datadog's log intake: what is stored, where, and what the agent is told."""
+"""Datadog's log intake: stored events, their streams, and responses."""
 
 import gzip
 import json
@@ -57,7 +57,7 @@ def test_a_body_may_be_one_object_in_any_coding(site: Site, coding: str, compres
     assert site.messages("app", f"coded {coding}") == [f"coded {coding}"]
 
 
-def test_plain_text_is_an_event_a_line_with_the_attributes_of_the_address(site: Site) -> None:
+def test_each_line_of_plain_text_is_an_event_with_the_query_parameters(site: Site) -> None:
     path = "/v1/input?service=app&ddtags=env:x&hostname=h2"
     assert site.send("POST", path, "text one\n\ntext two\n", content_type="text/plain").status == 200
     assert sorted(site.messages("app", "text ")) == ["text one", "text two"]
@@ -66,24 +66,24 @@ def test_plain_text_is_an_event_a_line_with_the_attributes_of_the_address(site: 
 
 
 @pytest.mark.parametrize("body", ["{}", "[]", "", "[{}]", " \n"])
-def test_the_agent_s_connection_test_stores_nothing(site: Site, body: str) -> None:
+def test_the_connection_test_of_the_agent_stores_nothing(site: Site, body: str) -> None:
     before = len(site.events("app"))
     assert site.send("POST", LOGS, body, content_type="application/json").status == 202
     assert len(site.events("app")) == before
 
 
-def test_an_event_without_a_message_has_its_attributes_for_one_and_the_source_is_a_label(site: Site) -> None:
+def test_an_event_without_a_message_has_its_attributes_as_the_message(site: Site) -> None:
     assert send(site, {"ddsource": "app", "date": "2024-01-01T00:00:00Z", "k": 1}).status == 202
     (stored,) = site.events("app", '{"ddsource":"app","k":1}')
     assert stored["timestamp"] == 1704067200000000
 
 
-def test_the_request_may_name_the_stream_of_all_events(site: Site) -> None:
+def test_the_request_may_name_the_stream(site: Site) -> None:
     assert send(site, {"message": "named", "service": "x"}, path=f"{LOGS}?source_name=app").status == 202
     assert site.messages("app", "named") == ["named"]
 
 
-def test_events_of_an_unknown_label_are_refused_for_good_and_the_others_stored(site: Site) -> None:
+def test_events_of_an_unknown_label_are_refused_permanently_and_the_others_stored(site: Site) -> None:
     answered = send(site, {"message": "known", "service": "app"}, {"message": "unknown", "service": "sshd"})
     assert answered.status == 400
     (error,) = answered.json()["errors"]
@@ -94,7 +94,7 @@ def test_events_of_an_unknown_label_are_refused_for_good_and_the_others_stored(s
     assert (answered.status, "'nowhere'" in answered.json()["errors"][0]["detail"]) == (400, True)
 
 
-def test_while_one_stream_takes_no_more_nothing_of_the_body_is_stored(site: Site) -> None:
+def test_a_stream_above_its_rate_refuses_the_whole_body(site: Site) -> None:
     assert send(site, *[{"message": "slow", "service": "slow-1"}] * 2).status == 202
     answered = send(site, {"message": "beside slow", "service": "app"}, {"message": "slow", "service": "slow-1"})
     assert answered.status == 429
@@ -102,7 +102,7 @@ def test_while_one_stream_takes_no_more_nothing_of_the_body_is_stored(site: Site
     assert site.messages("app", "beside slow") == []
 
 
-def test_an_item_that_is_no_event_is_quarantined_and_the_others_are_stored(site: Site) -> None:
+def test_an_invalid_item_is_quarantined_and_the_others_are_stored(site: Site) -> None:
     body = '[{"message":"beside","service":"app"},7,{"message":"deep","service":"app","d":%s}]' % (
         "[" * 101 + "]" * 101
     )
@@ -115,18 +115,18 @@ def test_an_item_that_is_no_event_is_quarantined_and_the_others_are_stored(site:
 
 
 @pytest.mark.parametrize("body", ["{", "[7]", '["x", 1]', "[" * 5000, "{}{}"])
-def test_a_body_that_is_no_json_or_has_no_event_is_refused_for_good(site: Site, body: str) -> None:
+def test_a_body_without_events_is_refused_permanently(site: Site, body: str) -> None:
     answered = site.send("POST", f"{LOGS}?source_name=app", body, content_type="application/json")
     assert answered.status == 400
     assert answered.json()["errors"][0]["status"] == "400"
 
 
-def test_a_body_that_is_announced_as_too_large_is_refused_unread(site: Site) -> None:
+def test_a_body_with_a_too_large_content_length_is_refused_unread(site: Site) -> None:
     assert site.send("POST", LOGS, "[]", content_length=f"{17 * 2**20}").status == 413
 
 
-def test_keys_are_read_from_the_protocol_s_own_places(site: Site) -> None:
-    key, event = site.made_key(scopes="ingest"), json.dumps({"message": "keyed", "service": "app"})
+def test_keys_are_read_from_the_headers_and_parameters_of_the_protocol(site: Site) -> None:
+    key, event = site.create_key(scopes="ingest"), json.dumps({"message": "keyed", "service": "app"})
     assert site.send("POST", LOGS, event, key="", dd_api_key=key).status == 202
     assert site.send("POST", f"{LOGS}?dd-api-key={key}", event, key="").status == 202
     assert site.send("GET", "/api/v1/validate", key="", dd_api_key=key).json() == {"valid": True}
@@ -137,13 +137,13 @@ def test_keys_are_read_from_the_protocol_s_own_places(site: Site) -> None:
     assert site.send("GET", "/api/status", key="", dd_api_key=key).status == 401
 
 
-def test_a_key_sends_only_where_it_may_and_its_pins_hold(site: Site) -> None:
-    query = site.made_key(scopes="query")
+def test_scopes_and_pins_of_a_key_apply(site: Site) -> None:
+    query = site.create_key(scopes="query")
     assert send(site, {"message": "x", "service": "app"}, key=query).status == 403
-    edge = site.made_key(scopes="ingest:source:edge")
+    edge = site.create_key(scopes="ingest:source:edge")
     answered = send(site, {"message": "may", "service": "nginx"}, {"message": "may not", "service": "app"}, key=edge)
     assert (answered.status, site.messages("edge", "may"), site.messages("app", "may")) == (403, ["may"], [])
-    pinned = site.made_key(scopes="ingest", pins={"project": "mine"})
+    pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
     events = [{"message": "pin none"}, {"message": "pin other", "project": "theirs"}]
     assert send(site, *events, path=f"{LOGS}?source_name=app", key=pinned).status == 202
     (stored,) = site.events("app", "pin")
@@ -161,7 +161,7 @@ def test_a_key_sends_only_where_it_may_and_its_pins_hold(site: Site) -> None:
         (UnknownStream("none"), 400),
     ],
 )
-def test_the_agent_retries_what_may_succeed_later_and_nothing_else(fault: Fault, status: int) -> None:
+def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int) -> None:
     async def receive() -> dict[str, object]:
         return {}
 

@@ -1,4 +1,4 @@
-"""Elasticsearch's bulk API: what is stored, where, and what a client is told."""
+"""Elasticsearch's bulk API: stored events, their streams, and responses."""
 
 import base64
 import gzip
@@ -30,8 +30,8 @@ def send(site: Site, *lines: object, path: str = "/_bulk", **options: str) -> An
     return site.send("POST", path, body, content_type="application/x-ndjson", **options)
 
 
-def statuses(told: Any) -> list[int]:
-    return [one["status"] for item in told["items"] for one in item.values()]
+def statuses(response: Any) -> list[int]:
+    return [one["status"] for item in response["items"] for one in item.values()]
 
 
 def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site: Site) -> None:
@@ -42,12 +42,12 @@ def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site
         "host.name": "h1",
         "project": "p1",
     }
-    told = bulk(site, {"index": {"_index": "nginx-2024.05", "_id": "doc-1"}}, document)
-    (item,) = told["items"]
+    response = bulk(site, {"index": {"_index": "nginx-2024.05", "_id": "doc-1"}}, document)
+    (item,) = response["items"]
     assert item == {
         "index": {"_index": "nginx-2024.05", "_id": "doc-1", "_version": 1, "result": "created", "status": 201}
     }
-    assert told["errors"] is False
+    assert response["errors"] is False
     (stored,) = site.events("edge", "a document")
     assert (stored["id"], stored["timestamp"], stored["project"]) == ("doc-1", 1714557600500000, "p1")
     assert stored["metadata"] == {"log": {"level": "info"}, "host.name": "h1", "project": "p1"}
@@ -55,15 +55,15 @@ def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site
 
 def test_a_second_create_is_a_conflict_and_a_second_index_changes_nothing(site: Site) -> None:
     create, document = {"create": {"_id": "twice"}}, {"message": "twice"}
-    told = bulk(site, create, document, create, document, {"index": {"_id": "twice"}}, document, path="/app/_bulk")
-    assert (statuses(told), told["errors"]) == ([201, 409, 200], True)
-    assert told["items"][1]["create"]["error"]["type"] == "version_conflict_engine_exception"
-    assert told["items"][2]["index"]["result"] == "noop"
+    response = bulk(site, create, document, create, document, {"index": {"_id": "twice"}}, document, path="/app/_bulk")
+    assert (statuses(response), response["errors"]) == ([201, 409, 200], True)
+    assert response["items"][1]["create"]["error"]["type"] == "version_conflict_engine_exception"
+    assert response["items"][2]["index"]["result"] == "noop"
     assert site.messages("app", "twice") == ["twice"]
 
 
-def test_items_that_cannot_be_stored_have_errors_of_their_own_and_the_others_are_stored(site: Site) -> None:
-    told = bulk(
+def test_items_that_cannot_be_stored_have_errors_and_the_others_are_stored(site: Site) -> None:
+    response = bulk(
         site,
         *({"create": {"_index": "app"}}, {"message": "beside errors"}),
         *({"update": {"_index": "app", "_id": "x"}}, {"doc": {}}),
@@ -76,8 +76,8 @@ def test_items_that_cannot_be_stored_have_errors_of_their_own_and_the_others_are
         *({"create": {"_index": "app"}}, '{"d":' + "[" * 101 + "]" * 101 + "}"),
         *({"index": {"_index": "app"}}, {"message": "beside errors"}),
     )
-    assert statuses(told) == [201, 400, 400, 400, 400, 404, 404, 400, 400, 201]
-    reasons = [one.get("error", {}).get("reason", "") for item in told["items"] for one in item.values()]
+    assert statuses(response) == [201, 400, 400, 400, 400, 404, 404, 400, 400, 201]
+    reasons = [one.get("error", {}).get("reason", "") for item in response["items"] for one in item.values()]
     assert "[update] is not supported" in reasons[1]
     assert reasons[3].endswith("The document is in the quarantine.")
     assert "no such index [unknown]" in reasons[5]
@@ -87,16 +87,16 @@ def test_items_that_cannot_be_stored_have_errors_of_their_own_and_the_others_are
     assert {item["index"] for item in site.quarantined() if item["form"] in ("elastic", "events")} == {3, 4, 8}
 
 
-def test_a_stream_that_takes_no_more_refuses_its_items_alone_for_now(site: Site) -> None:
+def test_a_stream_above_its_rate_refuses_only_its_items(site: Site) -> None:
     slow = ({"create": {"_index": "slow-1"}}, {"message": "slow"})
     assert statuses(bulk(site, *slow, *slow)) == [201, 201]
-    told = bulk(site, *slow, {"create": {"_index": "app"}}, {"message": "beside slow"})
-    assert statuses(told) == [429, 201]
-    assert told["items"][0]["create"]["error"]["type"] == "es_rejected_execution_exception"
+    response = bulk(site, *slow, {"create": {"_index": "app"}}, {"message": "beside slow"})
+    assert statuses(response) == [429, 201]
+    assert response["items"][0]["create"]["error"]["type"] == "es_rejected_execution_exception"
     assert site.messages("app", "beside slow") == ["beside slow"]
 
 
-def test_a_body_without_an_index_needs_a_stream_in_the_request_and_blank_lines_count_for_nothing(site: Site) -> None:
+def test_actions_without_an_index_need_a_stream_in_the_request(site: Site) -> None:
     lines: tuple[object, ...] = ("", {"create": {}}, " ", {"log": "from a container"}, "")
     assert statuses(bulk(site, *lines)) == [404]
     assert statuses(bulk(site, *lines, path="/elastic/_bulk?source_name=app")) == [201]
@@ -104,7 +104,7 @@ def test_a_body_without_an_index_needs_a_stream_in_the_request_and_blank_lines_c
     assert site.messages("app", "from a container") == ["from a container"] * 2
 
 
-def test_a_document_without_a_message_has_its_text_for_one(site: Site) -> None:
+def test_a_document_without_a_message_has_its_json_as_the_message(site: Site) -> None:
     assert statuses(bulk(site, {"create": {}}, {"k": [1, {"a": None}]}, path="/app/_bulk")) == [201]
     assert site.messages("app", '{"k"') == ['{"k":[1, {"a": null}]}']
 
@@ -122,41 +122,39 @@ def test_a_document_without_a_message_has_its_text_for_one(site: Site) -> None:
         ([{"create": {"_index": 7}}, {}], "Malformed"),
     ],
 )
-def test_a_body_whose_actions_cannot_be_read_is_refused_as_a_whole(
-    site: Site, lines: list[object], reason: str
-) -> None:
+def test_a_body_with_a_malformed_action_is_refused_as_a_whole(site: Site, lines: list[object], reason: str) -> None:
     answered = send(site, *lines, path="/app/_bulk")
     assert answered.status == 400
-    told = answered.json()
-    assert told["status"] == 400
-    assert reason in told["error"]["reason"]
-    assert told["error"]["root_cause"][0]["type"] == "illegal_argument_exception"
+    response = answered.json()
+    assert response["status"] == 400
+    assert reason in response["error"]["reason"]
+    assert response["error"]["root_cause"][0]["type"] == "illegal_argument_exception"
     assert site.messages("app", "never stored") == []
 
 
-def test_texts_that_are_no_utf_8_or_hold_half_a_surrogate_are_stored(site: Site) -> None:
+def test_invalid_utf_8_and_unpaired_surrogates_are_replaced(site: Site) -> None:
     body = b'{"create":{}}\n{"message":"odd \xff text"}\n{"create":{}}\n{"message":"odd \\ud800 text"}'
     answered = site.send("POST", "/app/_bulk", body, content_type="application/json")
     assert statuses(answered.json()) == [201, 201]
     assert site.messages("app", "odd ") == ["odd \ufffd text"] * 2
 
 
-def test_only_the_fields_that_are_asked_for_are_answered(site: Site) -> None:
+def test_filter_path_selects_the_fields_of_the_response(site: Site) -> None:
     lines = ({"create": {"_index": "app"}}, {"message": "m"}, {"delete": {"_id": "x"}})
     path = "/_bulk?filter_path=errors,items.*.error,items.*.status&refresh=true&timeout=1m"
-    told = bulk(site, *lines, path=path)
-    assert told.keys() == {"errors", "items"}
-    assert [set(one) for item in told["items"] for one in item.values()] == [{"status"}, {"status", "error"}]
+    response = bulk(site, *lines, path=path)
+    assert response.keys() == {"errors", "items"}
+    assert [set(one) for item in response["items"] for one in item.values()] == [{"status"}, {"status", "error"}]
     assert bulk(site, *lines, path="/_bulk?filter_path=errors").keys() == {"errors"}
     assert bulk(site, *lines, path="/_bulk?filter_path=-took").keys() == {"took", "errors", "items"}
     assert len(bulk(site, *lines, path="/_bulk?filter_path=took,items")["items"]) == 2
 
 
-def test_a_short_body_has_no_answer_of_a_hundred_times_its_size(site: Site) -> None:
-    told = bulk(site, *[{"delete": {}}] * 3000)
-    assert told["errors"] is True
-    assert statuses(told) == [400] * 3000
-    assert len(json.dumps(told)) < 500_000
+def test_the_response_to_a_short_body_is_bounded(site: Site) -> None:
+    response = bulk(site, *[{"delete": {}}] * 3000)
+    assert response["errors"] is True
+    assert statuses(response) == [400] * 3000
+    assert len(json.dumps(response)) < 500_000
     assert send(site, *[{"delete": {}}] * 50_001).status == 413
     assert send(site, {"delete": {}}, path=f"/{'i' * 256}/_bulk").status == 400
 
@@ -167,7 +165,7 @@ def test_more_items_than_a_body_may_hold_are_refused_before_they_are_decoded(sit
     assert (answered.status, answered.json()["error"]["type"]) == (413, "content_too_long_exception")
 
 
-def test_a_body_that_is_announced_as_too_large_is_refused_unread(site: Site) -> None:
+def test_a_body_with_a_too_large_content_length_is_refused_unread(site: Site) -> None:
     answered = site.send("POST", "/_bulk", "{}", content_length=f"{17 * 2**20}")
     assert (answered.status, answered.json()["error"]["type"]) == (413, "content_too_long_exception")
 
@@ -176,8 +174,8 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def test_keys_are_read_from_the_protocol_s_own_places(site: Site) -> None:
-    key, lines = site.made_key(scopes="ingest"), ({"create": {"_index": "app"}}, {"message": "keyed"})
+def test_keys_are_read_from_the_authorization_schemes_of_the_protocol(site: Site) -> None:
+    key, lines = site.create_key(scopes="ingest"), ({"create": {"_index": "app"}}, {"message": "keyed"})
     forms = (f"Basic {encoded(f'elastic:{key}')}", f"ApiKey {encoded(f'id:{key}')}", f"apikey {key}", f"Bearer {key}")
     for form in (*forms, f"Basic {encoded(f'{key}:')}"):
         assert send(site, *lines, key="", authorization=form).status == 200, form
@@ -188,31 +186,31 @@ def test_keys_are_read_from_the_protocol_s_own_places(site: Site) -> None:
         assert answered.json()["error"]["type"] == "security_exception"
         assert answered.headers["x-elastic-product"] == "Elasticsearch"
     assert site.send("GET", "/api/status", key="", authorization=forms[0]).status == 401
-    assert send(site, *lines, key=site.made_key(scopes="query")).status == 403
+    assert send(site, *lines, key=site.create_key(scopes="query")).status == 403
 
 
-def test_a_key_sends_only_where_it_may_and_its_pins_hold(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scopes_and_pins_of_a_key_apply(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[object] = []
     monkeypatch.setattr(Observer, "note", lambda _, observation: noted.append(observation))
     lines = ({"create": {"_index": "app"}}, {"message": "may not"}, {"create": {"_index": "edge"}}, {"message": "may"})
-    told = bulk(site, *lines, key=site.made_key(scopes="ingest:source:edge"))
-    assert statuses(told) == [403, 201]
+    response = bulk(site, *lines, key=site.create_key(scopes="ingest:source:edge"))
+    assert statuses(response) == [403, 201]
     assert [one.action for one in noted if isinstance(one, Audited)] == ["key.created", "refused"]
-    pinned = site.made_key(scopes="ingest", pins={"project": "mine"})
-    told = bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
-    assert statuses(told) == [400]
-    assert "pinned" in told["items"][0]["create"]["error"]["reason"]
+    pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
+    response = bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
+    assert statuses(response) == [400]
+    assert "pinned" in response["items"][0]["create"]["error"]["reason"]
 
 
-def test_of_a_document_that_is_too_large_the_beginning_is_quarantined(site: Site) -> None:
-    told = bulk(site, {"create": {}}, {"message": "large", "d": "x" * 2**21}, path="/app/_bulk")
-    assert statuses(told) == [400]
+def test_a_too_large_document_is_quarantined_truncated(site: Site) -> None:
+    response = bulk(site, {"create": {}}, {"message": "large", "d": "x" * 2**21}, path="/app/_bulk")
+    assert statuses(response) == [400]
     (item,) = [item for item in site.quarantined() if "larger" in item["reason"]]
     assert (item["form"], item["stream"], item["is_cut"]) == ("elastic", "app", True)
 
 
 @pytest.mark.parametrize("path", ["/", "/elastic", "/elastic/"])
-def test_a_client_is_told_a_version_at_the_root_and_below_the_prefix(site: Site, path: str) -> None:
+def test_clients_get_a_version_at_the_root_and_the_prefix(site: Site, path: str) -> None:
     answered = site.send("GET", path, **CLIENT)
     assert answered.json()["version"]["number"].startswith("8.")
     assert answered.headers["x-elastic-product"] == "Elasticsearch"
@@ -230,29 +228,29 @@ def test_browsers_get_the_explorer(site: Site, agent: str) -> None:
 
 
 CHECKS: Mapping[str, Any] = {
-    "_license?human=false": lambda told: told["license"]["status"] == "active",
-    "_xpack": lambda told: told["features"]["ilm"]["enabled"] is False,
-    "_xpack/license": lambda told: told["license"]["type"] == "basic",
-    "_cluster/health?wait_for_status=yellow": lambda told: told["status"] == "green",
-    "_ilm/policy/filebeat": lambda told: "policy" in told["filebeat"],
-    "_template/logstash": lambda told: told["logstash"]["index_patterns"] == ["logstash*"],
-    "_index_template/filebeat-8.19.0": lambda told: told["index_templates"][0]["name"] == "filebeat-8.19.0",
-    "_component_template/a/b": lambda told: told["component_templates"][0]["name"] == "a/b",
-    "_ingest/pipeline/p": lambda told: told["p"]["processors"] == [],
-    "_nodes/http": lambda told: told["nodes"]["cordwood"]["http"]["publish_address"] == "logs.example:9200",
-    "_nodes/_all/http": lambda told: told["_nodes"]["total"] == 1,
+    "_license?human=false": lambda response: response["license"]["status"] == "active",
+    "_xpack": lambda response: response["features"]["ilm"]["enabled"] is False,
+    "_xpack/license": lambda response: response["license"]["type"] == "basic",
+    "_cluster/health?wait_for_status=yellow": lambda response: response["status"] == "green",
+    "_ilm/policy/filebeat": lambda response: "policy" in response["filebeat"],
+    "_template/logstash": lambda response: response["logstash"]["index_patterns"] == ["logstash*"],
+    "_index_template/filebeat-8.19.0": lambda response: response["index_templates"][0]["name"] == "filebeat-8.19.0",
+    "_component_template/a/b": lambda response: response["component_templates"][0]["name"] == "a/b",
+    "_ingest/pipeline/p": lambda response: response["p"]["processors"] == [],
+    "_nodes/http": lambda response: response["nodes"]["cordwood"]["http"]["publish_address"] == "logs.example:9200",
+    "_nodes/_all/http": lambda response: response["_nodes"]["total"] == 1,
 }
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("prefix", ["/", "/elastic/"])
-def test_what_clients_check_before_they_send_is_answered(site: Site, prefix: str, check: str) -> None:
+def test_the_preliminary_checks_of_clients_are_answered(site: Site, prefix: str, check: str) -> None:
     answered = site.send("GET", f"{prefix}{check}", host="logs.example:9200")
     assert (answered.status, CHECKS[check](answered.json())) == (200, True)
     assert site.send("GET", f"{prefix}{check}", key="").status == 401
 
 
-def test_templates_may_be_put_and_pipelines_not_because_they_would_have_an_effect(site: Site) -> None:
+def test_templates_are_accepted_and_pipelines_refused(site: Site) -> None:
     for path in ("/_index_template/x", "/elastic/_ilm/policy/x", "/_template/x"):
         assert site.send("PUT", path, "{}").json() == {"acknowledged": True}
     answered = site.send("PUT", "/_ingest/pipeline/x", "{}")
@@ -275,7 +273,7 @@ def test_templates_may_be_put_and_pipelines_not_because_they_would_have_an_effec
         (TooLarge("large"), 413, "content_too_long_exception"),
     ],
 )
-def test_clients_retry_what_may_succeed_later_and_nothing_else(fault: Fault, status: int, kind: str) -> None:
+def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int, kind: str) -> None:
     async def receive() -> dict[str, object]:
         return {}
 

@@ -1,4 +1,4 @@
-"""Uploads of the journal: stored while they arrive, whatever their length, and answered at their end."""
+"""Uploads of systemd-journal-upload: stored while they arrive, whatever their length, and answered at their end."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ def upload(site: Site, body: bytes, path: str = "/upload", *, media: str = MEDIA
 
 
 class Sender:
-    """Sends a body in pieces, each when the test says so, and takes the answer."""
+    """A client that sends a body in chunks when the test does, and collects the answer."""
 
     def __init__(self, site: Site, *, path: str = "/upload") -> None:
         headers = {"content-type": MEDIA, "x-api-key": site.inside.key}
@@ -51,19 +51,19 @@ def run(site: Site, work: Callable[[], Any]) -> None:
     site.inside.runner.run(asyncio.wait_for(work(), 30))
 
 
-def test_an_upload_is_stored_by_label_and_answered_as_journal_remote_does(site: Site) -> None:
+def test_an_upload_is_stored_by_label_and_answered_like_systemd_journal_remote(site: Site) -> None:
     assert upload(site, entry("u-1") + entry("u-2", app="nginx-a") + entry("u-1")) == (202, b"OK.\n")
     assert (sorted(site.messages("app", "u-")), site.messages("edge", "u-")) == (["u-1"], ["u-2"])
     assert upload(site, entry("u-2") + entry("u-3"), "/journald/edge/upload")[0] == 202
     assert sorted(site.messages("edge", "u-")) == ["u-2", "u-3"]
 
 
-def test_entries_are_stored_before_the_upload_ends_and_a_cut_one_is_not(site: Site) -> None:
+def test_complete_entries_are_stored_before_the_upload_ends(site: Site) -> None:
     async def converse() -> None:
         sender = Sender(site)
         running = asyncio.ensure_future(sender.run())
         sender.send(entry("early-1") + entry("early-2")[:40])
-        await stored("early-1", site)
+        await until_stored("early-1", site)
         sender.pieces.put_nowait({"type": "http.disconnect"})
         await running
         assert sender.sent == []
@@ -75,8 +75,8 @@ def test_entries_are_stored_before_the_upload_ends_and_a_cut_one_is_not(site: Si
     assert sorted(site.messages("app", "early-")) == ["early-1", "early-2"]
 
 
-async def stored(message: str, site: Site) -> None:
-    """Wait until the events of the stream `app` have the message."""
+async def until_stored(message: str, site: Site) -> None:
+    """Wait until the stream `app` has an event with the message."""
     found = b""
     while message.encode() not in found:
         scope = _scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
@@ -84,7 +84,7 @@ async def stored(message: str, site: Site) -> None:
 
 
 @pytest.mark.parametrize("secret", ["user:{key}", "{key}:"])
-def test_the_key_may_be_the_password_of_the_address(site: Site, secret: str) -> None:
+def test_the_key_may_be_in_basic_credentials(site: Site, secret: str) -> None:
     credentials = base64.b64encode(secret.format(key=site.inside.key).encode()).decode()
     answered = site.send(
         "POST", "/upload", entry("basic"), key="", content_type=MEDIA, authorization=f"Basic {credentials}"
@@ -108,19 +108,19 @@ def test_a_broken_entry_is_quarantined_and_the_others_are_stored(site: Site) -> 
         ("/upload?source_name=nothing", {}, 404),
     ],
 )
-def test_refusals_are_texts(site: Site, path: str, options: dict[str, str], status: int) -> None:
+def test_refusals_are_plain_text(site: Site, path: str, options: dict[str, str], status: int) -> None:
     answered, body = upload(site, entry("r"), path, **options)
     assert answered == status
     assert body.endswith(b"\n")
     assert not body.startswith(b"{")
 
 
-def test_a_label_without_a_stream_is_refused_by_its_name(site: Site) -> None:
+def test_an_unknown_label_is_named_in_the_refusal(site: Site) -> None:
     status, body = upload(site, entry("x", app="unheard-of"))
     assert (status, b"'unheard-of'" in body) == (404, True)
 
 
-def test_a_full_disk_is_waited_for_and_nothing_is_stored_twice(site: Site) -> None:
+def test_an_upload_waits_for_a_full_disk_without_duplicates(site: Site) -> None:
     attempts: list[Sequence[int]] = []
     store = Intake.store
 
@@ -139,13 +139,13 @@ def test_a_full_disk_is_waited_for_and_nothing_is_stored_twice(site: Site) -> No
     assert sorted(site.messages("app", "full-")) == ["full-1", "full-2"]
 
 
-def test_a_rate_is_told_after_some_patience(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_above_the_rate_is_refused_after_a_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journald, "PATIENCE_SECONDS", 0.0)
     assert upload(site, entry("slow-1") + entry("slow-2"), "/journald/slow/upload")[0] == 202
     assert upload(site, entry("slow-3"), "/journald/slow/upload")[0] == 429
 
 
-def test_a_sender_that_pauses_or_drips_is_told_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_or_slow_upload_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pause() -> None:
         sender = Sender(site)
         sender.send(entry("pause-1"))
@@ -165,8 +165,8 @@ def test_a_sender_that_pauses_or_drips_is_told_so(site: Site, monkeypatch: pytes
     assert sorted(site.messages("app", "pause-")) == ["pause-1"]
 
 
-def test_large_uploads_hold_one_entry_at_a_time(site: Site) -> None:
-    """An entry that never ends is refused; what was sent before it is stored."""
+def test_an_upload_holds_one_entry_at_a_time_in_memory(site: Site) -> None:
+    """An entry without an end is refused; the entries before it are stored."""
 
     async def converse() -> None:
         sender = Sender(site, path="/journald/app/upload")

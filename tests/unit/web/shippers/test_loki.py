@@ -1,4 +1,4 @@
-"""Loki's push API: what is stored, where, and what the agent is told."""
+"""Loki's push API: stored events, their streams, and responses."""
 
 import base64
 import gzip
@@ -48,7 +48,7 @@ def test_entries_are_stored_in_the_stream_of_their_service(site: Site) -> None:
     assert site.messages("app", "to app") == ["to app"]
 
 
-def test_the_tenant_and_the_name_in_the_request_come_before_the_service(site: Site) -> None:
+def test_tenant_and_stream_of_the_request_precede_the_service_label(site: Site) -> None:
     assert push(site, stream({"app": "other"}, "of tenant"), x_scope_orgid="app").status == 204
     (stored,) = site.events("app", "of tenant")
     assert stored["metadata"]["tenant"] == "app"
@@ -67,14 +67,14 @@ def test_the_tenant_and_the_name_in_the_request_come_before_the_service(site: Si
     ],
     ids=["protobuf", "no content type", "snappy is announced", "gzip around it"],
 )
-def test_protobuf_is_read_in_snappy(site: Site, headers: Mapping[str, str], coding: type[bytes]) -> None:
+def test_snappy_compressed_protobuf_is_decoded(site: Site, headers: Mapping[str, str], coding: type[bytes]) -> None:
     line = f"in protobuf {headers}"
     body = coding(in_snappy(in_protobuf('{app="app"}', line)))
     assert site.send("POST", PUSH, body, **headers).status == 204
     assert site.messages("app", line) == [line]
 
 
-def test_json_is_read_in_gzip_and_as_curl_sends_it(site: Site) -> None:
+def test_json_is_decoded_with_gzip_and_with_the_content_type_of_curl(site: Site) -> None:
     body = json.dumps({"streams": [stream({"app": "app"}, "in gzip")]}).encode()
     kind = "application/json; charset=utf-8"
     assert site.send("POST", PUSH, gzip.compress(body), content_type=kind, content_encoding="gzip").status == 204
@@ -83,13 +83,13 @@ def test_json_is_read_in_gzip_and_as_curl_sends_it(site: Site) -> None:
     assert sorted(site.messages("app", "in gzip")) == ["in gzip", "in gzip, not"]
 
 
-def test_a_push_that_is_sent_again_is_stored_once(site: Site) -> None:
+def test_a_repeated_push_is_stored_once(site: Site) -> None:
     pushed = stream({"app": "app"}, "twice", "twice")
     assert [push(site, pushed).status for _ in range(2)] == [204, 204]
     assert site.messages("app", "twice") == ["twice", "twice"]
 
 
-def test_an_entry_that_cannot_be_stored_is_quarantined_and_not_sent_again(site: Site) -> None:
+def test_an_entry_that_cannot_be_stored_is_quarantined_with_a_notice(site: Site) -> None:
     answered = push(site, stream({"app": "app"}, "a good one", 7))
     assert answered.status == 204
     assert answered.headers["cordwood-notice"] == (
@@ -102,7 +102,7 @@ def test_an_entry_that_cannot_be_stored_is_quarantined_and_not_sent_again(site: 
     assert (replayed.status, b"quarantined again" in replayed.body) == (409, True)
 
 
-def test_what_cannot_be_read_is_400_and_a_text(site: Site) -> None:
+def test_a_body_that_cannot_be_decoded_is_400_as_text(site: Site) -> None:
     for body, kind in [
         (b"{", "application/json"),
         (b"\xff\xff", PROTOBUF),
@@ -116,13 +116,13 @@ def test_what_cannot_be_read_is_400_and_a_text(site: Site) -> None:
         assert (answered.status, answered.headers["content-type"]) == (400, "text/plain; charset=utf-8"), body
 
 
-def test_a_bomb_in_snappy_is_refused_before_it_is_decompressed(site: Site) -> None:
+def test_a_snappy_bomb_is_refused_before_decompression(site: Site) -> None:
     answered = site.send("POST", PUSH, b"\xff\xff\xff\xff\x0f" + b"\x00a", content_type=PROTOBUF)
     assert (answered.status, b"inflates to more than" in answered.body) == (400, True)
 
 
 def test_the_key_may_be_the_password_of_basic_credentials(site: Site) -> None:
-    key = site.made_key(scopes="ingest")
+    key = site.create_key(scopes="ingest")
     for user, password, status in [("any", key, 204), (key, "", 204), ("any", "wrong", 401)]:
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
         answered = push(site, stream({"app": "app"}, "keyed"), key="", authorization=f"Basic {credentials}")
@@ -130,8 +130,8 @@ def test_the_key_may_be_the_password_of_basic_credentials(site: Site) -> None:
     assert push(site, stream({"app": "app"}, "x"), key="", x_scope_orgid=key).status == 401
 
 
-def test_pins_hold_and_projects_do_not_hide_each_other_s_entries(site: Site) -> None:
-    keys = [site.made_key(scopes="ingest", pins={"project": name}) for name in ("one", "two")]
+def test_pins_apply_and_projects_are_deduplicated_separately(site: Site) -> None:
+    keys = [site.create_key(scopes="ingest", pins={"project": name}) for name in ("one", "two")]
     for key in keys:
         assert push(site, stream({"app": "app"}, "same line"), key=key).status == 204
     assert sorted(event["project"] for event in site.events("app", "same line")) == ["one", "two"]
@@ -140,7 +140,7 @@ def test_pins_hold_and_projects_do_not_hide_each_other_s_entries(site: Site) -> 
     assert site.messages("app", "of another") == []
 
 
-def test_a_stream_that_takes_no_more_is_429_and_nothing_is_stored(site: Site) -> None:
+def test_a_stream_above_its_rate_is_429_and_nothing_is_stored(site: Site) -> None:
     assert push(site, stream({"app": "slow"}, *["fills it"] * 2)).status == 204
     answered = push(site, stream({"app": "app"}, "beside a full one"), stream({"app": "slow"}, "too much"))
     assert answered.status == 429
@@ -160,7 +160,7 @@ def test_a_stream_that_takes_no_more_is_429_and_nothing_is_stored(site: Site) ->
         (Forbidden("not yours"), 403),
     ],
 )
-def test_agents_retry_what_may_succeed_later_and_nothing_else(fault: Fault, status: int) -> None:
+def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int) -> None:
     async def receive() -> dict[str, object]:
         return {}
 
@@ -169,6 +169,6 @@ def test_agents_retry_what_may_succeed_later_and_nothing_else(fault: Fault, stat
     assert (b"retry-after" in dict(answered.headers)) == (status in {429, 503})
 
 
-def test_clients_may_ask_for_the_version_and_whether_it_is_ready(site: Site) -> None:
+def test_version_and_readiness_need_no_key(site: Site) -> None:
     assert site.send("GET", "/loki/api/v1/status/buildinfo", key="").json()["version"] == "3.0.0"
     assert site.send("GET", "/ready", key="").status == 200

@@ -1,4 +1,4 @@
-"""Splunk's HTTP Event Collector: what is stored, where, and what a sender is told."""
+"""Splunk's HTTP Event Collector: stored events, their streams, and responses."""
 
 import base64
 import json
@@ -23,12 +23,12 @@ def send(site: Site, *events: object, path: str = COLLECTOR, between: str = "", 
     return site.send("POST", path, between.join(texts), **options)
 
 
-def told(answered: Answered) -> tuple[int, int, Any]:
+def outcome(answered: Answered) -> tuple[int, int, Any]:
     body = answered.json()
     return answered.status, body["code"], body.get("invalid-event-number")
 
 
-def test_an_event_becomes_one_of_the_stream_of_its_index_or_source_type(site: Site) -> None:
+def test_an_event_is_stored_in_the_stream_of_its_index_or_source_type(site: Site) -> None:
     event = {
         "time": "1714557600.250",
         "host": "h1",
@@ -47,14 +47,14 @@ def test_an_event_becomes_one_of_the_stream_of_its_index_or_source_type(site: Si
 
 @pytest.mark.parametrize("between", ["", "\n", " \r\n "])
 @pytest.mark.parametrize("path", [COLLECTOR, f"{COLLECTOR}/event", f"{COLLECTOR}/event/1.0", f"{COLLECTOR}/event/"])
-def test_events_follow_one_another_with_or_without_space(site: Site, between: str, path: str) -> None:
+def test_events_may_be_separated_by_white_space(site: Site, between: str, path: str) -> None:
     before = len(site.events("app", "one of three"))
     event = {"event": "one of three", "index": "app"}
-    assert told(send(site, *[event] * 3, path=path, between=between)) == (200, 0, None)
+    assert outcome(send(site, *[event] * 3, path=path, between=between)) == (200, 0, None)
     assert len(site.events("app", "one of three")) == before + 3
 
 
-def test_an_object_is_kept_whole_and_its_message_is_that_of_the_event(site: Site) -> None:
+def test_an_object_is_stored_whole_with_its_message(site: Site) -> None:
     events: list[dict[str, Any]] = [
         {"index": "app", "event": {"message": "object message", "project": "p2", "k": [1]}},
         {"index": "app", "event": {"line": "object line", "tag": "t"}},
@@ -62,40 +62,40 @@ def test_an_object_is_kept_whole_and_its_message_is_that_of_the_event(site: Site
         {"index": "app", "event": [1, "}{"]},
         {"index": "app", "event": 7.5},
     ]
-    assert told(send(site, *events)) == (200, 0, None)
+    assert outcome(send(site, *events)) == (200, 0, None)
     (stored,) = site.events("app", "object message")
     assert (stored["project"], stored["metadata"]["event"]) == ("p2", events[0]["event"])
     for message in ("object line", '{"object": 1}', '[1, "}{"]', "7.5"):
         assert site.messages("app", message) == [message]
 
 
-def test_raw_text_is_an_event_a_line_with_the_fields_of_the_address(site: Site) -> None:
+def test_each_line_of_raw_text_is_an_event_with_the_query_parameters(site: Site) -> None:
     path = f"{RAW}index=app&sourcetype=access&host=h2&source=s&channel=c1"
-    assert told(site.send("POST", path, '{"raw": 1}\n\nraw 2\r\n')) == (200, 0, None)
+    assert outcome(site.send("POST", path, '{"raw": 1}\n\nraw 2\r\n')) == (200, 0, None)
     (stored,) = site.events("app", "raw 2")
     assert stored["metadata"] == {"index": "app", "sourcetype": "access", "host": "h2", "source": "s"}
     assert site.messages("app", '{"raw": 1}') == ['{"raw": 1}']
 
 
-def test_fields_of_the_address_are_those_of_events_without_them(site: Site) -> None:
+def test_query_parameters_are_defaults_for_events(site: Site) -> None:
     events = [{"event": "shared 1"}, {"event": "shared 2", "index": "edge"}]
-    assert told(send(site, *events, path=f"{COLLECTOR}?index=app&time=1714557600")) == (200, 0, None)
+    assert outcome(send(site, *events, path=f"{COLLECTOR}?index=app&time=1714557600")) == (200, 0, None)
     (stored,) = site.events("app", "shared 1")
     assert stored["timestamp"] == 1714557600000000
     assert site.messages("edge", "shared 2") == ["shared 2"]
 
 
-def test_what_is_before_a_broken_event_is_stored_and_its_number_told(site: Site) -> None:
+def test_events_before_a_broken_one_are_stored_and_its_number_is_returned(site: Site) -> None:
     good = {"event": "before broken", "index": "app"}
-    assert told(send(site, good, good, "{broken")) == (400, 6, 2)
-    assert told(send(site, good, "] ", good)) == (400, 6, 1)
-    assert told(send(site, "broken", good)) == (400, 6, 0)
+    assert outcome(send(site, good, good, "{broken")) == (400, 6, 2)
+    assert outcome(send(site, good, "] ", good)) == (400, 6, 1)
+    assert outcome(send(site, "broken", good)) == (400, 6, 0)
     assert site.messages("app", "before broken") == ["before broken"] * 3
 
 
-def test_an_event_that_is_complete_but_cannot_be_stored_is_quarantined(site: Site) -> None:
+def test_a_complete_event_that_cannot_be_stored_is_quarantined(site: Site) -> None:
     events = ({"event": "beside bad", "index": "app"}, {"index": "app"}, {"index": "app", "event": ""}, "{bad}")
-    assert told(send(site, *events)) == (200, 0, None)
+    assert outcome(send(site, *events)) == (200, 0, None)
     assert site.messages("app", "beside bad") == ["beside bad"]
     found = {item["index"]: item["reason"] for item in site.quarantined() if item["form"] == "splunk"}
     assert (found[1], found[2]) == ("Event field is required.", "Event field cannot be blank.")
@@ -118,8 +118,8 @@ def test_an_event_that_is_complete_but_cannot_be_stored_is_quarantined(site: Sit
         ("[", (400, 6, None)),
     ],
 )
-def test_what_cannot_be_stored_has_splunk_s_code(site: Site, body: str, expected: tuple[int, int, Any]) -> None:
-    assert told(site.send("POST", COLLECTOR, body)) == expected
+def test_refusals_have_splunk_codes(site: Site, body: str, expected: tuple[int, int, Any]) -> None:
+    assert outcome(site.send("POST", COLLECTOR, body)) == expected
 
 
 def test_a_refusal_names_the_label_and_the_setting(site: Site) -> None:
@@ -128,15 +128,15 @@ def test_a_refusal_names_the_label_and_the_setting(site: Site) -> None:
     assert "ingest.stream_map" in detail
 
 
-def test_while_one_stream_takes_no_more_nothing_of_the_body_is_stored(site: Site) -> None:
-    assert told(send(site, *[{"event": "slow", "index": "slow"}] * 2)) == (200, 0, None)
+def test_a_stream_above_its_rate_refuses_the_whole_body(site: Site) -> None:
+    assert outcome(send(site, *[{"event": "slow", "index": "slow"}] * 2)) == (200, 0, None)
     answered = send(site, {"event": "beside slow", "index": "app"}, {"event": "slow", "index": "slow"})
-    assert told(answered) == (503, 9, None)
+    assert outcome(answered) == (503, 9, None)
     assert int(answered.headers["retry-after"]) > 1
     assert site.messages("app", "beside slow") == []
 
 
-def test_every_acknowledgement_id_is_of_events_that_are_stored(site: Site) -> None:
+def test_acknowledgement_ids_are_of_stored_events(site: Site) -> None:
     event, channel = {"event": "acked", "index": "app"}, {"x_splunk_request_channel": "c-1"}
     first, second = (send(site, event, **channel).json()["ackId"] for _ in range(2))
     assert second > first
@@ -145,38 +145,42 @@ def test_every_acknowledgement_id_is_of_events_that_are_stored(site: Site) -> No
     asked = json.dumps({"acks": [first, second, first + 10**15, -1]})
     answered = site.send("POST", f"{COLLECTOR}/ack", asked, **channel)
     assert answered.json() == {"acks": {str(first): True, str(second): True, str(first + 10**15): False, "-1": False}}
-    assert told(site.send("POST", f"{COLLECTOR}/ack", asked)) == (400, 10, None)
+    assert outcome(site.send("POST", f"{COLLECTOR}/ack", asked)) == (400, 10, None)
     for wrong in ('{"acks": "x"}', json.dumps({"acks": [0] * 10_001}), "[", '{"acks": [1.5]}'):
-        assert told(site.send("POST", f"{COLLECTOR}/ack?channel=c", wrong)) == (400, 6, None)
-    assert told(site.send("POST", f"{COLLECTOR}/ack?channel=c", asked, key="")) == (401, 2, None)
-    assert told(send(site, event, x_splunk_request_channel="c" * 129)) == (400, 11, None)
+        assert outcome(site.send("POST", f"{COLLECTOR}/ack?channel=c", wrong)) == (400, 6, None)
+    assert outcome(site.send("POST", f"{COLLECTOR}/ack?channel=c", asked, key="")) == (401, 2, None)
+    assert outcome(send(site, event, x_splunk_request_channel="c" * 129)) == (400, 11, None)
 
 
-def test_a_body_that_is_announced_as_too_large_is_refused_unread(site: Site) -> None:
-    assert told(send(site, {"event": "x", "index": "app"}, content_length=f"{17 * 2**20}")) == (413, 27, None)
+def test_a_body_with_a_too_large_content_length_is_refused_unread(site: Site) -> None:
+    assert outcome(send(site, {"event": "x", "index": "app"}, content_length=f"{17 * 2**20}")) == (413, 27, None)
 
 
 def test_health_needs_no_key(site: Site) -> None:
-    assert told(site.send("GET", f"{COLLECTOR}/health", key="")) == (200, 17, None)
+    assert outcome(site.send("GET", f"{COLLECTOR}/health", key="")) == (200, 17, None)
 
 
-def test_keys_are_read_from_the_protocol_s_own_places(site: Site) -> None:
-    key, event = site.made_key(scopes="ingest"), {"event": "keyed", "index": "app"}
+def test_keys_are_read_from_the_headers_and_parameters_of_the_protocol(site: Site) -> None:
+    key, event = site.create_key(scopes="ingest"), {"event": "keyed", "index": "app"}
     basic = base64.b64encode(f"x:{key}".encode()).decode()
     for form in (f"Splunk {key}", f"splunk  {key}", f"Basic {basic}", f"Bearer {key}"):
-        assert told(send(site, event, key="", authorization=form)) == (200, 0, None)
-    assert told(send(site, event, key="", path=f"{COLLECTOR}?token={key}")) == (200, 0, None)
-    assert told(send(site, event, key="")) == (401, 2, None)
-    assert told(send(site, event, key="", authorization="Splunk wrong")) == (403, 4, None)
-    assert told(send(site, event, key=site.made_key(scopes="query"))) == (403, 4, None)
-    assert told(send(site, event, key="", path=f"{COLLECTOR}?token=a", authorization=f"Splunk {key}")) == (400, 6, None)
-    pinned = site.made_key(scopes="ingest", pins={"project": "mine"})
+        assert outcome(send(site, event, key="", authorization=form)) == (200, 0, None)
+    assert outcome(send(site, event, key="", path=f"{COLLECTOR}?token={key}")) == (200, 0, None)
+    assert outcome(send(site, event, key="")) == (401, 2, None)
+    assert outcome(send(site, event, key="", authorization="Splunk wrong")) == (403, 4, None)
+    assert outcome(send(site, event, key=site.create_key(scopes="query"))) == (403, 4, None)
+    assert outcome(send(site, event, key="", path=f"{COLLECTOR}?token=a", authorization=f"Splunk {key}")) == (
+        400,
+        6,
+        None,
+    )
+    pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
     theirs = {"event": "pin other", "index": "app", "fields": {"project": "theirs"}}
-    assert told(send(site, {"event": "pin none", "index": "app"}, theirs, key=pinned)) == (200, 0, None)
+    assert outcome(send(site, {"event": "pin none", "index": "app"}, theirs, key=pinned)) == (200, 0, None)
     assert [(event["event_message"], event["project"]) for event in site.events("app", "pin")] == [("pin none", "mine")]
 
 
-def test_objects_are_told_apart_and_deep_ones_up_to_a_limit_on_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concatenated_objects_are_split_within_a_limit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items, "_MOST_BY_HAND", 10_000)
     deep = '{"a":' + "[" * 40 + "]" * 40 + "}"
     assert list(objects_of('{"a":"}{"} {}' + deep, 9)) == ['{"a":"}{"}', "{}", deep]
@@ -200,7 +204,7 @@ def test_objects_are_told_apart_and_deep_ones_up_to_a_limit_on_the_work(monkeypa
         (EngineFailed("failed"), 500, 8),
     ],
 )
-def test_senders_retry_what_may_succeed_later_and_nothing_else(fault: Fault, status: int, code: int) -> None:
+def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int, code: int) -> None:
     async def receive() -> dict[str, object]:
         return {}
 

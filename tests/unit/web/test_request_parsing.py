@@ -1,4 +1,4 @@
-"""How requests are read: texts, forms of answers, codings, compressed bodies."""
+"""Parsing of requests: query strings, Accept headers, content codings and bodies."""
 
 import asyncio
 import gzip
@@ -37,12 +37,12 @@ MEBIBYTE = 2**20
         (b"sql=select%0A1", {"sql": "select\n1"}),
     ],
 )
-def test_pairs_are_read_as_browsers_write_them(text: bytes, expected: dict[str, str]) -> None:
+def test_query_strings_are_decoded_as_browsers_encode_them(text: bytes, expected: dict[str, str]) -> None:
     assert pairs(text, "query string") == expected
 
 
 @pytest.mark.parametrize("text", [b"a=%", b"a=%z1", b"a=%1", b"%%=1", b"a=%ff", b"a=%C3"])
-def test_broken_encodings_are_refused(text: bytes) -> None:
+def test_broken_percent_encodings_are_refused(text: bytes) -> None:
     with pytest.raises(BadParameter):
         pairs(text, "query string")
 
@@ -63,12 +63,12 @@ def test_broken_encodings_are_refused(text: bytes) -> None:
         ("application/json;q=broken, text/csv", "csv"),
     ],
 )
-def test_the_most_wanted_form_that_there_is_is_chosen(accept: str, expected: str) -> None:
+def test_the_preferred_available_format_is_chosen(accept: str, expected: str) -> None:
     assert chosen_format(accept, None).name == expected
 
 
 @pytest.mark.parametrize("accept", ["application/pdf", "application/json;q=0", "image/*"])
-def test_a_form_that_is_not_there_is_said(accept: str) -> None:
+def test_an_unavailable_format_is_refused(accept: str) -> None:
     with pytest.raises(NotAcceptable):
         chosen_format(accept, None)
 
@@ -90,13 +90,13 @@ def test_a_form_that_is_not_there_is_said(accept: str) -> None:
         ("gzip;q=x", None),
     ],
 )
-def test_a_coding_is_chosen_by_what_is_accepted(accepted: str, coding: str | None) -> None:
+def test_the_preferred_available_coding_is_chosen(accepted: str, coding: str | None) -> None:
     assert chosen_coding(accepted) == coding
 
 
 @pytest.mark.parametrize("coding", list(COMPRESSORS))
 @given(pieces=st.lists(st.binary(min_size=1, max_size=200), max_size=8))
-def test_what_is_compressed_is_read_again_whole_or_in_pieces(coding: str, pieces: list[bytes]) -> None:
+def test_compressed_bodies_are_inflated_whole_or_in_chunks(coding: str, pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     compressor = COMPRESSORS[coding]()
     in_pieces = b"".join([compressor.piece(piece) for piece in pieces]) + compressor.end()
@@ -104,7 +104,7 @@ def test_what_is_compressed_is_read_again_whole_or_in_pieces(coding: str, pieces
 
 
 @pytest.mark.parametrize("coding", list(COMPRESSORS))
-def test_each_piece_can_be_read_before_the_next_one_comes(coding: str) -> None:
+def test_each_compressed_chunk_can_be_inflated_at_once(coding: str) -> None:
     readers = {"gzip": zlib.decompressobj(wbits=31).decompress, "zstd": zstd.ZstdDecompressor().decompress}
     read: Callable[[bytes], bytes] = readers[coding]
     compressor = COMPRESSORS[coding]()
@@ -125,12 +125,12 @@ def test_each_piece_can_be_read_before_the_next_one_comes(coding: str) -> None:
         (bytes, "identity"),
     ],
 )
-def test_bodies_are_made_plain_whatever_was_laid_around_them(compress: Callable[[bytes], bytes], codings: str) -> None:
+def test_bodies_in_any_coding_are_inflated(compress: Callable[[bytes], bytes], codings: str) -> None:
     assert inflate(compress(b"events" * 100_000), codings, MEBIBYTE) == b"events" * 100_000
 
 
 @pytest.mark.parametrize(("compress", "coding"), [(gzip.compress, "gzip"), (zstd.compress, "zstd")])
-def test_a_body_may_inflate_to_its_bound_and_not_beyond(compress: Callable[[bytes], bytes], coding: str) -> None:
+def test_a_body_may_inflate_up_to_its_limit(compress: Callable[[bytes], bytes], coding: str) -> None:
     assert len(inflate(compress(bytes(MEBIBYTE)), coding, MEBIBYTE)) == MEBIBYTE
     with pytest.raises(TooLarge):
         inflate(compress(bytes(MEBIBYTE + 1)), coding, MEBIBYTE)
@@ -139,47 +139,47 @@ def test_a_body_may_inflate_to_its_bound_and_not_beyond(compress: Callable[[byte
 @pytest.mark.parametrize(
     "body", [b"plain", gzip.compress(b"x" * 100, mtime=0)[:-4], gzip.compress(b"x", mtime=0) + b"rest"]
 )
-def test_broken_compression_is_the_callers_mistake(body: bytes) -> None:
+def test_broken_compression_is_a_bad_body(body: bytes) -> None:
     with pytest.raises(BadBody):
         inflate(body, "gzip", MEBIBYTE)
 
 
-def test_an_unknown_coding_is_said_with_those_that_are_read() -> None:
-    with pytest.raises(UnsupportedMedia) as told:
+def test_an_unknown_coding_is_refused_with_the_supported_ones() -> None:
+    with pytest.raises(UnsupportedMedia) as raised:
         inflate(b"x", "br", MEBIBYTE)
-    assert "zstd" in str(told.value.hint)
+    assert "zstd" in str(raised.value.hint)
 
 
-async def told_after(seconds: float, message: Message) -> Message:
+async def delayed(seconds: float, message: Message) -> Message:
     await asyncio.sleep(seconds)
     return message
 
 
 def slow_request(*pieces: tuple[float, bytes]) -> Request:
-    """A POST whose body comes in pieces, each after a pause, and never ends."""
+    """Return a POST whose body arrives in chunks, each after a pause, and never ends."""
     coming = iter(pieces)
 
     async def receive() -> Message:
         seconds, piece = next(coming, (60.0, b""))
-        return await told_after(seconds, {"type": "http.request", "body": piece, "more_body": True})
+        return await delayed(seconds, {"type": "http.request", "body": piece, "more_body": True})
 
     return Request({"method": "POST", "raw_path": b"/", "query_string": b"", "headers": []}, receive)
 
 
-def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "STALL_SECONDS", 0.05)
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), OF_EVENTS))
 
 
-def test_a_body_that_drips_is_given_up_however_regular_its_pieces_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_steady_but_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "GRACE_SECONDS", 0.05)
     drips = [(0.01, b"a")] * 1000
     with pytest.raises(TooSlow):
         asyncio.run(read_body(slow_request(*drips), OF_EVENTS))
 
 
-def test_a_body_that_must_give_way_is_told_so_while_it_waits() -> None:
+def test_a_revoked_body_is_refused_while_it_waits() -> None:
     async def given_up(budget: BodyBudget) -> None:
         with budget.reserve("a") as stalled, budget.reserve("b") as other:
             reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), OF_EVENTS, stalled))

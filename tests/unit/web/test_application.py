@@ -1,4 +1,4 @@
-"""What happens around every request, whatever it asks for."""
+"""The HTTP application around every route: lifecycle states, faults and their statuses, observations."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ from tests.fakes.callers import call, scope
 from tests.unit.serve.harness import Notes
 
 
-def site(lifecycle: Lifecycle | None = None) -> HttpApplication:
+def make_application(lifecycle: Lifecycle | None = None) -> HttpApplication:
     return application(lifecycle or Lifecycle(), Observer(), WebOptions(), Metrics("1"))
 
 
@@ -39,42 +39,44 @@ QUERY = "/api/endpoints/query/logs.all?project=default"
 
 
 @pytest.mark.parametrize("address", [QUERY, "/health", "/ready", "/readyz"])
-def test_while_starting_everything_but_life_is_503_with_retry_after(address: str) -> None:
-    said = call(site(), "GET", address)
-    assert said.status == 503
-    assert said.headers["retry-after"] == "1"
+def test_while_starting_all_but_liveness_is_503_with_retry_after(address: str) -> None:
+    answer = call(make_application(), "GET", address)
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("address", ["/livez/", "/metrics/", "/docs/", "/api/logs/", QUERY.replace("?", "/?")])
-def test_a_slash_at_the_end_of_an_address_says_nothing(address: str) -> None:
-    said, plain = (call(site(), "PATCH", asked) for asked in (address, address.replace("/?", "?").removesuffix("/")))
-    assert said.status == 405
-    assert said.headers["allow"] == plain.headers["allow"]
+def test_a_trailing_slash_is_ignored(address: str) -> None:
+    answer, plain = (
+        call(make_application(), "PATCH", asked) for asked in (address, address.replace("/?", "?").removesuffix("/"))
+    )
+    assert answer.status == 405
+    assert answer.headers["allow"] == plain.headers["allow"]
 
 
 @pytest.mark.parametrize("address", ["/docs//", "//docs", "/explorer/"])
-def test_an_address_with_empty_parts_elsewhere_is_none(address: str) -> None:
-    assert call(site(), "GET", address).status == 404
+def test_other_empty_path_segments_are_not_found(address: str) -> None:
+    assert call(make_application(), "GET", address).status == 404
 
 
 @pytest.mark.parametrize("address", ["/livez", "/metrics"])
-def test_while_starting_the_process_tells_that_it_lives(address: str) -> None:
-    assert call(site(), "GET", address).status == 200
+def test_while_starting_liveness_and_metrics_are_200(address: str) -> None:
+    assert call(make_application(), "GET", address).status == 200
 
 
-def test_a_shipper_that_comes_too_early_is_told_to_come_back_not_that_its_key_is_wrong() -> None:
-    said = call(site(), "POST", "/api/logs?source_name=postgres.logs")
-    assert said.status == 503
-    assert said.json()["error"]["status"] == "service.starting"
+def test_while_starting_a_shipper_gets_503_instead_of_401() -> None:
+    answer = call(make_application(), "POST", "/api/logs?source_name=postgres.logs")
+    assert answer.status == 503
+    assert answer.json()["error"]["status"] == "service.starting"
 
 
 def test_while_draining_new_requests_are_refused_and_readiness_fails() -> None:
     lifecycle = Lifecycle()
     lifecycle.drain()
-    said = call(site(lifecycle), "GET", QUERY)
-    assert (said.status, said.json()["error"]["status"]) == (503, "service.draining")
-    assert call(site(lifecycle), "GET", "/ready").json() == {"status": "not_ready"}
-    assert call(site(lifecycle), "GET", "/livez").status == 200
+    answer = call(make_application(lifecycle), "GET", QUERY)
+    assert (answer.status, answer.json()["error"]["status"]) == (503, "service.draining")
+    assert call(make_application(lifecycle), "GET", "/ready").json() == {"status": "not_ready"}
+    assert call(make_application(lifecycle), "GET", "/livez").status == 200
 
 
 async def breaks(_: Request) -> Response:
@@ -85,28 +87,28 @@ def nothing_at_once(_: Request) -> Response | None:
     return None
 
 
-def test_a_fault_of_ours_is_a_500_with_an_incident_and_its_trace_only_in_the_log() -> None:
+def test_an_internal_error_is_500_with_an_incident_id_and_its_trace_only_in_the_log() -> None:
     notes = Notes()
     broken = HttpApplication(breaks, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False)
-    said = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
-    assert (said.status, said.json()["error"]["status"]) == (500, "bug.internal")
-    assert "incident-7" in said.json()["error"]["hint"]
-    assert b"secret" not in said.body
+    answer = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
+    assert (answer.status, answer.json()["error"]["status"]) == (500, "bug.internal")
+    assert "incident-7" in answer.json()["error"]["hint"]
+    assert b"secret" not in answer.body
     [bug] = [note for note in notes.all if isinstance(note, BugFound)]
     assert bug.incident == "incident-7"
     assert "ZeroDivisionError" in bug.trace
 
 
-def test_what_an_engine_said_as_it_failed_is_in_the_log_alone_under_the_incident_that_is_told() -> None:
+def test_the_error_of_a_failed_engine_is_only_in_the_log_with_the_incident_id() -> None:
     async def fails(_: Request) -> Response:
         raise EngineFailed("The engine failed.") from RuntimeError("INTERNAL Error: secret")
 
     notes = Notes()
     failed = HttpApplication(fails, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False)
-    said = call(failed, "GET", "/", **{"X-Request-Id": "incident-8"})
-    assert (said.status, said.json()["error"]["status"]) == (500, "engine.failed")
-    assert "incident-8" in said.json()["error"]["hint"]
-    assert b"secret" not in said.body
+    answer = call(failed, "GET", "/", **{"X-Request-Id": "incident-8"})
+    assert (answer.status, answer.json()["error"]["status"]) == (500, "engine.failed")
+    assert "incident-8" in answer.json()["error"]["hint"]
+    assert b"secret" not in answer.body
     [bug] = [note for note in notes.all if isinstance(note, BugFound)]
     assert (bug.incident, "INTERNAL Error: secret" in bug.trace) == ("incident-8", True)
 
@@ -126,15 +128,15 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
     async def refuses(_: Request) -> Response:
         raise fault
 
-    said = call(
+    answer = call(
         HttpApplication(refuses, nothing_at_once, Observer(), SendBudget(1000), logflare_errors=False), "POST", "/"
     )
-    assert said.status == status
+    assert answer.status == status
     if status == 429:
-        assert said.headers["retry-after"] == "3"
+        assert answer.headers["retry-after"] == "3"
 
 
-def test_every_request_is_noted_with_its_route_and_status() -> None:
+def test_every_request_is_observed_with_its_route_and_status() -> None:
     notes = Notes()
     noted = application(Lifecycle(), Observer([notes]), WebOptions(), Metrics("1"))
     call(noted, "GET", "/nothing")
@@ -142,23 +144,23 @@ def test_every_request_is_noted_with_its_route_and_status() -> None:
     assert (request.route, request.status, request.fault) == ("unknown", 404, "request.unknown-route")
 
 
-def test_what_is_no_http_is_left_alone() -> None:
+def test_other_asgi_scopes_are_ignored() -> None:
     async def never() -> dict[str, object]:
         raise AssertionError
 
     async def silent(_: object) -> None:
         raise AssertionError
 
-    asyncio.run(site()({"type": "lifespan"}, never, silent))
+    asyncio.run(make_application()({"type": "lifespan"}, never, silent))
 
 
-def test_problems_are_json_that_any_client_reads() -> None:
-    said = call(site(), "GET", "/nothing")
-    assert msgspec.json.decode(said.body)["title"]
-    assert said.headers["cache-control"] == "no-store"
+def test_problems_are_json_and_not_stored() -> None:
+    answer = call(make_application(), "GET", "/nothing")
+    assert msgspec.json.decode(answer.body)["title"]
+    assert answer.headers["cache-control"] == "no-store"
 
 
-def test_in_the_old_shape_who_only_asks_too_much_still_gets_the_status_that_says_wait() -> None:
+def test_in_the_logflare_shape_retriable_faults_keep_their_status() -> None:
     assert masked_status(RateExceeded("Too fast.", retry_after=7)) == (429, "7")
     assert masked_status(Busy("Too many wait.", retry_after=4.5)) == (503, "5")
     assert masked_status(OutOfMemory("Too much.", retry_after=2)) == (200, "2")
@@ -181,8 +183,8 @@ def masked_status(fault: Fault) -> tuple[int, str]:
         (EngineFailed("It broke."), 500, ""),
     ],
 )
-def test_an_exporter_is_told_to_come_back_by_a_status_that_it_knows(fault: Fault, status: int, seconds: str) -> None:
-    """It drops what it holds after any other than 429, 502, 503 and 504."""
+def test_retriable_faults_have_a_status_that_exporters_retry(fault: Fault, status: int, seconds: str) -> None:
+    """An exporter drops its data after any status other than 429, 502, 503 and 504."""
     response = failed(fault, Request(scope("POST", "/v1/logs"), _never))
     assert (response.status, dict(response.headers).get(b"retry-after", b"").decode()) == (status, seconds)
 
@@ -191,11 +193,11 @@ async def _never() -> dict[str, object]:
     raise AssertionError
 
 
-def test_an_exporter_that_comes_too_early_is_told_in_its_own_words() -> None:
-    said = call(site(), "POST", "/v1/logs", **{"Content-Type": "application/x-protobuf"})
-    assert (said.status, said.headers["content-type"], said.headers["retry-after"]) == (
+def test_while_starting_an_otlp_exporter_gets_protobuf() -> None:
+    answer = call(make_application(), "POST", "/v1/logs", **{"Content-Type": "application/x-protobuf"})
+    assert (answer.status, answer.headers["content-type"], answer.headers["retry-after"]) == (
         503,
         "application/x-protobuf",
         "1",
     )
-    assert b"The service is starting." in said.body
+    assert b"The service is starting." in answer.body
