@@ -1,4 +1,4 @@
-"""What the engine on another machine cannot keep to is refused, and not passed over."""
+"""Settings that ClickHouse cannot honour are refused."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from cordwood.observe.observer import Observer
 from cordwood.settings.settings import Limits, Settings
 
 
-def test_a_bound_of_the_stores_size_is_for_the_embedded_engine(tmp_path: Path) -> None:
+def test_a_limit_of_the_store_size_needs_the_embedded_engine(tmp_path: Path) -> None:
     settings = Settings(engine="clickhouse://127.0.0.1:9/logs", limits=Limits(store_size=10**9))
     with pytest.raises(BadSetting, match=r"limits\.store_size"):
         build(settings, DataFolder(tmp_path), Observer())

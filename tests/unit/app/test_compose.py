@@ -1,4 +1,4 @@
-"""The engine is opened while the files are read: whichever of them is wrong, nothing stays open."""
+"""The engine is opened while the definitions are read; if either fails, nothing stays open."""
 
 import threading
 from pathlib import Path
@@ -25,14 +25,14 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
-def test_broken_files_close_the_engine_again(tmp_path: Path, settings: Settings) -> None:
+def test_broken_files_close_the_engine(tmp_path: Path, settings: Settings) -> None:
     before = set(threading.enumerate())
     with pytest.raises(BrokenFiles, match=r"own\.sql"):
         build(settings, DataFolder(tmp_path), Observer())
     assert not set(threading.enumerate()) - before
 
 
-def test_mended_files_open_it(tmp_path: Path, settings: Settings) -> None:
+def test_repaired_files_can_be_opened(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(BrokenFiles):
         build(settings, DataFolder(tmp_path), Observer())
     (tmp_path / "endpoints" / "own.sql").write_text(_FILE.format("1"))
@@ -41,12 +41,12 @@ def test_mended_files_open_it(tmp_path: Path, settings: Settings) -> None:
     components.close()
 
 
-def test_where_both_are_wrong_the_files_are_told_of(tmp_path: Path, settings: Settings) -> None:
+def test_with_two_errors_the_broken_files_are_reported(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(BrokenFiles):
         build(msgspec.structs.replace(settings, engine="nope"), DataFolder(tmp_path), Observer())
 
 
-def test_an_engine_that_is_wrong_is_told_of_where_the_files_are_right(tmp_path: Path) -> None:
+def test_a_wrong_engine_setting_is_reported(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with pytest.raises(BadSetting, match="nope"):
         build(Settings(engine="nope"), DataFolder(tmp_path), Observer())

@@ -1,4 +1,4 @@
-"""Files of events are read in bounded memory, and events without an id get one that is always the same."""
+"""Files of events are read in bounded memory, and events without an id get a stable one."""
 
 import gzip
 import io
@@ -29,36 +29,36 @@ def events_in(file: Path, reading: Reading = Reading()) -> Sequence[bytes]:  # n
     return [record.data for record in records_in(file, reading)]
 
 
-def identified(*events: bytes) -> Sequence[bytes]:
+def with_ids(*events: bytes) -> Sequence[bytes]:
     return [with_id(number, event) for number, event in enumerate(events)]
 
 
 def ids(*events: bytes) -> Sequence[object]:
-    return [json.loads(event)["id"] for event in identified(*events)]
+    return [json.loads(event)["id"] for event in with_ids(*events)]
 
 
-def test_an_event_with_an_id_goes_as_it_is() -> None:
-    assert identified(b'{"a": 1, "id": "x"}') == [b'{"a": 1, "id": "x"}']
+def test_an_event_with_an_id_is_unchanged() -> None:
+    assert with_ids(b'{"a": 1, "id": "x"}') == [b'{"a": 1, "id": "x"}']
 
 
-def test_an_event_without_one_gets_one_from_its_place_and_text() -> None:
+def test_a_missing_id_is_derived_from_position_and_text() -> None:
     events = (b'{"a": 1}', b" {  }", b'{"a": 1}')
     assert ids(*events) == ids(*events)
     assert len(set(ids(*events))) == 3
-    # Imports by earlier versions have these ids: a file that is imported again stores nothing twice.
+    # The ids must not change between versions, or a repeated import would store duplicates.
     assert ids(events[0]) == ["22da65b0-209c-1d08-7e80-77a4eb5aaaed"]
 
 
-def test_an_id_that_is_null_is_none() -> None:
-    (event,) = identified(b'{"id": null, "a": 1}')
+def test_a_null_id_is_missing() -> None:
+    (event,) = with_ids(b'{"id": null, "a": 1}')
     assert b'"id":"' in event
 
 
 @pytest.mark.parametrize(
     "line", [b"{broken", b"[1]", b"5", b'"text"', b'{"a":' * 100_000], ids=["broken", "array", "number", "text", "deep"]
 )
-def test_what_is_no_event_goes_as_it_is(line: bytes) -> None:
-    assert identified(line) == [line]
+def test_text_that_is_not_an_event_is_unchanged(line: bytes) -> None:
+    assert with_ids(line) == [line]
 
 
 LINES = b'{"id": 1}\n\n  \n{"id": 2}'
@@ -79,13 +79,13 @@ LINES = b'{"id": 1}\n\n  \n{"id": 2}'
     ],
     ids=["ndjson", "no ending", "gzip", "members", "zstd", "frames", "array", "documents", "csv"],
 )
-def test_the_format_and_the_compression_are_recognised(tmp_path: Path, name: str, content: bytes) -> None:
+def test_format_and_compression_are_detected(tmp_path: Path, name: str, content: bytes) -> None:
     file = tmp_path / name
     file.write_bytes(content)
     assert [int(json.loads(event)["id"]) for event in events_in(file)] == [1, 2]
 
 
-def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
+def test_records_have_their_line_numbers(tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
     file.write_bytes(LINES)
     assert [record.line_number for record in records_in(file)] == [1, 4]
@@ -100,7 +100,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert events_in(Path("-")) == [b'{"id": 1}', b'{"id": 2}']
 
 
-def test_csv_has_types_if_told_and_ids_that_do_not_depend_on_them(tmp_path: Path) -> None:
+def test_csv_types_are_optional_and_do_not_change_ids(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("status;m\n200;x\n200;x\n1;2;3\n")
     as_text, typed = records_in(file), records_in(file, Reading(csv=CsvOptions(types=ColumnTypes("auto"))))
@@ -111,7 +111,7 @@ def test_csv_has_types_if_told_and_ids_that_do_not_depend_on_them(tmp_path: Path
     assert (as_text[2].line_number, as_text[2].fault) == (4, "The record has 3 fields, but the header has 2.")
 
 
-def test_logs_as_text_are_read_if_named_and_otherwise_the_name_is_told(tmp_path: Path) -> None:
+def test_text_formats_must_be_named_and_the_refusal_suggests_one(tmp_path: Path) -> None:
     file = tmp_path / "app.log"
     file.write_text("ts=1 level=info msg=a\n  not logfmt\nts=2 level=info msg=b\n")
     with pytest.raises(BadBody) as refused:
@@ -143,7 +143,7 @@ def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
         (b"some text, and more of it\n", "--as lines"),
     ],
 )
-def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_file_of_another_format_is_refused_with_a_hint(tmp_path: Path, content: bytes, told: str) -> None:
     file = tmp_path / "a"
     file.write_bytes(content)
     with pytest.raises(BadBody) as refused:
@@ -173,7 +173,7 @@ FRAME = zstd.compress(b'{"id": 1}\n' * 1000)
     ],
     ids=["cut off", "its beginning", "followed by others", "damaged", "cut off zstd", "damaged zstd"],
 )
-def test_a_file_that_breaks_off_says_so(tmp_path: Path, content: bytes) -> None:
+def test_a_truncated_or_damaged_file_is_an_error(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.gz"
     file.write_bytes(content)
     with pytest.raises(BadBody, match=r"a\.gz cannot be read"):
@@ -205,7 +205,7 @@ def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(tmp_path: Path)
     assert (after.line_number, after.data) == (2, b'{"id": "b"}')
 
 
-def test_a_parquet_file_that_is_none_says_so(tmp_path: Path) -> None:
+def test_an_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and then nothing of the kind")
     with pytest.raises(BadBody, match="cannot be read as Parquet"):
@@ -213,7 +213,7 @@ def test_a_parquet_file_that_is_none_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.ndjson", "a.gz", "a.parquet"])
-def test_how_much_was_read_grows_from_nothing_to_all(tmp_path: Path, name: str) -> None:
+def test_progress_grows_from_zero_to_one(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     text = b'{"id": 1}\n' * 50_000
     if name.endswith("parquet"):

@@ -1,4 +1,4 @@
-"""The keys a service begins with."""
+"""Keys from settings, and the first keys of a new store."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path, text: str | None, said:
         fixed_keys(Keys(private_file=str(file)))
 
 
-def test_a_store_that_never_had_a_key_gets_one_of_each_kind_once(store: SQLiteKeys) -> None:
+def test_a_new_store_gets_a_private_and_a_public_key_once(store: SQLiteKeys) -> None:
     made = first_keys(store)
     assert made is not None
     kinds = [store.find(digest(secret)) for secret in (made.private, made.public)]
@@ -48,7 +48,7 @@ def test_a_store_that_never_had_a_key_gets_one_of_each_kind_once(store: SQLiteKe
     assert first_keys(store) is None
 
 
-def test_a_store_whose_keys_were_all_revoked_gets_none(store: SQLiteKeys) -> None:
+def test_a_store_of_revoked_keys_gets_no_new_ones(store: SQLiteKeys) -> None:
     first_keys(store)
     for key in store.in_force():
         store.revoke(key.id)

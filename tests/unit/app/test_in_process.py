@@ -1,4 +1,4 @@
-"""The service without a socket: a request whose body cannot be written is ended, and its error is raised."""
+"""The service without a socket: if a streamed body cannot be written, the request ends and the error is raised."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from cordwood.settings.settings import Settings
 
 
 @pytest.mark.timeout(120)
-def test_a_streamed_answer_that_cannot_be_written_is_ended_with_its_error(tmp_path: Path) -> None:
+def test_a_streamed_answer_that_cannot_be_written_ends_with_the_error(tmp_path: Path) -> None:
     defaults = Settings()
     serve = msgspec.structs.replace(defaults.serve, data_dir=str(tmp_path / "data"))
     events = b"\n".join(b'{"id": "%d", "event_message": "%b"}' % (number, b"x" * 1000) for number in range(4000))
     with open_service(msgspec.structs.replace(defaults, serve=serve)) as inside:
         headers = {"content-type": "application/x-ndjson"}
-        status, _, told = inside.send("POST", "/api/logs?source_name=postgres.logs", events, headers)
-        assert (status, msgspec.json.decode(told)["accepted"]) == (200, 4000)
+        status, _, response = inside.send("POST", "/api/logs?source_name=postgres.logs", events, headers)
+        assert (status, msgspec.json.decode(response)["accepted"]) == (200, 4000)
         written: list[int] = []
 
         def write(piece: bytes) -> None:
@@ -26,6 +26,6 @@ def test_a_streamed_answer_that_cannot_be_written_is_ended_with_its_error(tmp_pa
 
         with pytest.raises(OSError, match="the disk is full"):
             inside.send("GET", "/api/streams/postgres.logs/events?format=ndjson", b"", {}, write)
-        # The service goes on.
+        # The service still answers.
         assert inside.send("GET", "/health", b"", {})[0] == 200
     assert len(written) == 1

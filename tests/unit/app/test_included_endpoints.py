@@ -1,4 +1,4 @@
-"""Endpoints read other endpoints by name: rows on both engines, joined parameters, refusals, and managed changes."""
+"""Endpoints that read other endpoints by name: rows on both engines, joined parameters, refusals and changes over HTTP."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from cordwood.errors import BrokenFiles
 from cordwood.sql import included
 from cordwood.sql.included import MAX_LEVELS, with_included
 from tests.chdb_databases import fresh_database
-from tests.unit.app.test_managing import Components, settings_at
+from tests.unit.app.test_management import Components, settings_at
 
 # `edge` is also the name of the stream that the inner endpoint reads, and a sub-query of the outer one.
 INNER = """/*
@@ -77,8 +77,8 @@ def test_an_endpoint_reads_the_rows_of_another(service: Components) -> None:
 
 
 def test_a_parameter_of_the_inner_endpoint_is_required(service: Components) -> None:
-    status, told = service.ask("GET", "/api/endpoints/query/outer")
-    assert (status, "project" in json.dumps(told)) == (400, True)
+    status, response = service.ask("GET", "/api/endpoints/query/outer")
+    assert (status, "project" in json.dumps(response)) == (400, True)
     names = [one["name"] for one in service.ask("GET", "/api/endpoints/outer")[1]["parameters"]]
     assert names == ["least", "project"]
 
@@ -86,8 +86,8 @@ def test_a_parameter_of_the_inner_endpoint_is_required(service: Components) -> N
 def test_a_caller_reads_the_inner_endpoint_only_through_a_sub_query(service: Components) -> None:
     assert service.rows("outer", sandbox("select message from found")) == [{"message": "error 1"}]
     for text in ("select * from errors.by.project", "select * from `errors.by.project`", "select * from `edge`.`x`"):
-        status, told = service.ask("GET", f"/api/endpoints/query/outer?{sandbox(text)}")
-        assert (status, told["type"]) == (422, "urn:cordwood:error:query.refused"), told
+        status, response = service.ask("GET", f"/api/endpoints/query/outer?{sandbox(text)}")
+        assert (status, response["type"]) == (422, "urn:cordwood:error:query.refused"), response
 
 
 def sandbox(text: str) -> str:
@@ -126,7 +126,7 @@ DEEP = {
     ],
     ids=["cycle", "itself", "depth", "redaction", "parameters", "columns", "dialect"],
 )
-def test_endpoints_that_do_not_fit_together_are_refused_at_their_place(
+def test_incompatible_endpoints_are_refused_with_the_position(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(BrokenFiles, match=expected):
@@ -160,7 +160,7 @@ def managed(tmp_path: Path) -> Iterator[Components]:
         yield components
 
 
-def test_a_change_of_the_inner_endpoint_is_served_by_the_outer_one(managed: Components) -> None:
+def test_a_change_of_the_inner_endpoint_applies_to_the_outer_one(managed: Components) -> None:
     assert managed.rows("made.rows") == [{"x": 1}]
     assert change(managed, "select 2 as x")[0] == 200
     assert managed.rows("made.rows") == [{"x": 2}]
@@ -168,15 +168,15 @@ def test_a_change_of_the_inner_endpoint_is_served_by_the_outer_one(managed: Comp
 
 def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed: Components) -> None:
     for query in ("select 2 as y", "select x from made.rows"):
-        status, told = change(managed, query)
-        assert status in {409, 422}, told
-    status, told = managed.ask("DELETE", "/api/endpoints/base.rows")
+        status, response = change(managed, query)
+        assert status in {409, 422}, response
+    status, response = managed.ask("DELETE", "/api/endpoints/base.rows")
     assert status == 409
-    assert "made.rows" in json.dumps(told)
+    assert "made.rows" in json.dumps(response)
     assert managed.rows("made.rows") == [{"x": 1}]
 
 
-def test_no_stream_takes_the_name_of_an_endpoint_that_is_read(managed: Components) -> None:
+def test_a_stream_cannot_have_the_name_of_an_included_endpoint(managed: Components) -> None:
     assert managed.send("base.rows", "replaced?") == 404
     assert managed.ask("POST", "/api/sources", {"name": "base.rows"})[0] in {409, 422}
     assert managed.rows("made.rows") == [{"x": 1}]

@@ -1,4 +1,4 @@
-"""Where a service listens, and where it says it is found."""
+"""The HTTP listener and the URL that is reported for it."""
 
 import socket
 
@@ -19,16 +19,18 @@ from cordwood.errors import BadSetting
         ("", "http://127.0.0.1:"),
     ],
 )
-def test_the_address_told_is_one_that_reaches_it_from_here(host: str, url: str) -> None:
+def test_the_reported_url_is_reachable(host: str, url: str) -> None:
     with listen(host, 0) as listener:
-        told = url_of(listener)
-        assert told.startswith(url)
-        port = int(told.rpartition(":")[2])
-        with socket.create_connection((told.removeprefix("http://").rpartition(":")[0].strip("[]"), port), timeout=5):
+        reported = url_of(listener)
+        assert reported.startswith(url)
+        port = int(reported.rpartition(":")[2])
+        with socket.create_connection(
+            (reported.removeprefix("http://").rpartition(":")[0].strip("[]"), port), timeout=5
+        ):
             pass
 
 
-def test_a_port_that_is_taken_is_refused_with_a_way_out() -> None:
+def test_a_port_in_use_is_refused_with_a_hint() -> None:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(BadSetting, match=f"The service cannot listen on 127.0.0.1, port {port}") as caught:
@@ -37,6 +39,6 @@ def test_a_port_that_is_taken_is_refused_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "999.1.1.1"])
-def test_a_host_that_is_none_of_ours_is_refused(host: str) -> None:
+def test_a_host_without_a_local_address_is_refused(host: str) -> None:
     with pytest.raises(BadSetting, match="The service cannot listen"):
         listen(host, 0)

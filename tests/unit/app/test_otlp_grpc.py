@@ -1,4 +1,4 @@
-"""OTLP over gRPC: what is stored, and how each refusal is told, over a real connection."""
+"""OTLP over gRPC on a real connection: stored events and the status of each refusal."""
 
 import asyncio
 import gzip
@@ -114,7 +114,7 @@ def test_records_are_stored_and_the_answer_is_empty(site: Site) -> None:
     assert {"plain", "in gzip"} <= set(site.messages())
 
 
-def test_spans_are_stored_and_metrics_are_taken(site: Site) -> None:
+def test_spans_are_stored_and_metrics_are_accepted(site: Site) -> None:
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(name="a span")
     assert site.call(TRACES, request.SerializeToString()) == b""
@@ -126,7 +126,7 @@ def test_the_key_may_be_a_bearer_token(site: Site) -> None:
     assert site.call(LOGS, logs("bearer"), x_api_key="", authorization=f"Bearer {site.inside.key}") == b""
 
 
-def test_what_is_quarantined_is_a_partial_success(site: Site) -> None:
+def test_quarantined_records_are_a_partial_success(site: Site) -> None:
     answer = site.call(LOGS, logs("x" * (2**20 + 1), "beside a large one"), compressed=True)
     partial = ExportLogsServiceResponse.FromString(answer).partial_success
     assert partial.rejected_log_records == 1
@@ -143,12 +143,12 @@ def refused(
 
 
 def details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
-    """The details of the status by type, which has the code and message of the call."""
+    """Return the details of the status by type, after checking its code and message."""
     trailing = dict(error.trailing_metadata())
-    told = Status.FromString(trailing["grpc-status-details-bin"])
-    assert (told.code, told.message) == (error.code().value[0], error.details())
+    rpc_status = Status.FromString(trailing["grpc-status-details-bin"])
+    assert (rpc_status.code, rpc_status.message) == (error.code().value[0], error.details())
     found = {}
-    for detail in told.details:
+    for detail in rpc_status.details:
         kind = {"BadRequest": BadRequest, "RetryInfo": RetryInfo}[detail.type_url.rpartition(".")[2]]()
         assert detail.Unpack(kind)
         found[type(kind).__name__] = kind
@@ -167,7 +167,7 @@ def details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
         ({"authorization": "Bearer another"}, grpc.StatusCode.INVALID_ARGUMENT, "Two different keys"),
     ],
 )
-def test_a_refusal_that_is_final_has_no_delay(
+def test_a_permanent_refusal_has_no_retry_delay(
     site: Site, metadata: dict[str, Any], code: grpc.StatusCode, said: str
 ) -> None:
     error = refused(site, LOGS, logs("x"), **metadata)
@@ -176,7 +176,7 @@ def test_a_refusal_that_is_final_has_no_delay(
     assert "RetryInfo" not in details(error)
 
 
-def test_what_cannot_be_decoded_is_a_bad_request(site: Site) -> None:
+def test_a_message_that_cannot_be_decoded_is_a_bad_request(site: Site) -> None:
     error = refused(site, LOGS, b"\xff" * 9)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     (violation,) = details(error)["BadRequest"].field_violations
@@ -184,7 +184,7 @@ def test_what_cannot_be_decoded_is_a_bad_request(site: Site) -> None:
     assert refused(site, LOGS, gzip.compress(b"x")[:-3]).code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_full_stream_is_told_with_the_delay_after_which_to_try_again(site: Site) -> None:
+def test_a_stream_above_its_rate_is_refused_with_a_retry_delay(site: Site) -> None:
     assert site.call(LOGS, logs("a", "b"), x_source="slow") == b""
     error = refused(site, LOGS, logs("c"), x_source="slow")
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -202,13 +202,13 @@ def refused_plainly(site: Site, method: str, compression: Any = None) -> str:
     return str(caught.value.code().name)
 
 
-def test_a_message_beyond_the_limit_is_refused_for_good(site: Site) -> None:
+def test_a_message_above_the_limit_is_refused_permanently(site: Site) -> None:
     error = refused(site, LOGS, logs("x" * MESSAGE_BYTES))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert not any("retry" in name for name, _ in error.trailing_metadata() or ())
 
 
-def test_a_bomb_is_inflated_within_the_limit_of_bodies(site: Site) -> None:
+def test_a_compression_bomb_is_refused_at_the_limit_of_bodies(site: Site) -> None:
     error = refused(site, LOGS, b"\0" * (9 * 2**20), compressed=True)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "inflates to more than" in (error.details() or "")
@@ -233,14 +233,12 @@ def test_a_call_without_a_message_ends(site: Site) -> None:
 
 
 def stalled_calls(site: Site, channel: Any, count: int) -> list[Any]:
-    """Calls whose messages do not arrive. The budget of the fixture is that of four messages."""
+    """Return calls whose messages do not arrive; the fixture's budget is that of four messages."""
     metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
     return [channel.stream_unary(LOGS)(metadata=metadata) for _ in range(count)]
 
 
-def test_messages_that_do_not_arrive_hold_a_bounded_number_of_places(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_messages_are_limited_by_the_body_budget(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,))
 
     async def crowd(channel: Any) -> list[grpc.StatusCode]:
@@ -256,7 +254,7 @@ def test_messages_that_do_not_arrive_hold_a_bounded_number_of_places(
     assert site.call(LOGS, logs("after the crowd")) == b""
 
 
-def test_a_message_waits_for_a_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_waits_for_the_body_budget(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,) * 5000)
 
     async def crowd(channel: Any) -> bytes:
@@ -274,7 +272,7 @@ def test_a_message_waits_for_a_place(site: Site, monkeypatch: pytest.MonkeyPatch
     assert site.run(crowd) == b""
 
 
-def test_an_address_that_is_taken_is_told(site: Site) -> None:
+def test_an_address_in_use_is_reported(site: Site) -> None:
     async def start_another() -> None:
         server = OtlpGrpcServer(site.inside.app, 0, 20)
         try:
@@ -286,7 +284,7 @@ def test_an_address_that_is_taken_is_told(site: Site) -> None:
         site.inside.runner.run(start_another())
 
 
-def test_a_tls_address_has_the_certificate_and_may_ask_senders_for_one(site: Site, tmp_path: Path) -> None:
+def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pem, ca = authority.signs(), authority.file
     listen = Listen(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
@@ -320,12 +318,12 @@ def test_a_tls_address_has_the_certificate_and_may_ask_senders_for_one(site: Sit
         (Listen(otlp_grpc="tls://127.0.0.1:0", tls_certificate=__file__), "cannot listen"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_told(site: Site, listen: Listen, said: str) -> None:
+def test_an_invalid_setting_is_reported(site: Site, listen: Listen, said: str) -> None:
     with pytest.raises(BadSetting, match=said):
         site.inside.runner.run(started(Settings(listen=listen), site.inside.app))
 
 
-def test_a_missing_package_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     for module in ("cordwood.app.otlp_grpc", "cordwood.web.otlp_grpc"):
         monkeypatch.delitem(sys.modules, module, raising=False)

@@ -1,4 +1,4 @@
-"""A start compiles only endpoints that did not compile before, and an error is reported at every start."""
+"""A start compiles only endpoints that have not compiled before, and reports errors at every start."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ GOOD = '/* name = "{name}" */\nselect id from `{stream}`'
 
 
 class Files:
-    """Endpoint and stream files, and the starts that read them."""
+    """Endpoint and stream files, and starts of a service that read them."""
 
     def __init__(self, folder: Path) -> None:
         self.data, self.endpoints, self.streams = folder / "data", folder / "endpoints", folder / "streams.toml"
@@ -53,7 +53,7 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def test_what_compiled_at_the_last_start_is_not_compiled_again(files: Files) -> None:
+def test_an_endpoint_that_compiled_at_the_last_start_is_skipped(files: Files) -> None:
     files.write("a")
     files.write("b")
     assert files.start() == ["a", "b"]
@@ -64,7 +64,7 @@ def test_what_compiled_at_the_last_start_is_not_compiled_again(files: Files) -> 
     assert files.start() == ["a"]
 
 
-def test_another_engine_and_another_version_of_the_code_compile_all(files: Files) -> None:
+def test_a_change_of_engine_or_code_compiles_all_endpoints(files: Files) -> None:
     files.write("a")
     files.start()
     assert files.start(target="clickhouse") == ["a"]
@@ -72,7 +72,7 @@ def test_another_engine_and_another_version_of_the_code_compile_all(files: Files
     assert files.start(target="clickhouse", code="2") == ["a"]
 
 
-def test_streams_that_an_endpoint_does_not_name_do_not_matter_and_others_do(files: Files) -> None:
+def test_only_changes_of_streams_that_an_endpoint_reads_compile_it_again(files: Files) -> None:
     files.write("a")
     files.write("quoted", '/* name = "quoted" */\nselect id from `my`.`app`')
     files.start()
@@ -90,14 +90,14 @@ def test_an_endpoint_is_compiled_again_when_one_that_it_reads_changes(files: Fil
     assert files.start() == ["inner", "outer"]
 
 
-def test_what_does_not_compile_is_an_error_at_every_start(files: Files) -> None:
+def test_an_endpoint_that_does_not_compile_is_an_error_at_every_start(files: Files) -> None:
     files.write("a", '/* name = "a" */\nselect broken')
     for _ in range(2):
         with pytest.raises(BrokenFiles):
             files.start()
 
 
-def test_endpoints_that_are_no_longer_served_are_forgotten(files: Files) -> None:
+def test_removed_endpoints_are_removed_from_the_file(files: Files) -> None:
     for number in range(20):
         files.write("a", GOOD.format(name="a", stream="my.app") + f" limit {number}")
         files.start()
@@ -105,26 +105,26 @@ def test_endpoints_that_are_no_longer_served_are_forgotten(files: Files) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, null]", b'{"a": 1}', b"[" * 100_000, b"\xff", b" " * (5 * 2**20)])
-def test_whatever_the_file_holds_the_endpoints_are_compiled(files: Files, content: bytes) -> None:
+def test_a_damaged_file_compiles_all_endpoints(files: Files, content: bytes) -> None:
     files.write("a")
     (files.data / "checked.json").write_bytes(content)
     assert files.start() == ["a"]
     assert files.start() == []
 
 
-def test_a_file_that_cannot_be_written_stops_no_start(files: Files) -> None:
+def test_a_file_that_cannot_be_written_does_not_prevent_a_start(files: Files) -> None:
     files.write("a")
     (files.data / "checked.json").mkdir()
     assert files.start() == ["a"]
     assert files.start() == ["a"]
 
 
-def test_the_version_of_the_code_is_that_of_its_files() -> None:
+def test_the_version_of_the_code_is_stable() -> None:
     assert code_version() == code_version()
 
 
-def test_the_service_remembers_its_endpoints_and_still_finds_an_error(tmp_path: Path) -> None:
-    """The real check: at the second start the good endpoint is known, and at the third it is broken."""
+def test_the_service_skips_known_endpoints_and_finds_a_new_error(tmp_path: Path) -> None:
+    """With the real check: at the second start the endpoint is known, and at the third it is broken."""
     files = Files(tmp_path)
     serve = msgspec.structs.replace(
         Serve(), data_dir=str(files.data), endpoints=str(files.endpoints), streams=str(files.streams)

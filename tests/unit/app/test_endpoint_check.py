@@ -1,4 +1,4 @@
-"""What would fail every call fails when files are read, with its place in the file."""
+"""Endpoints are compiled when their files are read, and errors have their position in the file."""
 
 from importlib import resources
 
@@ -20,7 +20,7 @@ def checked(text: str, engine: str = "duckdb") -> None:
 
 @pytest.mark.parametrize("engine", TARGETS)
 @pytest.mark.parametrize("name", ["logs.all.sql", "usage.api-counts.sql"])
-def test_what_ships_can_be_served_by_every_engine(name: str, engine: str) -> None:
+def test_shipped_endpoints_compile_for_every_engine(name: str, engine: str) -> None:
     checked((SHIPPED / name).read_text(), engine)
 
 
@@ -36,21 +36,21 @@ def test_what_ships_can_be_served_by_every_engine(name: str, engine: str) -> Non
         ("select json_value(t.metadata, t.event_message) as x\nfrom `postgres.logs` as t", "3:8", "JSON path"),
     ],
 )
-def test_a_query_that_could_never_be_answered_is_told_with_its_place(sql: str, place: str, said: str) -> None:
+def test_an_endpoint_that_does_not_compile_is_refused_with_its_position(sql: str, place: str, said: str) -> None:
     with pytest.raises(BadEndpointFile) as caught:
         checked(f'/*\nname = "a" */\n{sql}')
     assert said in caught.value.message
     assert str(caught.value.span).startswith(f"my.sql:{place}")
 
 
-def test_a_stream_that_is_not_there_is_answered_with_the_nearest() -> None:
+def test_an_unknown_stream_is_refused_with_the_most_similar_one() -> None:
     with pytest.raises(BadEndpointFile) as caught:
         checked('/* name = "a" */ select id from `postgres.logz`')
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("Did you mean postgres.logs?")
 
 
-def test_a_sub_query_that_its_own_query_does_not_read_is_compiled_all_the_same() -> None:
+def test_an_unread_sub_query_is_compiled_too() -> None:
     text = '/* name = "a"\nsandbox = true */\nwith a as (select 1 as x),\n  b as (select farm_fingerprint(cast(x as string)) as y from a)\nselect * from a'
     with pytest.raises(BadEndpointFile, match="The sub-query b: ") as caught:
         checked(text)

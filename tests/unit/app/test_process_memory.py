@@ -1,4 +1,4 @@
-"""What the C library is told about memory."""
+"""glibc's malloc arenas are limited by processors and memory."""
 
 import os
 import platform
@@ -36,20 +36,20 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="these
 
 def _arenas(*, threads: int, ceiling: int = 2**40) -> int:
     program = _MANY_ALLOCATE.replace("THREADS", str(threads)).replace("CEILING", str(ceiling))
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     ).stdout
-    return told.count("<heap nr=")
+    return output.count("<heap nr=")
 
 
-def test_the_threads_of_a_query_do_not_wait_for_each_other_to_allocate() -> None:
-    # That of the main thread, and one for each.
+def test_each_of_a_few_threads_has_its_own_arena() -> None:
+    # The arena of the main thread, and one per thread.
     assert _arenas(threads=2) == 3
 
 
-def test_more_threads_than_that_share_what_was_freed() -> None:
+def test_the_number_of_arenas_is_limited_by_processors() -> None:
     assert _arenas(threads=3 * PROCESSORS + 10) == 3 * PROCESSORS
 
 
-def test_a_low_ceiling_has_them_share_sooner() -> None:
+def test_the_number_of_arenas_is_limited_by_memory() -> None:
     assert _arenas(threads=10, ceiling=64 * 2**20) == 2

@@ -17,50 +17,50 @@ JSON = {"content-type": "application/json"}
 
 
 class Components:
-    """The service, and requests to it."""
+    """A service, and requests to it."""
 
     def __init__(self, inside: InProcessApp, folder: Path) -> None:
         self.inside = inside
         self.folder = folder
 
     def ask(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, Any]:
-        status, _, told = self.asked(method, path, fields, **headers)
-        return status, told
+        status, _, response = self.asked(method, path, fields, **headers)
+        return status, response
 
     def asked(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, dict[str, str], Any]:
         body = b"" if fields is None else json.dumps(fields).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        status, answered, told = self.inside.send(method, path, body, {**JSON, **named})
-        return status, answered, json.loads(told) if told else None
+        status, answered, response = self.inside.send(method, path, body, {**JSON, **named})
+        return status, answered, json.loads(response) if response else None
 
     def error(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, str]:
-        status, told = self.ask(method, path, fields, **headers)
-        return status, told["error"]["status"]
+        status, response = self.ask(method, path, fields, **headers)
+        return status, response["error"]["status"]
 
     def endpoint(self, name: str, query: str = SQL, **fields: object) -> Any:
-        status, told = self.ask("POST", "/api/endpoints", {"name": name, "query": query, **fields})
-        assert status == 201, told
-        return told
+        status, response = self.ask("POST", "/api/endpoints", {"name": name, "query": query, **fields})
+        assert status == 201, response
+        return response
 
     def stream(self, name: str, **fields: object) -> Any:
-        status, told = self.ask("POST", "/api/sources", {"name": name, **fields})
-        assert status == 201, told
-        return told
+        status, response = self.ask("POST", "/api/sources", {"name": name, **fields})
+        assert status == 201, response
+        return response
 
     def send(self, stream: str, message: str) -> int:
         return self.ask("POST", f"/api/logs?source_name={stream}", [{"event_message": message}])[0]
 
     def rows(self, name: str, query: str = "") -> Any:
-        status, told = self.ask("GET", f"/api/endpoints/query/{name}?{query}")
-        return told["result"] if status == 200 else (status, told["error"]["status"])
+        status, response = self.ask("GET", f"/api/endpoints/query/{name}?{query}")
+        return response["result"] if status == 200 else (status, response["error"]["status"])
 
     def key(self, **terms: object) -> str:
-        status, told = self.ask("POST", "/api/access-tokens", terms)
-        assert status == 201, told
-        return str(told["token"])
+        status, response = self.ask("POST", "/api/access-tokens", terms)
+        assert status == 201, response
+        return str(response["token"])
 
     def written(self) -> dict[str, str]:
-        """Every file that is managed, with its text."""
+        """Return all managed files with their texts."""
         places = [*self.folder.glob("endpoints/*"), *self.folder.glob("history/*"), *self.folder.glob("streams.toml*")]
         return {str(place.relative_to(self.folder)): place.read_text() for place in places}
 
@@ -72,7 +72,7 @@ def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Setting
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Components]:
-    """One service for all tests that keep to names of their own."""
+    """Yield one service for all tests whose names of endpoints and streams are distinct."""
     folder = tmp_path_factory.mktemp("managing") / "data"
     with open_service(settings_at(folder)) as inside:
         yield Components(inside, folder)
@@ -86,8 +86,8 @@ def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: Components) -> N
     assert [one["name"] for one in made["parameters"]] == ["message"]
     assert [row["event_message"] for row in shared.rows("fresh", "message=hello")] == ["hello"]
     assert [row["event_message"] for row in shared.rows(made["token"], "message=hello")] == ["hello"]
-    status, told = shared.ask("GET", "/api/endpoints/fresh")
-    assert (status, told) == (200, made)
+    status, response = shared.ask("GET", "/api/endpoints/fresh")
+    assert (status, response) == (200, made)
     assert made in shared.ask("GET", "/api/endpoints")[1]
 
 
@@ -97,7 +97,7 @@ def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: Components) -
     made = shared.endpoint("clickhouse", query, language="ch_sql")
     assert made["language"] == "ch_sql"
     assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
-    # A stream that is created later is one of those that its table is made of.
+    # A stream that is created later becomes part of the endpoint's table.
     shared.stream("created.later")
     shared.send("created.later", "second for ClickComponents")
     assert len(shared.rows("clickhouse")) == 2
@@ -106,7 +106,7 @@ def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: Components) -
     assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
 
 
-def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: Components) -> None:
+def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: Components) -> None:
     made = shared.endpoint("changing", max_limit=5)
     status, changed = shared.ask("PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None})
     assert (status, changed["description"], changed["max_limit"], changed["query"]) == (200, "d", 5, made["query"])
@@ -115,9 +115,9 @@ def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: Comp
     assert shared.rows("changing", "message=x") == (404, "request.unknown-endpoint")
     status, renamed = shared.ask("GET", "/api/endpoints/renamed")
     assert (status, renamed["token"], renamed["max_limit"], renamed["description"]) == (200, made["token"], 1000, "d")
-    # Another may have the old name, though the UUID that is made of it is taken.
+    # The old name is free, although the UUID derived from it is in use.
     assert shared.endpoint("changing")["token"] != made["token"]
-    # What was answered may be sent back, and writes nothing.
+    # Sending an answer back is accepted and writes nothing.
     before = shared.written()
     assert shared.ask("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
     assert shared.written() == before
@@ -152,14 +152,14 @@ def test_put_and_patch_change_what_is_sent_and_delete_takes_it_away(shared: Comp
         ({"token": "x"}, "token", "token is invalid.", None),
     ],
 )
-def test_what_cannot_be_served_is_told_by_field_and_changes_nothing(
+def test_an_invalid_endpoint_is_refused_by_field_and_changes_nothing(
     shared: Components, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
 ) -> None:
     before = shared.written()
-    status, told = shared.ask("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
-    assert (status, told["error"]["status"], list(told["errors"])) == (422, "request.bad-definition", [field])
-    assert message in told["error"]["message"]
-    assert place in (None, (told["error"].get("line"), told["error"].get("column")))
+    status, response = shared.ask("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
+    assert (status, response["error"]["status"], list(response["errors"])) == (422, "request.bad-definition", [field])
+    assert message in response["error"]["message"]
+    assert place in (None, (response["error"].get("line"), response["error"].get("column")))
     assert shared.rows("broken", "message=x") == (404, "request.unknown-endpoint")
     assert shared.written() == before
 
@@ -169,17 +169,17 @@ NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " padded ", "
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_names_are_refused_and_reach_no_file(shared: Components, name: str) -> None:
+def test_hostile_names_are_refused_and_written_to_no_file(shared: Components, name: str) -> None:
     before = shared.written()
     for path, fields in (("/api/endpoints", {"query": SQL}), ("/api/sources", {})):
-        # A stream may be called by what would be a path: its name is in no file's name.
+        # These are allowed for streams, whose names are not used in file names.
         if path == "/api/sources" and name in ("../../etc/x", "..", ".", "a/b", "query", "NAME"):
             continue
         assert shared.error("POST", path, {"name": name, **fields}) == (422, "request.bad-definition")
     assert shared.written() == before
 
 
-def test_a_name_that_may_be_is_in_no_file_name(shared: Components) -> None:
+def test_names_are_not_used_in_file_names(shared: Components) -> None:
     name = "..\\..\\Ünïcode 'q' \"d\" ; drop * --"
     made = shared.endpoint(name, description=f"{name} */ select 2")
     assert made["name"] == name
@@ -190,13 +190,13 @@ def test_a_name_that_may_be_is_in_no_file_name(shared: Components) -> None:
     assert not (shared.folder.parent.parent / "etc").exists()
 
 
-def test_nothing_stands_in_for_what_ships_or_differs_in_letters_alone(shared: Components) -> None:
+def test_names_of_shipped_definitions_are_taken_in_any_case(shared: Components) -> None:
     shipped = shared.ask("GET", "/api/endpoints/logs.all")[1]
     assert shipped["origin"] == "shipped"
     made = shared.endpoint("mine")
     for name in ("logs.all", "LOGS.ALL", "usage.api-counts", "mine", "Mine"):
-        status, told = shared.ask("POST", "/api/endpoints", {"name": name, "query": "select 1 as n"})
-        assert (status, told["errors"]) == (422, {"name": ["has already been taken"]})
+        status, response = shared.ask("POST", "/api/endpoints", {"name": name, "query": "select 1 as n"})
+        assert (status, response["errors"]) == (422, {"name": ["has already been taken"]})
     assert shared.error("PUT", "/api/endpoints/mine", {"name": "logs.all"}) == (422, "request.bad-definition")
     taken = {"name": "another", "query": SQL, "token": shipped["token"]}
     assert shared.ask("POST", "/api/endpoints", taken)[1]["errors"] == {"token": ["has already been taken"]}
@@ -210,7 +210,7 @@ def test_nothing_stands_in_for_what_ships_or_differs_in_letters_alone(shared: Co
         assert shared.error("POST", "/api/sources", {"name": name}) == (422, "request.bad-definition")
 
 
-def test_only_a_private_key_that_sees_everything_manages(shared: Components) -> None:
+def test_only_an_unrestricted_private_key_may_manage(shared: Components) -> None:
     shared.endpoint("guarded")
     shared.stream("guarded.stream")
     before = shared.written()
@@ -239,7 +239,7 @@ def test_only_a_private_key_that_sees_everything_manages(shared: Components) -> 
     assert shared.written() == before
 
 
-def test_versions_are_listed_read_and_restored_also_after_it_was_deleted(shared: Components) -> None:
+def test_versions_are_listed_read_and_restored_even_after_deletion(shared: Components) -> None:
     made = shared.endpoint("history", description="first")
     shared.ask("PUT", "/api/endpoints/history", {"description": "second"})
     listed = shared.ask("GET", "/api/endpoints/history/versions")[1]
@@ -262,7 +262,7 @@ def test_versions_are_listed_read_and_restored_also_after_it_was_deleted(shared:
     assert shared.ask("GET", "/api/endpoints/logs.all/versions") == (200, [])
 
 
-def test_a_version_is_restored_only_if_it_can_be_served_now(shared: Components) -> None:
+def test_a_version_is_restored_only_if_it_still_compiles(shared: Components) -> None:
     shared.stream("gone.soon")
     shared.endpoint("reader", "select t.id from `gone.soon` as t")
     shared.ask("PUT", "/api/endpoints/reader", {"query": SQL})
@@ -271,7 +271,7 @@ def test_a_version_is_restored_only_if_it_can_be_served_now(shared: Components) 
     assert shared.rows("reader", "message=x") == []
 
 
-def test_if_match_changes_only_what_was_read(shared: Components) -> None:
+def test_if_match_refuses_changes_of_another_revision(shared: Components) -> None:
     for path, made in (("/api/endpoints/met", shared.endpoint("met")), ("/api/sources/met.s", shared.stream("met.s"))):
         tag = shared.asked("GET", path)[1]["etag"]
         assert tag == f'"{made["revision"]}"'
@@ -282,7 +282,7 @@ def test_if_match_changes_only_what_was_read(shared: Components) -> None:
         assert shared.ask("DELETE", path, if_match="*")[0] == 204
 
 
-def test_a_stream_takes_events_as_soon_as_it_is_created_and_as_its_settings_say(shared: Components) -> None:
+def test_a_created_stream_accepts_events_with_its_settings(shared: Components) -> None:
     made = shared.stream("own.app", retention_days=30, description="ours", transform=[{"drop": "event_message:noise"}])
     assert (made["retention_days"], made["description"], made["origin"]) == (30, "ours", "managed")
     assert [shared.send("own.app", message) for message in ("noise", "signal")] == [200, 200]
@@ -291,17 +291,22 @@ def test_a_stream_takes_events_as_soon_as_it_is_created_and_as_its_settings_say(
     assert shared.ask("PATCH", "/api/sources/own.app", {"transform": [], "rate": "1000/s"}) == (204, None)
     shared.send("own.app", "noise")
     assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
-    told = shared.ask("GET", f"/api/sources/{made['token']}")[1]
-    assert (told["transform"], told["rate"], told["retention_days"], told["events"]) == ([], "1000/s", 30, 2)
-    status, told = shared.ask("DELETE", "/api/sources/own.app")
-    assert (status, told["error"]["status"]) == (409, "request.in-use")
-    assert "own" in told["error"]["message"]
+    response = shared.ask("GET", f"/api/sources/{made['token']}")[1]
+    assert (response["transform"], response["rate"], response["retention_days"], response["events"]) == (
+        [],
+        "1000/s",
+        30,
+        2,
+    )
+    status, response = shared.ask("DELETE", "/api/sources/own.app")
+    assert (status, response["error"]["status"]) == (409, "request.in-use")
+    assert "own" in response["error"]["message"]
     split = {"query": "select t.event_message as m from `own`.`app` as t"}
     assert shared.ask("PUT", "/api/endpoints/own", split)[0] == 200
     assert shared.error("DELETE", "/api/sources/own.app") == (409, "request.in-use")
     shared.ask("DELETE", "/api/endpoints/own")
     assert shared.ask("DELETE", "/api/sources/own.app")[0] == 204
-    # Its events are kept: they are there again with the stream.
+    # The events of a deleted stream are kept and return with it.
     assert shared.ask("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
     shared.endpoint("own", "select t.event_message as m from `own.app` as t")
     assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
@@ -324,23 +329,28 @@ def test_a_stream_takes_events_as_soon_as_it_is_created_and_as_its_settings_say(
         ({"retention": "5d"}, "retention"),
     ],
 )
-def test_a_stream_that_cannot_be_served_changes_nothing(
+def test_an_invalid_stream_is_refused_and_changes_nothing(
     shared: Components, fields: dict[str, object], field: str
 ) -> None:
     before = shared.written()
-    status, told = shared.ask("POST", "/api/sources", {"name": "broken.stream", **fields})
-    assert (status, list(told.get("errors", {}))) == (422, [field]), told
+    status, response = shared.ask("POST", "/api/sources", {"name": "broken.stream", **fields})
+    assert (status, list(response.get("errors", {}))) == (422, [field]), response
     assert shared.written() == before
-    # Nor the file for events that create streams.
+    # Neither is the file of streams created by events.
     assert shared.ask("GET", "/api/sources/broken.stream")[0] == 404
 
 
-def test_a_stream_that_ships_is_changed_and_is_as_it_ships_again(shared: Components) -> None:
+def test_a_shipped_stream_can_be_changed_and_reset(shared: Components) -> None:
     shipped = shared.ask("GET", "/api/sources/cloudflare.logs.prod")[1]
-    status, told = shared.ask("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
-    assert (status, told["retention_days"], told["origin"], told["token"]) == (200, 7, "managed", shipped["token"])
-    assert told["derive"] == shipped["derive"]
-    # A key that is pinned to a project is held to it where the shipped endpoints look.
+    status, response = shared.ask("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
+    assert (status, response["retention_days"], response["origin"], response["token"]) == (
+        200,
+        7,
+        "managed",
+        shipped["token"],
+    )
+    assert response["derive"] == shipped["derive"]
+    # Pins of shipped endpoints rely on the stream's project field.
     moved = shared.error("PUT", "/api/sources/storage.logs.prod.2", {"project": "metadata.other"})
     assert moved == (422, "request.bad-definition")
     for name in ("name", "token"):
@@ -354,10 +364,10 @@ def test_a_stream_that_ships_is_changed_and_is_as_it_ships_again(shared: Compone
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"x"', b'{"name": "a", "name": "b"}', b"\xff", b'{"a":' * 9999]
 )
-def test_a_body_that_is_no_object_is_400(shared: Components, body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_400(shared: Components, body: bytes) -> None:
     for method, path in (("POST", "/api/endpoints"), ("PUT", "/api/endpoints/x"), ("POST", "/api/sources")):
-        status, _, told = shared.inside.send(method, path, body, JSON)
-        assert (status, json.loads(told)["error"]["status"]) == (400, "request.bad-body")
+        status, _, response = shared.inside.send(method, path, body, JSON)
+        assert (status, json.loads(response)["error"]["status"]) == (400, "request.bad-body")
 
 
 def test_events_create_streams_beside_managed_ones(shared: Components) -> None:
@@ -369,8 +379,8 @@ def test_events_create_streams_beside_managed_ones(shared: Components) -> None:
     assert shared.ask("DELETE", "/api/sources/made.by.events")[0] == 204
 
 
-def test_a_name_that_the_engine_does_not_tell_apart_from_a_deleted_one_is_refused(shared: Components) -> None:
-    """Its events are still there: another spelling would read them, or stop the next start."""
+def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(shared: Components) -> None:
+    """The deleted stream's events are still stored: another spelling would read them or prevent the next start."""
     shared.stream("Spelled.Once")
     assert shared.ask("DELETE", "/api/sources/Spelled.Once")[0] == 204
     before = shared.written()
@@ -381,8 +391,8 @@ def test_a_name_that_the_engine_does_not_tell_apart_from_a_deleted_one_is_refuse
     assert shared.send("Spelled.Once", "m") == 200
 
 
-def test_another_spelling_of_a_deleted_stream_is_refused_after_a_restart_too(tmp_path: Path) -> None:
-    """The engine's tables are found without case: the new stream would have the events of the deleted one."""
+def test_such_a_name_is_refused_after_a_restart_too(tmp_path: Path) -> None:
+    """The engine's table names are case-insensitive, so the new stream would have the events of the deleted one."""
     settings = settings_at(tmp_path / "data")
     with open_service(settings) as inside:
         components = Components(inside, tmp_path / "data")
@@ -391,16 +401,16 @@ def test_another_spelling_of_a_deleted_stream_is_refused_after_a_restart_too(tmp
         assert components.ask("DELETE", "/api/sources/Spelled.Once")[0] == 204
     with open_service(settings) as inside:
         components = Components(inside, tmp_path / "data")
-        status, told = components.ask("POST", "/api/sources", {"name": "spelled.once"})
-        assert (status, told["error"]["status"]) == (422, "request.bad-definition")
-        assert "whose events are still stored" in told["error"]["message"]
+        status, response = components.ask("POST", "/api/sources", {"name": "spelled.once"})
+        assert (status, response["error"]["status"]) == (422, "request.bad-definition")
+        assert "whose events are still stored" in response["error"]["message"]
         assert components.send("spelled.once", "m") == 404
         assert components.ask("POST", "/api/sources/Spelled.Once/versions/1/restore")[0] == 200
         asked = components.ask("POST", "/api/query", {"sql": "select event_message as m from `Spelled.Once`"})
         assert asked[1]["result"] == [{"m": "kept"}]
 
 
-def test_a_deleted_stream_is_read_by_no_query(shared: Components) -> None:
+def test_a_deleted_stream_cannot_be_queried(shared: Components) -> None:
     shared.stream("read.before")
     shared.send("read.before", "secret")
     sql = "select event_message as m from `read.before`"
@@ -410,7 +420,7 @@ def test_a_deleted_stream_is_read_by_no_query(shared: Components) -> None:
     assert shared.error(*asked) == (422, "query.refused")
 
 
-def test_files_of_the_operator_stay_read_only_and_stand_in(tmp_path: Path) -> None:
+def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path) -> None:
     queries, streams = tmp_path / "queries", tmp_path / "streams.toml"
     queries.mkdir()
     (queries / "theirs.sql").write_text('/* name = "theirs" */ select 1 as n')
@@ -420,9 +430,9 @@ def test_files_of_the_operator_stay_read_only_and_stand_in(tmp_path: Path) -> No
         components = Components(inside, tmp_path / "data")
         for method in ("PUT", "PATCH", "DELETE"):
             for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
-                status, told = components.ask(method, path, {"description": "x"})
-                assert (status, told["error"]["status"]) == (409, "request.read-only")
-                assert "a file of the operator's" in told["error"]["message"]
+                status, response = components.ask(method, path, {"description": "x"})
+                assert (status, response["error"]["status"]) == (409, "request.read-only")
+                assert "a file of the operator's" in response["error"]["message"]
         assert components.error("POST", "/api/endpoints", {"name": "Theirs", "query": SQL})[0] == 422
         assert components.error("POST", "/api/sources", {"name": "their.stream"})[0] == 422
         components.endpoint("mine", "select 2 as n")
@@ -435,7 +445,7 @@ def test_files_of_the_operator_stay_read_only_and_stand_in(tmp_path: Path) -> No
         assert components.ask("GET", "/api/sources/my.stream")[1]["retention_days"] == 3
 
 
-def test_a_file_that_was_edited_by_hand_is_changed_where_it_is(tmp_path: Path) -> None:
+def test_a_hand_edited_file_is_changed_in_place(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "endpoints").mkdir(parents=True)
     file = folder / "endpoints" / "by-hand.sql"
@@ -453,13 +463,13 @@ def test_a_file_that_was_edited_by_hand_is_changed_where_it_is(tmp_path: Path) -
         assert components.error("PUT", "/api/endpoints/by.hand", {"max_limit": 4}) == (412, "request.changed-meanwhile")
 
 
-def test_what_cannot_be_written_is_not_served(tmp_path: Path) -> None:
+def test_a_definition_that_cannot_be_written_is_not_served(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with open_service(settings_at(folder)) as inside:
         components = Components(inside, folder)
         components.stream("kept", retention_days=5)
         for place in ("history", "endpoints"):
-            # A folder that cannot be made fails as a full disk does.
+            # A folder that cannot be created fails like a full disk.
             if (folder / place).exists():
                 shutil.rmtree(folder / place)
             (folder / place).write_text("")
@@ -475,7 +485,7 @@ def test_what_cannot_be_written_is_not_served(tmp_path: Path) -> None:
         components.endpoint("lost")
 
 
-def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "MAX_ENDPOINTS", 2)
     monkeypatch.setattr(definitions, "MAX_STREAMS", 2)
     monkeypatch.setattr("cordwood.catalog.managed_files.MAX_DELETED_HISTORIES", 2)
@@ -504,14 +514,14 @@ def test_the_disk_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert 2 <= len(versions) < 20
 
 
-def test_an_endpoint_that_takes_long_to_compile_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_compiles_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.app.compose._CHECK_SECONDS", 0.0)
     with open_service(settings_at(tmp_path / "data")) as inside:
         components = Components(inside, tmp_path / "data")
         query = "with a as (select 1 as n), b as (select n from a) select n from b"
         components.endpoint("plain", query)
-        status, told = components.ask("PUT", "/api/endpoints/plain", {"sandboxable": True})
-        assert (status, told["errors"]["query"]) == (
+        status, response = components.ask("PUT", "/api/endpoints/plain", {"sandboxable": True})
+        assert (status, response["errors"]["query"]) == (
             422,
             ["The endpoint's sub-queries take more than 0 s to compile."],
         )
