@@ -1,4 +1,4 @@
-"""CSV bodies: a record is the event that a JSON object with the header's names would be."""
+"""CSV bodies: each record becomes the event of a JSON object with the names of the header."""
 
 import csv
 import io
@@ -18,8 +18,8 @@ from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
 
-# On a loaded machine, generating takes its time.
-UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Generating examples is slow on a loaded machine.
+WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(text: str, media: str = "text/csv", *, most_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
@@ -36,7 +36,7 @@ def extras(event: Event) -> dict[str, object]:
     return found
 
 
-def test_columns_are_the_fields_of_events() -> None:
+def test_columns_become_the_fields_of_events() -> None:
     text = (
         "id,timestamp,event_message,project,metadata,level,count\r\n"
         'a,2023-11-14T22:13:20Z,"two\nlines, ""quoted""",p,"{""x"":[1,{""y"":null}]}",info,007\r\n'
@@ -75,7 +75,7 @@ def test_delimiter_and_types_may_be_parameters_of_the_content_type() -> None:
     assert extras(second) == {"status": "n/a", "ok": "no", "path": "5", "tags": "["}
 
 
-def test_with_types_auto_cells_are_what_they_look_like() -> None:
+def test_types_auto_infers_the_type_of_each_cell() -> None:
     (event,) = events("a,b,c,d,e,f\n1,-2.5e3,True,007,+1,null\n", "text/csv; types=auto")
     assert extras(event) == {"a": 1, "b": -2500.0, "c": True, "d": "007", "e": "+1", "f": "null"}
 
@@ -113,7 +113,7 @@ def test_a_record_that_does_not_fit_is_quarantined_with_its_line() -> None:
     ],
     ids=["empty", "blank", "twice", "broken", "columns", "absent", "delimiter", "types", "ragged", "open"],
 )
-def test_what_is_no_csv_is_refused_as_a_whole(text: str, media: str, told: str) -> None:
+def test_invalid_csv_is_refused_as_a_whole(text: str, media: str, told: str) -> None:
     with pytest.raises(BadBody, match=".*" + told.replace("(", r"\(")):
         read(text, media)
 
@@ -142,13 +142,13 @@ def test_tab_separated_values_are_read_without_detection() -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20)
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(
     rows=st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=20),
     delimiter=st.sampled_from(",;\t|"),
     quotes_all=st.booleans(),
 )
-def test_what_pythons_csv_writes_is_read_back_equal(rows: list[list[str]], delimiter: str, *, quotes_all: bool) -> None:
+def test_output_of_pythons_csv_module_is_parsed(rows: list[list[str]], delimiter: str, *, quotes_all: bool) -> None:
     out = io.StringIO()
     writer = csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL)
     writer.writerow(["a", "b", "c"])
@@ -158,9 +158,9 @@ def test_what_pythons_csv_writes_is_read_back_equal(rows: list[list[str]], delim
     assert [extras(event) for event in events(out.getvalue(), media)] == expected
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(sample=st.text(string.ascii_letters + ',;\t|"\n', max_size=300))
-def test_any_text_has_a_delimiter_and_is_read_or_refused(sample: str) -> None:
+def test_any_text_has_a_delimiter_and_is_parsed_or_refused(sample: str) -> None:
     assert detected_delimiter(sample) in ",;\t|"
     try:
         parsed = read(sample)

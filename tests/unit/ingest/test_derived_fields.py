@@ -1,4 +1,4 @@
-"""Fields that events lack are filled from others, by the stream's templates."""
+"""Missing fields of events are derived from others by the templates of the stream."""
 
 import json
 from uuid import UUID
@@ -31,31 +31,31 @@ def url(metadata: object, project: str | None = "proj") -> object:
         ({"host": "example.co"}, None),
     ],
 )
-def test_an_address_is_made_from_project_host_and_path(request_: dict[str, object], filled_in: str | None) -> None:
+def test_a_url_is_derived_from_project_host_and_path(request_: dict[str, object], filled_in: str | None) -> None:
     assert url({"request": request_}) == {"request": request_ | ({"url": filled_in} if filled_in else {})}
 
 
-def test_every_request_of_an_event_is_filled_by_itself() -> None:
+def test_every_request_of_an_event_is_derived_separately() -> None:
     assert url({"request": [{"path": "/a"}, {"path": "/b", "url": "u"}]}) == {
         "request": [{"path": "/a", "url": "https://proj/a"}, {"path": "/b", "url": "u"}]
     }
 
 
 @pytest.mark.parametrize("metadata", [None, 7, "text", {}, {"request": None}, {"request": "GET"}, []])
-def test_where_there_is_no_request_nothing_is_made(metadata: object) -> None:
+def test_without_a_request_nothing_is_derived(metadata: object) -> None:
     assert url(metadata) == metadata
 
 
-def test_nothing_is_made_of_nothing() -> None:
+def test_nothing_is_derived_without_values() -> None:
     assert url({"request": {"path": "/x"}}, project=None) == {"request": {"path": "/x"}}
 
 
-def test_a_name_outside_a_host_must_be_there() -> None:
+def test_every_name_outside_a_host_is_required() -> None:
     assert filled("{a}-{b}", {"a": "x"}.get) is None
     assert filled("{a}-{b}", {"a": "x", "b": "y"}.get) == "x-y"
 
 
-def test_what_has_the_field_already_is_left_and_what_lacks_it_is_filled_when_its_shape_is_learnt() -> None:
+def test_only_events_without_the_field_are_filled() -> None:
     shapes: dict[str, Shape] = {}
     reader = ShapeReader(lambda: shapes)
     full = Event("a", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co","url":"https://own/"}}')
@@ -70,15 +70,15 @@ def test_what_has_the_field_already_is_left_and_what_lacks_it_is_filled_when_its
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+400", "123456789012345678901234567890"])
-def test_numbers_that_no_decoder_can_hold_are_kept_and_the_field_is_filled_all_the_same(number: str) -> None:
-    """One at the top of an event was answered with 500, and one in its metadata left the field unfilled."""
+def test_numbers_beyond_all_types_do_not_prevent_derivation(number: str) -> None:
+    """Such a number at the top level caused status 500, and in the metadata left the field empty."""
     metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
     event = derived_fields(EDGE).filled(Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}'))
     assert json.loads(event.metadata or "null") == {"request": {"path": "/x", "url": "https://p/x"}, "in": [number]}
     assert json.loads(event.extras or "null") == {"in": [[number]]}
 
 
-def test_what_is_nested_too_deeply_to_be_decoded_is_left_as_it_is() -> None:
+def test_a_too_deep_event_is_unchanged() -> None:
     deep = Event(
         "a", 1, project="p", metadata='{"request":{"path":"/x"}}', extras='{"in":' + "[" * 9000 + "]" * 9000 + "}"
     )

@@ -1,4 +1,4 @@
-"""Erlang's external terms become JSON values; what is not data, too deep, too long or cut off is refused."""
+"""Erlang's external terms are decoded into JSON values; functions, deep, long and truncated terms are refused."""
 
 import json
 import random
@@ -59,7 +59,7 @@ def term(data: bytes, most: int = 10_000) -> object:
         (pairs(a=b"a\x01", b=pairs(c=atom("false"))), {"a": 1, "b": {"c": False}}),
     ],
 )
-def test_data_is_read(data: bytes, value: object) -> None:
+def test_data_terms_are_decoded(data: bytes, value: object) -> None:
     assert term(data) == value
 
 
@@ -83,18 +83,18 @@ def test_data_is_read(data: bytes, value: object) -> None:
         b"t\x00\x00\x00\x01" + items(b"a\x01") + b"a\x01",  # a map whose key is a list
     ],
 )
-def test_what_is_not_data_or_not_whole_is_refused(data: bytes) -> None:
+def test_other_and_truncated_terms_are_refused(data: bytes) -> None:
     with pytest.raises(BadTerm):
         term(data)
 
 
-def test_terms_are_counted_together() -> None:
+def test_the_number_of_terms_is_limited() -> None:
     assert term(items(*[b"a\x01"] * 98), 100) == [1] * 98
     with pytest.raises(BadTerm, match="too many"):
         term(items(*[b"a\x01"] * 99), 100)
 
 
-def test_a_body_that_was_damaged_is_refused_and_never_breaks_the_reader() -> None:
+def test_a_damaged_body_is_decoded_or_refused() -> None:
     whole = bytearray(b"\x83" + pairs(batch=items(*[pairs(message=binary("m"), n=b"F" + struct.pack(">d", 2.0))] * 5)))
     chance = random.Random(1)
     for _ in range(2000):
@@ -110,7 +110,7 @@ def test_a_body_that_was_damaged_is_refused_and_never_breaks_the_reader() -> Non
         stamped(parsed, 1)
 
 
-def test_a_batch_is_events() -> None:
+def test_a_batch_becomes_events() -> None:
     event = pairs(message=binary("started"), metadata=pairs(level=atom("info"), pid=binary("<0.1.0>")))
     body = b"\x83" + pairs(batch=items(event, b"a\x01"))
     parsed = read_body(Form.ERLANG, Body(body, "application/bert"))

@@ -1,4 +1,4 @@
-"""Messages of the Fluent Forward protocol in each mode, and what is made of broken ones."""
+"""The Fluent Forward protocol: messages of each mode, and invalid messages."""
 
 import json
 import struct
@@ -52,20 +52,20 @@ def record(number: int) -> dict[str, Any]:
     ],
     ids=["message", "message with options", "forward", "forward with chunk", "packed", "packed with nil", "fluent bit"],
 )
-def test_each_mode_has_the_same_events(elements: tuple[Any, ...]) -> None:
+def test_each_mode_gives_the_same_events(elements: tuple[Any, ...]) -> None:
     (event,) = events(*elements)
     assert (event.event_message, event.timestamp_us) == ("line 0", AT * 10**6 + 123_456)
     assert json.loads(event.metadata or "") == {"n": 0, "nested": {"list": [1, None, True]}, "tag": "app"}
 
 
-def test_the_chunk_and_the_compression_are_those_of_the_options() -> None:
+def test_chunk_and_compression_are_read_from_the_options() -> None:
     found = message("app", b"\x1f\x8b", {"chunk": "c1", "compressed": "gzip"})
     assert (found.chunk, found.compression, found.packed) == ("c1", "gzip", b"\x1f\x8b")
     assert message("app", b"", {"compressed": "text"}).compression == ""
     assert read_message(b"\xc0") is None
 
 
-def test_a_chunk_that_is_sent_again_has_the_same_ids_and_no_other_chunk_has_them() -> None:
+def test_the_ids_of_a_chunk_are_stable_and_unique() -> None:
     entries = [[AT, record(0)], [AT, record(0)], [AT, record(1)]]
     ids = [event.id for event in events("app", entries, {"chunk": "c1"})]
     packed = b"".join(map(pack, entries))
@@ -87,12 +87,12 @@ def test_a_chunk_that_is_sent_again_has_the_same_ids_and_no_other_chunk_has_them
         (True, 7),
     ],
 )
-def test_times(time: Any, timestamp_us: int) -> None:
+def test_event_times_are_decoded(time: Any, timestamp_us: int) -> None:
     (event,) = (one for parsed in slices("t", time, {"log": "x"}) for one in stamped(parsed, 7))
     assert event.timestamp_us == timestamp_us
 
 
-def test_values_that_are_no_json_are_kept_as_texts() -> None:
+def test_values_that_json_lacks_are_stored_as_text() -> None:
     raw = b"\x92\x01\x84\xa2a\xff\xa3b\xfec" + pack(1) + pack("x") + pack("b") + pack(b"\xffz") + pack(None) + pack(0)
     packed = pack("t")
     (event,) = (
@@ -107,20 +107,20 @@ def test_values_that_are_no_json_are_kept_as_texts() -> None:
     "value",
     ["Ж" * 50, b"\xffz", {"a": {"b": [b"x"]}}, Ext(0, b"12345678"), Ext(9, b"\xff"), Ext(-1, b"1234"), 2**64 - 1, -0.0],
 )
-def test_a_record_is_the_same_whichever_decoder_reads_it(value: object) -> None:
-    """Only the one by hand reads the key that is no text."""
+def test_both_decoders_give_the_same_record(value: object) -> None:
+    """A key that is not text makes the decoder in Python read the record."""
     usual = pack([AT, {"message": "m", "value": value, "1": 2}])
     unusual = pack([AT, {"message": "m", "value": value, 1: 2}])
     assert fluent._read_entry(usual, "t") == fluent._read_entry(unusual, "t")
 
 
 @pytest.mark.parametrize("size", [2, 1, 3, -1, 2**40, True, "2", None])
-def test_a_wrong_number_of_entries_in_the_options_does_not_matter(size: object) -> None:
+def test_the_size_in_the_options_is_ignored(size: object) -> None:
     packed = b"".join(pack([AT, {"n": number}]) for number in range(2))
     assert len(events("t", packed, {"size": size})) == 2
 
 
-def test_numbers_and_texts_of_every_width() -> None:
+def test_numbers_and_texts_of_every_width_are_decoded() -> None:
     values = [
         0,
         127,
@@ -145,7 +145,7 @@ def test_numbers_and_texts_of_every_width() -> None:
     assert found[-2:] == ["x" * 300, False]
 
 
-def test_a_record_that_cannot_be_stored_is_refused_and_the_others_are_events() -> None:
+def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
     deep = pack([AT, {"deep": 0}])[:-1] + b"\x91" * 2000 + b"\x00"
     others = [[AT, "no record"], [AT], 7, [AT, {"x": "y" * MOST}]]
     entries = [pack([AT, {"n": 1}]), *map(pack, others), deep, pack([AT, {"n": 2}])]
@@ -156,7 +156,7 @@ def test_a_record_that_cannot_be_stored_is_refused_and_the_others_are_events() -
 
 
 @pytest.mark.parametrize("broken", [b"\xc1" * 10, b"\x92\x01", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"])
-def test_what_follows_a_broken_entry_is_refused_as_one(broken: bytes) -> None:
+def test_the_rest_after_a_broken_entry_is_quarantined_as_one_item(broken: bytes) -> None:
     (parsed,) = slices("app", pack([AT, {"n": 1}]) + broken, {"chunk": "c"})
     assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1])
 
@@ -189,13 +189,13 @@ def test_many_entries_are_read_in_slices_with_positions_in_the_whole_chunk() -> 
         b"\x93\xa1t\x90\xdf\xff\xff\xff\xff",
     ],
 )
-def test_what_is_no_message_is_refused(sent: bytes) -> None:
+def test_an_invalid_message_is_refused(sent: bytes) -> None:
     with pytest.raises(NotForwardError):
         read_message(sent)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_the_end_of_a_message_is_found_whatever_the_pieces(size: int) -> None:
+def test_the_end_of_a_message_is_found_for_any_chunk_size(size: int) -> None:
     first = pack(["app", [[EVENT_TIME, record(n)] for n in range(3)], {"chunk": "x" * 300}])
     data = first + pack(["b", 1, {}])
     scanner, grown, end = ValueScanner(), bytearray(), None
@@ -207,7 +207,7 @@ def test_the_end_of_a_message_is_found_whatever_the_pieces(size: int) -> None:
 
 
 def test_a_scanner_reads_each_byte_once() -> None:
-    """One byte at a time takes as many steps as the message has values, not their square."""
+    """Reading byte by byte takes linear and not quadratic time."""
     sent = pack(["t", list(range(20_000))])
     scanner, grown, steps = ValueScanner(), bytearray(), 0
     skipped = fluent._skipped
@@ -225,6 +225,6 @@ def test_a_scanner_reads_each_byte_once() -> None:
     assert steps < 2 * len(sent)
 
 
-def test_a_byte_that_begins_no_value_ends_the_scan() -> None:
+def test_an_invalid_first_byte_ends_the_scan() -> None:
     with pytest.raises(NotForwardError):
         ValueScanner().end(b"\x92\xc1")

@@ -1,4 +1,4 @@
-"""Events are on disk before anybody is told so, and one sync does for all who wait."""
+"""Group commit: events are synced before they are acknowledged, and one sync serves all waiting requests."""
 
 import asyncio
 import os
@@ -21,19 +21,19 @@ SENDERS = 50
 
 
 class Disk:
-    """One whose syncs wait until they are let through."""
+    """A disk whose syncs block until the test releases them."""
 
     def __init__(self) -> None:
         self.syncs = 0
         self.reached = threading.Event()
-        self.lets_through = threading.Event()
-        self._really = os.fdatasync
+        self.released = threading.Event()
+        self._real_sync = os.fdatasync
 
     def fdatasync(self, descriptor: int) -> None:
         self.syncs += 1
         self.reached.set()
-        self.lets_through.wait(30)
-        self._really(descriptor)
+        self.released.wait(30)
+        self._real_sync(descriptor)
 
 
 @pytest.fixture
@@ -49,25 +49,23 @@ def flusher(disk: Disk, tmp_path: Path) -> Iterator[GroupCommit]:
     engine.prepare([stream("s")])
     flusher = GroupCommit(engine)
     yield flusher
-    disk.lets_through.set()
+    disk.released.set()
     flusher.close()
     engine.close()
 
 
-def sent(flusher: GroupCommit, number: int) -> "asyncio.Task[list[Appended]]":
+def append_one(flusher: GroupCommit, number: int) -> "asyncio.Task[list[Appended]]":
     return asyncio.ensure_future(flusher.append([batch(Event(f"e{number}", NOW_US))]))
 
 
-def test_nobody_is_told_before_the_sync_and_one_sync_does_for_all_who_came_meanwhile(
-    disk: Disk, flusher: GroupCommit
-) -> None:
+def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(disk: Disk, flusher: GroupCommit) -> None:
     async def senders() -> list[list[Appended]]:
-        first = sent(flusher, 0)
+        first = append_one(flusher, 0)
         await asyncio.to_thread(disk.reached.wait, 30)
-        others = [sent(flusher, number) for number in range(1, SENDERS)]
-        told, _ = await asyncio.wait([first, *others], timeout=0.05)
-        assert not told
-        disk.lets_through.set()
+        others = [append_one(flusher, number) for number in range(1, SENDERS)]
+        acknowledged, _ = await asyncio.wait([first, *others], timeout=0.05)
+        assert not acknowledged
+        disk.released.set()
         return await asyncio.gather(first, *others)
 
     outcomes = asyncio.run(senders())
@@ -76,8 +74,8 @@ def test_nobody_is_told_before_the_sync_and_one_sync_does_for_all_who_came_meanw
     assert disk.syncs == 2
 
 
-def test_what_was_stored_is_not_kept_until_the_next_comes(disk: Disk, flusher: GroupCommit) -> None:
-    disk.lets_through.set()
+def test_a_stored_batch_is_released_at_once(disk: Disk, flusher: GroupCommit) -> None:
+    disk.released.set()
     stored = batch(Event("e", NOW_US))
     before = sys.getrefcount(stored)
     asyncio.run(flusher.append([stored]))

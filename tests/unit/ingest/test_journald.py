@@ -1,4 +1,4 @@
-"""The journal export format: entries become events, whatever the pieces in which they arrive."""
+"""The journal export format is decoded into events, in chunks of any size."""
 
 import json
 import struct
@@ -36,7 +36,7 @@ def read(data: bytes, form: Form = Form.EVENTS) -> ParsedBody:
     return read_body(form, Body(data, MEDIA, item_bytes=MOST))
 
 
-def in_pieces(data: bytes, size: int) -> list[JournalEntry]:
+def in_chunks(data: bytes, size: int) -> list[JournalEntry]:
     decoder = JournalDecoder(MOST)
     found = [one for at in range(0, len(data), size) for one in decoder.feed(data[at : at + size])]
     return found + decoder.finish()
@@ -57,9 +57,9 @@ def test_an_entry_is_an_event_with_its_cursor_time_and_message() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 1000])
-def test_the_pieces_in_which_entries_arrive_do_not_matter(size: int) -> None:
-    assert in_pieces(ENTRIES, size) == in_pieces(ENTRIES, len(ENTRIES))
-    assert [one.label for one in in_pieces(ENTRIES, size)] == ["sshd", "cron.service", ""]
+def test_entries_are_the_same_for_any_chunk_size(size: int) -> None:
+    assert in_chunks(ENTRIES, size) == in_chunks(ENTRIES, len(ENTRIES))
+    assert [one.label for one in in_chunks(ENTRIES, size)] == ["sshd", "cron.service", ""]
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def test_the_pieces_in_which_entries_arrive_do_not_matter(size: int) -> None:
     ],
 )
 @pytest.mark.parametrize("size", [100, 10**6])
-def test_a_broken_entry_is_refused_and_the_others_are_events(broken: bytes, reason: str, size: int) -> None:
+def test_a_broken_entry_is_quarantined_and_the_others_are_events(broken: bytes, reason: str, size: int) -> None:
     parsed = ParsedBody(indexes=[])
-    for index, one in enumerate(in_pieces(entry(0) + entry(1, broken) + entry(2), size)):
+    for index, one in enumerate(in_chunks(entry(0) + entry(1, broken) + entry(2), size)):
         one.add_to(parsed, index)
     assert [event.id for event in parsed.events] == ["s=1;i=0", "s=1;i=2"]
-    ((index, told),) = [(item.index, item.reason) for item in parsed.refused]
+    ((index, actual_reason),) = [(item.index, item.reason) for item in parsed.refused]
     assert index == 1
-    assert any(part in told for part in reason.split("|"))
+    assert any(part in actual_reason for part in reason.split("|"))
     assert len(parsed.refused[0].text) <= 2 * MOST
 
 
-def test_little_is_held_of_an_entry_that_is_too_large() -> None:
+def test_a_too_large_entry_is_held_within_a_limit() -> None:
     decoder = JournalDecoder(MOST)
     decoder.feed(b"MESSAGE\n" + struct.pack("<Q", 2**62))
     for _ in range(100):
@@ -95,18 +95,18 @@ def test_little_is_held_of_an_entry_that_is_too_large() -> None:
         assert decoder.held_bytes <= 2 * MOST
 
 
-def test_data_that_ends_within_a_field_is_refused() -> None:
+def test_a_truncated_entry_is_quarantined() -> None:
     parsed = read(entry(0) + entry(1, binary("MESSAGE", b"x" * 100))[:-50])
     assert [event.id for event in parsed.events] == ["s=1;i=0"]
     assert [item.reason for item in parsed.refused] == ["The data ends within a field."]
 
 
-def test_a_body_without_any_entry_that_can_be_read_is_bad() -> None:
+def test_a_body_without_a_valid_entry_is_refused() -> None:
     with pytest.raises(BadBody):
         read(b"GET / HTTP/1.1\n\n")
 
 
-def test_entries_are_counted() -> None:
+def test_the_number_of_entries_is_limited() -> None:
     with pytest.raises(TooLarge):
         read_body(Form.EVENTS, Body(entry(0) * 11, MEDIA, most_items=10))
 

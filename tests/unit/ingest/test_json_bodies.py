@@ -1,4 +1,4 @@
-"""JSON bodies: one event, an array, a batch, and whatever else arrives."""
+"""JSON bodies: one event, an array, a batch, and malformed variants."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_one_event_is_read_from_each_form(text: str) -> None:
     assert json.loads(event.metadata or "") == {"x": 1}
 
 
-def test_a_batch_that_is_no_array_is_a_field() -> None:
+def test_a_batch_that_is_not_an_array_is_a_field() -> None:
     (event,) = events('{"batch": 7}')
     assert event.extras == '{"batch":7}'
 
@@ -48,7 +48,7 @@ def test_an_empty_batch_holds_nothing() -> None:
     assert events('{"batch": []}') == events("[]") == []
 
 
-def test_other_top_level_keys_are_kept_as_they_came() -> None:
+def test_other_top_level_keys_are_stored_unchanged() -> None:
     (event,) = events('{"a-b": null, "n": 1.50, "deep": {"x": []}, "source_name": "elsewhere"}')
     assert event.extras == '{"a-b":null,"n":1.50,"deep":{"x": []},"source_name":"elsewhere"}'
 
@@ -58,7 +58,7 @@ def test_a_single_event_keeps_its_id_and_time() -> None:
     assert (event.id, event.timestamp_us, event.timestamp_inferred) == ("mine", 1_690_000_000_000_000, False)
 
 
-def test_an_event_without_a_time_has_the_time_of_receipt_and_says_so() -> None:
+def test_an_event_without_a_timestamp_has_the_time_of_receipt_and_is_marked() -> None:
     (event,) = events('{"timestamp": "soon"}')
     assert (event.timestamp_us, event.timestamp_inferred) == (NOW_US, True)
 
@@ -81,7 +81,7 @@ def test_an_event_without_an_id_is_given_one(sent: str) -> None:
         ("{}", None, None),
     ],
 )
-def test_there_is_one_message(sent: str, message: str | None, extras: str | None) -> None:
+def test_message_and_event_message_are_merged(sent: str, message: str | None, extras: str | None) -> None:
     (event,) = events(sent)
     assert (event.event_message, event.extras) == (message, extras)
 
@@ -89,11 +89,11 @@ def test_there_is_one_message(sent: str, message: str | None, extras: str | None
 @pytest.mark.parametrize(
     ("sent", "stored"), [('{"id": 7}', "7"), ('{"id": true}', "true"), ('{"id": {"a":1}}', '{"a":1}')]
 )
-def test_an_id_of_another_type_is_its_text(sent: str, stored: str) -> None:
+def test_an_id_of_another_type_is_converted_to_text(sent: str, stored: str) -> None:
     assert events(sent)[0].id == stored
 
 
-def test_items_that_are_no_objects_are_set_aside_with_their_place() -> None:
+def test_items_that_are_not_objects_are_quarantined_with_their_index() -> None:
     parsed = read('[{"id": "a"}, 7, null, "x", [1], {"id": "b"}]')
     assert [event.id for event in parsed.events] == ["a", "b"]
     assert [item.index for item in parsed.refused] == [1, 2, 3, 4]
@@ -101,21 +101,21 @@ def test_items_that_are_no_objects_are_set_aside_with_their_place() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", '[{"a": 1}', '{"a": 1,}', '[{"a": NaN}]', '{"a": 1} {"b": 2}'])
-def test_broken_json_is_refused_with_its_place(text: str) -> None:
+def test_broken_json_is_refused_with_its_position(text: str) -> None:
     with pytest.raises(BadBody, match=r"\(byte \d+\)|it is empty"):
         read(text)
 
 
-def test_half_a_surrogate_pair_costs_a_letter_and_no_event() -> None:
+def test_an_unpaired_surrogate_is_replaced() -> None:
     metadata = [event.metadata for event in events(r'[{"metadata": {"a": "\ud83d\ude00 \ud83d x \\ud83d"}}, {}]')]
     assert json.loads(metadata[0] or "") == {"a": "😀 \ufffd x \\ud83d"}
 
 
-def test_bytes_that_are_no_utf_8_cost_a_letter_and_no_event() -> None:
+def test_invalid_utf_8_is_replaced() -> None:
     assert events(b'{"event_message": "caf\xe9"}')[0].event_message == "caf\ufffd"
 
 
-def test_an_event_nested_too_deeply_does_not_sink_its_batch() -> None:
+def test_a_too_deep_event_of_an_array_is_quarantined() -> None:
     deep = '{"a":' * 3000 + "1" + "}" * 3000
     parsed = read(f'[{{"id": "a"}}, {deep}, {{"id": "b, ]"}}]')
     assert [event.id for event in parsed.events] == ["a", "b, ]"]
@@ -123,7 +123,7 @@ def test_an_event_nested_too_deeply_does_not_sink_its_batch() -> None:
 
 
 @pytest.mark.parametrize("around", ['{"batch": [%s]}', ' {"n": {"batch": [1]}, "batch" :[%s], "more": ["batch", 7]} '])
-def test_nor_does_it_sink_a_batch_that_stands_in_an_object(around: str) -> None:
+def test_a_too_deep_event_of_a_batch_is_quarantined(around: str) -> None:
     deep = '{"a":' * 3000 + "[1, 2]" + "}" * 3000
     parsed = read(around % f'{{"id": "a"}}, {deep}, {{"id": "b, ]"}}')
     assert [event.id for event in parsed.events] == ["a", "b, ]"]
@@ -133,7 +133,7 @@ def test_nor_does_it_sink_a_batch_that_stands_in_an_object(around: str) -> None:
 @pytest.mark.parametrize(
     "text", ['{"a":' * 3000 + "1" + "}" * 3000, '{"batch": {"a": ' + "[" * 3000 + "]" * 3000 + "}}"]
 )
-def test_a_single_event_nested_too_deeply_is_set_aside(text: str) -> None:
+def test_a_single_too_deep_event_is_quarantined(text: str) -> None:
     parsed = read(text)
     assert parsed.events == []
     assert [(item.index, item.reason, item.text) for item in parsed.refused] == [
@@ -141,40 +141,40 @@ def test_a_single_event_nested_too_deeply_is_set_aside(text: str) -> None:
     ]
 
 
-def test_a_deep_body_that_would_take_long_to_take_apart_is_refused_whole() -> None:
+def test_a_huge_deep_body_is_refused_as_a_whole() -> None:
     with pytest.raises(BadBody, match="nested too deeply"):
         read("[" * 2**23 + "]" * 2**23)
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, '[{"id": "a"},' + "[" * 3000, "[" * 3000 + "]" * 3000 + "x"])
-def test_a_deep_document_that_does_not_end_as_it_should_is_a_bad_body(text: str) -> None:
+def test_a_deep_body_that_is_not_closed_is_refused(text: str) -> None:
     with pytest.raises(BadBody, match="not closed"):
         read(text)
 
 
-def test_nul_characters_duplicate_keys_and_large_numbers_are_taken() -> None:
+def test_nul_characters_duplicate_keys_and_large_numbers_are_accepted() -> None:
     (event,) = events(r'{"metadata": {"a\u0000": "x\u0000y", "k": 1, "k": 2, "n": 123456789012345678901234567890}}')
     assert event.metadata is not None
 
 
-def test_a_bad_line_is_set_aside_and_the_rest_stored() -> None:
+def test_a_bad_line_is_quarantined_and_the_others_are_read() -> None:
     parsed = read('{"id": "a"}\n{"id": \n\n{"id": "c"}\r\n7\n', "application/x-ndjson")
     assert [event.id for event in parsed.events] == ["a", "c"]
     assert [item.index for item in parsed.refused] == [1, 4]
 
 
-def test_nothing_but_bad_lines_is_a_bad_body() -> None:
+def test_a_body_of_only_bad_lines_is_refused() -> None:
     with pytest.raises(BadBody, match="Line 1"):
         read("nonsense\nmore\n", "application/x-ndjson")
 
 
 @pytest.mark.parametrize("media", ["", "text/html", "application/xml"])
-def test_other_content_types_are_refused_with_those_that_are_taken(media: str) -> None:
+def test_other_content_types_are_refused_with_the_supported_ones(media: str) -> None:
     with pytest.raises(UnsupportedMedia) as refusal:
         read("{}", media)
     assert "application/json" in (refusal.value.hint or "")
 
 
 @pytest.mark.parametrize("media", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.x+json"])
-def test_a_content_type_is_read_without_its_parameters(media: str) -> None:
+def test_parameters_of_a_content_type_are_ignored(media: str) -> None:
     assert len(events("{}", media)) == 1

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from cordwood.errors import BadBody
 from cordwood.ingest.json_documents import JsonDocuments
 
-# On a loaded machine, generating takes its time.
-UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Generating examples is slow on a loaded machine.
+WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def items(text: str, most: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
-    """The items, read in small pieces."""
+    """Return the lines and texts of the items, read in small chunks."""
     source = io.BytesIO(text.encode())
     return [(item.line, item.text) for item in JsonDocuments(lambda _: source.read(piece), most).items()]
 
 
-def test_arrays_are_split_and_documents_may_follow_each_other() -> None:
+def test_arrays_and_concatenated_documents_are_split() -> None:
     text = '\ufeff[{"a":\n [1, "],["]},\n "é"]\n\n{"b": 1e400} [] [[2]] 17'
     assert items(text) == [(1, '{"a":\n [1, "],["]}'), (3, '"é"'), (5, '{"b": 1e400}'), (5, "[2]"), (5, "17")]
 
@@ -43,7 +43,7 @@ def test_broken_text_is_refused_with_its_line(text: str, told: str) -> None:
         items(text)
 
 
-def test_what_precedes_the_broken_text_is_read() -> None:
+def test_items_before_broken_text_are_read() -> None:
     source = io.BytesIO(b'[{"a": 1}, {"b": 2}, nonsense')
     read = JsonDocuments(source.read, 1000).items()
     assert [next(read).text, next(read).text] == ['{"a": 1}', '{"b": 2}']
@@ -51,13 +51,13 @@ def test_what_precedes_the_broken_text_is_read() -> None:
         next(read)
 
 
-def test_only_one_item_is_held_at_once() -> None:
+def test_only_one_item_is_held_in_memory() -> None:
     pieces = iter([b"[", *[b'"' + b"x" * 1000 + b'",'] * 5000, b"1]"])
     documents = JsonDocuments(lambda _: next(pieces, b""), 2000)
     assert max(len(documents._text) for _ in documents.items()) < 4000
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(
     values=st.lists(
         st.recursive(

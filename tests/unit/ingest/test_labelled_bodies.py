@@ -1,4 +1,4 @@
-"""A body whose events go to several streams: stored together, with an outcome for each item."""
+"""Bodies whose events go to several streams: they are stored together, with an outcome for each item."""
 
 import asyncio
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_parts_are_stored_together_and_every_item_has_its_outcome(intake: Intake
     asyncio.run(stored())
 
 
-def test_the_same_parts_again_are_duplicates_and_nobody_else_s_items_are_listed(intake: Intake) -> None:
+def test_repeated_parts_are_duplicates_and_items_are_listed_only_on_request(intake: Intake) -> None:
     async def stored() -> None:
         body = LabelledBody()
         for number in range(3):
@@ -98,7 +98,7 @@ def test_a_quarantined_item_of_a_labelled_form_is_decoded_again_by_itself(form: 
     assert (event.id, event.event_message) == ("q1", "again")
 
 
-def test_attributes_of_the_address_are_copied_into_each_event_up_to_a_limit() -> None:
+def test_the_copies_of_query_parameters_have_a_limit() -> None:
     shared = {"ddtags": "t" * 1000, "source": "s" * 1000}
     lines = Body(b"x\n" * 100, "text/plain", metadata_bytes=50_000)
     objects = Body(b'{"event":"x","message":"m"}' * 100, metadata_bytes=50_000)

@@ -1,4 +1,4 @@
-"""Large events have a budget among the others of their stream, and one project a part of it."""
+"""Large events have a budget per stream, of which a project may use a part."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def events(count: int, size: int = 2 * LARGE, project: str = "a") -> list[Event]
     return [Event(f"{number}", 0, "x" * size, project) for number in range(count)]
 
 
-def test_a_project_has_a_quarter_of_the_budget_and_nothing_of_a_body_that_is_too_much_is_counted() -> None:
+def test_a_project_has_a_quarter_of_the_budget_and_refused_bodies_do_not_count() -> None:
     large = LargeEvents(BUDGET)
     large.take("s", events(10))
     for _ in range(2):
@@ -26,7 +26,7 @@ def test_a_project_has_a_quarter_of_the_budget_and_nothing_of_a_body_that_is_too
     large.take("other", events(12))
 
 
-def test_all_projects_together_have_the_budget() -> None:
+def test_all_projects_share_the_budget() -> None:
     large = LargeEvents(BUDGET)
     for project in "abcd":
         large.take("s", events(12, project=project))
@@ -35,7 +35,7 @@ def test_all_projects_together_have_the_budget() -> None:
     assert refused.value.retry_after
 
 
-def test_events_that_are_not_large_are_never_refused_and_make_room_for_more() -> None:
+def test_small_events_are_never_refused_and_renew_the_budget() -> None:
     large = LargeEvents(BUDGET)
     large.take("s", events(12))
     large.take("s", events(1000, size=LARGE - 10))
@@ -45,13 +45,13 @@ def test_events_that_are_not_large_are_never_refused_and_make_room_for_more() ->
     large.take("s", events(12))
 
 
-def test_without_a_bound_all_is_taken() -> None:
+def test_without_a_budget_everything_is_accepted() -> None:
     LargeEvents(None).take("s", events(1000))
 
 
-def test_what_is_set_aside_has_a_budget_too_and_is_cut_beyond_it() -> None:
-    shelf = ItemTruncator(2**20, lambda: 0, LargeEvents(BUDGET))
-    kept = [shelf.fitted(RefusedItem(0, "No.", "x" * 2 * LARGE)) for _ in range(15)]
+def test_quarantined_items_are_truncated_beyond_their_budget() -> None:
+    truncator = ItemTruncator(2**20, lambda: 0, LargeEvents(BUDGET))
+    kept = [truncator.fitted(RefusedItem(0, "No.", "x" * 2 * LARGE)) for _ in range(15)]
     assert [one.is_cut for one in kept] == [False] * 12 + [True] * 3
     assert {len(one.text) for one in kept if one.is_cut} == {4096}
-    assert not shelf.fitted(RefusedItem(0, "No.", "x" * 1000)).is_cut
+    assert not truncator.fitted(RefusedItem(0, "No.", "x" * 1000)).is_cut

@@ -1,4 +1,4 @@
-"""Loki's push requests: the events of both encodings, their ids, what is quarantined, and the limits."""
+"""Loki's push requests: events and ids of both encodings, quarantined entries, and limits."""
 
 import json
 import tracemalloc
@@ -70,7 +70,7 @@ def test_an_entry_becomes_an_event_with_its_line_time_and_labels() -> None:
     assert metadata(event) == {"labels": LABELS}
 
 
-def test_both_encodings_make_the_same_event() -> None:
+def test_both_encodings_give_the_same_event() -> None:
     values = [str(AT_NS), "a line", {"trace_id": "abc", "level": "WARN"}]
     (of_json,) = events(as_json(values))
     body = protobuf_stream(
@@ -95,7 +95,7 @@ def test_project_and_level_come_from_labels_unless_the_entry_has_a_level() -> No
     assert (metadata(plain)["level"], metadata(own)["level"]) == ("info", "error")
 
 
-def test_a_push_that_is_sent_again_has_the_same_ids() -> None:
+def test_a_repeated_push_has_the_same_ids() -> None:
     body = push(
         stream(["1764100000000000000", "a"], ["1764100000000000001", "a"]), stream(["1764100000000000000", "b"])
     )
@@ -104,7 +104,7 @@ def test_a_push_that_is_sent_again_has_the_same_ids() -> None:
     assert len({event.id for event in first}) == 3
 
 
-def test_equal_entries_of_one_push_are_events_of_their_own() -> None:
+def test_equal_entries_of_one_push_have_distinct_ids() -> None:
     ids = [event.id for event in events(as_json(*[[str(AT_NS), "same"]] * 3))]
     assert len(set(ids)) == 3
     assert ids == [event.id for event in events(as_json(*[[str(AT_NS), "same"]] * 3))]
@@ -119,7 +119,7 @@ def test_equal_entries_of_one_push_are_events_of_their_own() -> None:
     ],
     ids=["labels", "tenant", "pinned project"],
 )
-def test_equal_entries_of_other_senders_are_other_events(other: Mapping[str, object]) -> None:
+def test_equal_entries_of_other_senders_have_other_ids(other: Mapping[str, object]) -> None:
     (mine,) = events(as_json([str(AT_NS), "same"]))
     (theirs,) = events(as_json([str(AT_NS), "same"], **other))  # type: ignore[arg-type] # one of them at a time
     assert mine.id != theirs.id
@@ -132,7 +132,7 @@ def test_an_entry_without_a_time_has_the_time_of_receipt_and_a_random_id(time: o
     assert first.id != second.id
 
 
-def test_labels_for_the_choice_of_a_stream_are_the_tenant_and_the_service() -> None:
+def test_tenant_and_service_are_the_labels_that_choose_the_stream() -> None:
     labelled = read_json(
         Body(
             push(
@@ -187,7 +187,7 @@ def test_a_broken_entry_is_quarantined_with_its_labels_and_the_others_are_read(e
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_push_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_a_push_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody):
         read_json(Body(body))
 
@@ -209,13 +209,13 @@ def test_labels_in_the_notation_of_prometheus_are_parsed(written: str, labels: M
 
 
 @pytest.mark.parametrize("written", ["", "a", '{a="1"', '{a="1"} x', "{a=1}", '{a="1" b="2"}', '{a="' + "\\" * 30_001])
-def test_labels_that_are_written_otherwise_are_refused(written: str) -> None:
+def test_malformed_labels_are_refused(written: str) -> None:
     with pytest.raises(BadBody, match="labels must be written"):
         read_protobuf(Body(protobuf_stream(written, protobuf_entry(AT_NS, "x"))))
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\0" * 9])
-def test_what_is_no_protobuf_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_protobuf_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody, match="no push request"):
         read_protobuf(Body(body, most_items=2))
 
@@ -237,7 +237,7 @@ def many_streams(count: int) -> bytes:
     ],
     ids=["entries", "streams", "objects", "copies of labels", "quarantined copies", "labels", "services"],
 )
-def test_what_is_too_much_is_refused_whole(body: Body) -> None:
+def test_a_body_above_a_limit_is_refused_as_a_whole(body: Body) -> None:
     with pytest.raises(TooLarge):
         read_json(body)
 
@@ -257,12 +257,12 @@ def test_brackets_in_lines_do_not_count_as_entries() -> None:
     ],
     ids=["entries", "streams", "unknown fields", "unknown fields of a stream"],
 )
-def test_streams_and_entries_of_protobuf_are_counted_too(body: bytes) -> None:
+def test_streams_and_entries_of_protobuf_are_limited(body: bytes) -> None:
     with pytest.raises(TooLarge):
         read_protobuf(Body(body, most_items=5))
 
 
-def test_entries_are_counted_without_decoding_them() -> None:
+def test_entries_are_counted_before_they_are_decoded() -> None:
     values = b'["",""],' * 200_000 + b'["",""]'
     body = Body(b'{"streams": [{"stream": {}, "values": [%b]}]}' % values, most_items=1000)
     tracemalloc.start()
@@ -274,7 +274,7 @@ def test_entries_are_counted_without_decoding_them() -> None:
         tracemalloc.stop()
 
 
-def test_unpaired_surrogates_and_bytes_that_are_no_text_are_replaced() -> None:
+def test_unpaired_surrogates_and_invalid_utf_8_are_replaced() -> None:
     body = rb'{"streams": [{"stream": {"a": "\ud800"}, "values": [["1764100000000000000", "\ud800' + b'\xff"]]}]}'
     (event,) = events(read_json(Body(body)))
     assert event.event_message == "\ufffd\ufffd"
@@ -284,7 +284,7 @@ def test_unpaired_surrogates_and_bytes_that_are_no_text_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("level", "kept"), [("30", "30"), ("null", None), ('""', None), ('"Warn"', "warn"), (r'"\ud800"', "\ufffd")]
 )
-def test_a_level_of_any_kind_stops_no_entry(level: str, kept: str | None) -> None:
+def test_a_level_of_any_type_is_accepted(level: str, kept: str | None) -> None:
     body = '{"streams": [{"stream": {}, "values": [["1764100000000000000", "x", {"level": LEVEL}], ["1", "y"]]}]}'
     ((_, part),) = read_json(Body(body.replace("LEVEL", level).encode())).parts.items()
     first, _ = stamped(part, NOW_US)
@@ -305,7 +305,7 @@ VALUES = st.recursive(
 @settings(max_examples=60)
 @given(READ, st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode()))
 @example(read_json, b'{"streams": [{"stream": {}, "values": [["1", "x", {"level": [}]]}]}')
-def test_any_body_is_read_or_refused(read: Callable[[Body], LabelledBody], body: bytes) -> None:
+def test_any_body_is_decoded_or_refused(read: Callable[[Body], LabelledBody], body: bytes) -> None:
     with suppress(BadBody, TooLarge):
         for part in read(Body(body)).parts.values():
             stamped(part, NOW_US)

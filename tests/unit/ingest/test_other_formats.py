@@ -1,4 +1,4 @@
-"""Vector, Logpush, plain JSON, browser reports, CloudEvents and syslog become events as their senders mean them."""
+"""Vector, Logpush, plain JSON, browser reports, CloudEvents, forms and syslog become events."""
 
 import json
 from urllib.parse import urlencode
@@ -33,38 +33,38 @@ def metadata(event: Event) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("form", [Form.JSON, Form.REPORTS])
-def test_an_object_kept_whole_is_message_and_metadata(form: Form) -> None:
+def test_a_whole_object_is_both_message_and_metadata(form: Form) -> None:
     (event,) = events(form, '{"id": "x", "timestamp": "2020-01-01T00:00:00Z", "message": "m"}')
     assert (event.timestamp_us, event.timestamp_inferred) == (NOW_US, True)
     assert event.event_message == event.metadata == '{"id": "x", "timestamp": "2020-01-01T00:00:00Z", "message": "m"}'
 
 
-def test_vector_keeps_message_and_time_apart_from_the_rest() -> None:
+def test_vectors_message_and_timestamp_are_not_in_the_metadata() -> None:
     (event,) = events(Form.VECTOR, f'[{{"message": "m", "timestamp": "{AT}", "project": "p", "host": "h"}}]')
     assert (event.event_message, event.timestamp_us, event.project) == ("m", AT_US, "p")
     assert metadata(event) == {"project": "p", "host": "h"}
 
 
-def test_vector_without_a_message_or_a_time_is_taken() -> None:
+def test_vector_events_need_no_message_or_timestamp() -> None:
     (event,) = events(Form.VECTOR, '{"project": "p"}\n', "application/x-ndjson")
     assert (event.event_message, event.project, event.timestamp_inferred) == ('{"project":"p"}', "p", True)
 
 
 @pytest.mark.parametrize("media", ["application/json", "text/plain; charset=utf-8", "application/x-ndjson"])
-def test_a_line_of_logpush_is_an_event_at_the_edges_time(media: str) -> None:
+def test_a_logpush_line_is_an_event_at_its_edge_start_timestamp(media: str) -> None:
     line = '{"EdgeStartTimestamp":1690000000000000000,"RayID":"r"}'
     first, second = events(Form.LOGPUSH, f"{line}\n{line}\n", media)
     assert first.event_message == first.metadata == line
     assert first.timestamp_us == second.timestamp_us == AT_US
 
 
-def test_bad_lines_of_logpush_are_set_aside() -> None:
+def test_bad_lines_of_logpush_are_quarantined() -> None:
     parsed = read(Form.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
     assert len(parsed.events) == 1
     assert [item.index for item in parsed.refused] == [1, 2]
 
 
-def test_a_cloud_event_has_its_headers_attributes_and_time() -> None:
+def test_a_cloud_event_has_the_attributes_and_time_of_its_headers() -> None:
     (event,) = events(Form.CLOUD_EVENT, '{"a": 1}', ce_time=AT, ce_type="t.x", ce_spec_version="1.0")
     assert event.timestamp_us == AT_US
     assert json.loads(event.extras or "") == {"a": 1, "cloud_event": {"time": AT, "type": "t.x", "spec_version": "1.0"}}
@@ -78,7 +78,7 @@ def test_a_structured_cloud_event_has_its_own_time() -> None:
 SYSLOG = '<165>1 2023-07-22T04:26:40.5Z host app 42 ID47 [ex@1 k="a\\"b" e="x"][two@2] \x1b[31mhello\x1b[0m {"n": 1}'
 
 
-def test_a_syslog_line_is_taken_apart() -> None:
+def test_a_syslog_line_is_parsed() -> None:
     (event,) = events(Form.SYSLOG, SYSLOG + "\n", "application/logplex-1")
     assert (event.event_message, event.timestamp_us) == ('hello {"n": 1}', AT_US + 500_000)
     found = metadata(event)
@@ -97,14 +97,14 @@ def test_a_syslog_line_is_taken_apart() -> None:
     }
 
 
-def test_lines_framed_by_their_length_are_told_apart() -> None:
+def test_syslog_with_octet_counting_is_split() -> None:
     lines = ["<13>1 - h a - - - one\ntwo", "<13>1 - h a - - - zwölf"]
     framed = "".join(f"{len(line.encode())} {line}" for line in lines)
     assert [event.event_message for event in events(Form.SYSLOG, framed, "text/plain")] == ["one\ntwo", "zwölf"]
 
 
 @pytest.mark.parametrize("off", [-1, 1, 3, 500], ids=["one short", "one long", "into the next", "beyond the end"])
-def test_where_a_byte_count_is_wrong_each_line_is_a_message(off: int) -> None:
+def test_with_wrong_octet_counts_each_line_is_a_message(off: int) -> None:
     lines = [f"<13>1 - h a - - - {text}" for text in ("zwölf", "two", "three")]
     counted = "\n".join(f"{len(line.encode()) + off + 1} {line}" for line in lines) + "\n"
     parsed = read(Form.SYSLOG, counted, "text/plain")
@@ -112,13 +112,13 @@ def test_where_a_byte_count_is_wrong_each_line_is_a_message(off: int) -> None:
     assert parsed.refused == []
 
 
-def test_counts_that_leave_out_the_end_of_the_line_are_right() -> None:
+def test_octet_counts_may_exclude_the_line_end() -> None:
     lines = ["<13>1 - h a - - - one", "<13>1 - h a - - - two"]
     counted = "\n".join(f"{len(line)} {line}" for line in lines)
     assert [event.event_message for event in events(Form.SYSLOG, counted, "text/plain")] == ["one", "two"]
 
 
-def test_logplex_lines_without_structured_data_and_older_lines_are_read() -> None:
+def test_logplex_lines_and_rfc_3164_lines_are_parsed() -> None:
     text = (
         "<40>1 2012-11-30T06:45:29+00:00 host app web.3 - State changed\n<34>Oct 11 22:14:15 mymachine su[12]: failed"
     )
@@ -128,17 +128,17 @@ def test_logplex_lines_without_structured_data_and_older_lines_are_read() -> Non
     assert (second.event_message, metadata(second)["process_id"], second.timestamp_inferred) == ("failed", "12", True)
 
 
-def test_one_odd_line_of_syslog_does_not_fail_the_others() -> None:
+def test_an_invalid_syslog_line_is_quarantined() -> None:
     parsed = read(Form.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
     assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1, 2])
 
 
-def test_no_syslog_at_all_is_a_bad_body() -> None:
+def test_a_body_without_syslog_is_refused() -> None:
     with pytest.raises(BadBody):
         read(Form.SYSLOG, "odd", "text/plain")
 
 
-def test_a_form_is_one_event_of_texts_and_may_bring_metadata_as_json() -> None:
+def test_a_form_is_one_event_with_optional_json_metadata() -> None:
     sent = b"event_message=caf%C3%A9+au+lait&timestamp=1690000000.5&tag=a&tag=b&empty=&metadata=%7B%22n%22%3A1%7D"
     (event,) = stamped(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
     assert (event.event_message, event.timestamp_us) == ("caf\u00e9 au lait", 1_690_000_000_500_000)
@@ -146,14 +146,14 @@ def test_a_form_is_one_event_of_texts_and_may_bring_metadata_as_json() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["{not json", "7", "[1]", '"x"'])
-def test_metadata_of_a_form_that_is_no_object_stays_a_text(metadata: str) -> None:
+def test_form_metadata_that_is_not_an_object_stays_text(metadata: str) -> None:
     sent = urlencode({"metadata": metadata}).encode()
     (event,) = stamped(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
     assert json.loads(event.metadata or "") == metadata
 
 
 @pytest.mark.parametrize("sent", [b"", b"&".join([b"a=1"] * 10_001)])
-def test_a_form_without_fields_or_with_too_many_is_a_bad_body(sent: bytes) -> None:
+def test_a_form_with_no_or_too_many_fields_is_refused(sent: bytes) -> None:
     with pytest.raises(BadBody, match="The form"):
         read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded"))
 
@@ -169,7 +169,7 @@ def test_a_form_without_fields_or_with_too_many_is_a_bad_body(sent: bytes) -> No
         ("no {json} here", None),
     ],
 )
-def test_json_in_a_message_of_syslog_is_structured_data(message: str, found: dict[str, object] | None) -> None:
+def test_json_in_a_syslog_message_becomes_structured_data(message: str, found: dict[str, object] | None) -> None:
     (event,) = events(Form.SYSLOG, f"<13>1 2023-07-22T04:26:40Z h a 1 2 - {message}", "text/plain")
     assert event.event_message == message
     assert metadata(event)["sd"] == ([] if found is None else [{**found, "id": "json"}])

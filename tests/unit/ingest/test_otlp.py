@@ -1,4 +1,4 @@
-"""OTLP logs are the same events whether they come as JSON or as protobuf."""
+"""OTLP logs give the same events in JSON and protobuf."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def as_json(*records: object, resource: object = None) -> list[Event]:
     return events(json.dumps(request).encode(), "application/json")
 
 
-def written(number: int) -> bytes:
+def encoded_number(number: int) -> bytes:
     pieces = b""
     while number > 0x7F:
         pieces += bytes([number & 0x7F | 0x80])
@@ -43,15 +43,15 @@ def written(number: int) -> bytes:
 
 
 def message(number: int, value: bytes) -> bytes:
-    return written(number << 3 | 2) + written(len(value)) + value
+    return encoded_number(number << 3 | 2) + encoded_number(len(value)) + value
 
 
 def varint(number: int, value: int) -> bytes:
-    return written(number << 3) + written(value % 2**64)
+    return encoded_number(number << 3) + encoded_number(value % 2**64)
 
 
 def fixed64(number: int, value: int) -> bytes:
-    return written(number << 3 | 1) + value.to_bytes(8, "little")
+    return encoded_number(number << 3 | 1) + value.to_bytes(8, "little")
 
 
 def pair(key: str, value: bytes) -> bytes:
@@ -83,14 +83,14 @@ RECORD_PROTOBUF = (
     + message(3, b"WARN")
     + message(5, message(1, b"hello"))
     + message(6, pair("http.status", varint(3, -5)))
-    + message(6, pair("ratio", written(4 << 3 | 1) + struct.pack("<d", 3.0)))
+    + message(6, pair("ratio", encoded_number(4 << 3 | 1) + struct.pack("<d", 3.0)))
     + message(6, pair("ok", varint(2, 1)))
     + message(6, pair("list", message(5, message(1, message(1, b"a")) + message(1, varint(3, 1)))))
     + message(6, pair("map", message(6, message(1, pair("k", message(1, b"v"))))))
     + message(6, pair("raw", message(7, b"\x01\x02")))
     + message(6, pair("none", b""))
     + varint(7, 2)
-    + written(8 << 3 | 5)
+    + encoded_number(8 << 3 | 5)
     + b"\x01\x00\x00\x00"
     + message(9, bytes.fromhex("5b8efff798038103d269b633813fc60c"))
     + message(10, bytes.fromhex("eee19b7ec3c1b174"))
@@ -109,7 +109,7 @@ def test_json_and_protobuf_make_the_same_event() -> None:
     assert of_json.project == of_protobuf.project == "p"
 
 
-def test_keys_stay_as_they_came_and_ids_are_hex() -> None:
+def test_attribute_keys_are_unchanged_and_ids_are_hex() -> None:
     (event,) = as_json(RECORD_JSON)
     assert json.loads(event.metadata or "") == {
         "type": "otel_log",
@@ -133,13 +133,13 @@ def test_keys_stay_as_they_came_and_ids_are_hex() -> None:
     }
 
 
-def test_the_time_observed_stands_in_for_one_not_known() -> None:
+def test_the_observed_time_replaces_an_unknown_time() -> None:
     first, second = as_json({"timeUnixNano": "0", "observedTimeUnixNano": AT_NS}, {"timeUnixNano": 0})
     assert (first.timestamp_us, first.timestamp_inferred) == (AT_NS // 1000, False)
     assert (second.timestamp_us, second.timestamp_inferred) == (NOW_US, True)
 
 
-def test_a_body_that_is_no_text_is_told_as_json_and_kept() -> None:
+def test_a_structured_body_becomes_a_json_message_and_metadata() -> None:
     (event,) = as_json({"body": {"kvlistValue": {"values": [{"key": "a", "value": {"intValue": "1"}}]}}})
     assert event.event_message == '{"a":1}'
     assert json.loads(event.metadata or "")["body"] == {"a": 1}
@@ -149,7 +149,7 @@ def test_a_body_that_is_no_text_is_told_as_json_and_kept() -> None:
     ("sent", "number"),
     [("SEVERITY_NUMBER_WARN2", 14), ("SEVERITY_NUMBER_FATAL", 21), ("ERROR4", 20), (0, None), ("x", None)],
 )
-def test_severities_may_be_names(sent: object, number: int | None) -> None:
+def test_severities_may_be_enum_names(sent: object, number: int | None) -> None:
     (event,) = as_json({"severityNumber": sent})
     assert json.loads(event.metadata or "").get("severity_number") == number
 
@@ -168,7 +168,7 @@ def test_records_without_resource_or_scope_are_read() -> None:
         (b"\xff" * 20, "application/x-protobuf"),
     ],
 )
-def test_what_is_no_request_is_a_bad_body(body: bytes, media: str) -> None:
+def test_a_body_that_is_not_a_request_is_refused(body: bytes, media: str) -> None:
     with pytest.raises(BadBody):
         events(body, media)
 
@@ -187,17 +187,17 @@ def test_what_is_no_request_is_a_bad_body(body: bytes, media: str) -> None:
         (None, None, None),
     ],
 )
-def test_the_standard_s_24_severities_are_six_levels(number: int | None, text: str | None, level: str | None) -> None:
+def test_the_24_severities_become_six_levels(number: int | None, text: str | None, level: str | None) -> None:
     (event,) = as_json({"severityNumber": number, "severityText": text})
     assert json.loads(event.metadata or "").get("level") == level
 
 
-def test_a_record_s_own_id_is_the_event_s() -> None:
+def test_log_record_uid_becomes_the_id_of_the_event() -> None:
     (event,) = as_json({"attributes": [{"key": "log.record.uid", "value": {"stringValue": "01J"}}]})
     assert event.id == "01J"
 
 
-def test_the_schema_of_the_scope_is_kept_or_else_that_of_the_resource() -> None:
+def test_the_schema_url_is_of_the_scope_or_else_of_the_resource() -> None:
     scopes = [{"schemaUrl": "https://s/2", "logRecords": [{}]}, {"logRecords": [{}]}]
     body = json.dumps({"resourceLogs": [{"schemaUrl": "https://s/1", "scopeLogs": scopes}]}).encode()
     assert [json.loads(event.metadata or "")["schema_url"] for event in events(body, "application/json")] == [
@@ -207,8 +207,8 @@ def test_the_schema_of_the_scope_is_kept_or_else_that_of_the_resource() -> None:
 
 
 @pytest.mark.parametrize(("number", "text"), [(math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, "NaN")])
-def test_numbers_that_json_does_not_have_are_the_same_texts_in_both_encodings(number: float, text: str) -> None:
-    double = written(4 << 3 | 1) + struct.pack("<d", number)
+def test_nan_and_infinity_are_texts_in_both_encodings(number: float, text: str) -> None:
+    double = encoded_number(4 << 3 | 1) + struct.pack("<d", number)
     record = message(6, pair("n", double))
     (of_protobuf,) = events(message(1, message(2, message(2, record))), "application/x-protobuf")
     (of_json,) = as_json({"attributes": [{"key": "n", "value": {"doubleValue": text}}]})
@@ -216,7 +216,7 @@ def test_numbers_that_json_does_not_have_are_the_same_texts_in_both_encodings(nu
         assert json.loads(event.metadata or "")["attributes"] == {"n": text}
 
 
-def test_a_number_too_large_and_half_a_letter_do_not_stop_the_others() -> None:
+def test_too_large_numbers_and_unpaired_surrogates_are_replaced() -> None:
     body = b"""{"resourceLogs": [{"scopeLogs": [{"logRecords": [
       {"body": {"stringValue": "half \\ud83d"}, "attributes": [{"key": "n", "value": {"doubleValue": 1e400}}]},
       {"body": {"stringValue": "whole"}}]}]}]}"""
@@ -225,7 +225,7 @@ def test_a_number_too_large_and_half_a_letter_do_not_stop_the_others() -> None:
     assert json.loads(first.metadata or "")["attributes"] == {"n": "1e400"}
 
 
-def test_a_record_that_is_none_is_set_aside_alone() -> None:
+def test_an_invalid_record_is_quarantined_and_the_others_are_read() -> None:
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, 7, {}]}]}]}).encode()
     parsed = read_body(Form.OTLP, Body(body, "application/json"))
     assert len(parsed.events) == 2
@@ -241,16 +241,16 @@ def test_a_record_that_is_none_is_set_aside_alone() -> None:
         ({"resource_logs": []}, "lowerCamelCase"),
     ],
 )
-def test_records_that_cannot_be_found_are_not_passed_over(body: object, said: str) -> None:
+def test_misplaced_records_are_refused(body: object, said: str) -> None:
     with pytest.raises(BadBody, match=said):
         events(json.dumps(body).encode(), "application/json")
 
 
-def test_fields_that_nobody_knows_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert events(b'{"resourceLogs": null, "more": [7]}', "application/json") == []
 
 
-def test_nothing_rejected_is_an_empty_answer_and_something_a_partial_success() -> None:
+def test_rejected_records_are_a_partial_success() -> None:
     assert response(0, "") == b""
     ((number, partial),) = fields(response(300, "too large"))
     assert number == 1
@@ -258,7 +258,7 @@ def test_nothing_rejected_is_an_empty_answer_and_something_a_partial_success() -
     assert dict(fields(partial)) == {1: 300, 2: b"too large"}
 
 
-def test_a_status_is_google_s_with_a_bad_request_in_it_where_the_request_was_bad() -> None:
+def test_a_status_is_a_google_rpc_status_with_bad_request_details() -> None:
     assert dict(fields(status(14, "later"))) == {1: 14, 2: b"later"}
     told = dict(fields(status(3, "no", violation="not JSON")))
     assert isinstance(told[3], bytes)
@@ -268,7 +268,7 @@ def test_a_status_is_google_s_with_a_bad_request_in_it_where_the_request_was_bad
 
 
 @pytest.mark.parametrize("media", ["application/json", "application/x-protobuf"])
-def test_attributes_of_a_resource_that_many_records_share_are_bounded_in_all(media: str) -> None:
+def test_the_copies_of_resource_attributes_have_a_total_limit(media: str) -> None:
     text = "x" * 1000
     if media == "application/json":
         resource = {"attributes": [{"key": "a", "value": {"stringValue": text}}]}

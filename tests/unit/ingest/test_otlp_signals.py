@@ -1,4 +1,4 @@
-"""Spans and data points are the same events whether they come as JSON or as protobuf, and hostile ones break nothing."""
+"""OTLP spans and metrics give the same events in JSON and protobuf, and hostile bodies are refused."""
 
 import json
 import random
@@ -67,7 +67,7 @@ def metadata(event: Event) -> dict[str, object]:
     return found
 
 
-def test_a_span_is_an_event_at_its_start_that_is_known_again() -> None:
+def test_a_span_is_an_event_at_its_start_time_with_a_stable_id() -> None:
     span, bare = events(Form.OTLP_TRACES, traces().SerializeToString())
     assert (span.event_message, span.project, span.timestamp_us) == ("GET /", "p", AT_NS // 1000)
     assert span.id == f"{TRACE.hex()}-{SPAN.hex()}-server"
@@ -89,9 +89,9 @@ def test_a_span_is_an_event_at_its_start_that_is_known_again() -> None:
 
 
 def test_each_data_point_is_an_event() -> None:
-    told = [(one.event_message, metadata(one)) for one in events(Form.OTLP_METRICS, metrics().SerializeToString())]
-    assert [name for name, _ in told] == ["g", "g", "s", "h", "e", "q"]
-    first, second, total, histogram, exponential, summary = (of for _, of in told)
+    points = [(one.event_message, metadata(one)) for one in events(Form.OTLP_METRICS, metrics().SerializeToString())]
+    assert [name for name, _ in points] == ["g", "g", "s", "h", "e", "q"]
+    first, second, total, histogram, exponential, summary = (of for _, of in points)
     assert first == {"type": "metric", "metric_type": "gauge", "unit": "1", "value": 2.5, "attributes": {"a": True}}
     assert second["value"] == -3
     assert (total["value"], total["is_monotonic"], total["aggregation_temporality"]) == (7, True, "cumulative")
@@ -150,7 +150,7 @@ def test_packed_numbers_are_counted_as_fields() -> None:
 @pytest.mark.parametrize(
     "odd", ["7", "[5]", '{"gauge": {"dataPoints": [5]}}', '{"name": {}, "sum": {"dataPoints": [{"asInt": "x"}]}}']
 )
-def test_odd_metrics_are_refused_or_kept_as_they_are(odd: str) -> None:
+def test_malformed_metrics_are_refused_or_quarantined(odd: str) -> None:
     body = f'{{"resourceMetrics": [{{"scopeMetrics": [{{"metrics": [{odd}]}}]}}]}}'.encode()
     try:
         parsed = read_body(Form.OTLP_METRICS, Body(body, "application/json"))
@@ -159,7 +159,7 @@ def test_odd_metrics_are_refused_or_kept_as_they_are(odd: str) -> None:
     assert len(parsed.events) + len(parsed.refused) == 1
 
 
-def test_times_that_no_calendar_has_are_left_out() -> None:
+def test_times_beyond_the_calendar_are_omitted() -> None:
     span = {"name": "n", "startTimeUnixNano": "9" * 400, "endTimeUnixNano": 10**30}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
     (event,) = events(Form.OTLP_TRACES, body, "application/json")

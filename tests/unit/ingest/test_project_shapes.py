@@ -1,4 +1,4 @@
-"""What each project's events have is learnt with bounds: none takes the room of others, nor makes them pay."""
+"""The shapes of projects are learnt within limits, and one project cannot use up the room of others."""
 
 import json
 from uuid import UUID
@@ -23,7 +23,7 @@ def event(project: str | None, metadata: object, extras: object = None) -> Event
 
 
 class Store:
-    """Learns as an engine does."""
+    """Shapes that are updated as an engine does, with a record of events whose paths were collected."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shape = Shape()
@@ -69,14 +69,14 @@ OF_OWN = {
 
 
 @pytest.mark.parametrize("before", ["nobody", "another with the same", "another with more"])
-def test_a_project_has_what_its_own_events_have_whether_others_had_it_before(store: Store, before: str) -> None:
+def test_a_project_has_the_paths_of_its_events_even_if_they_are_known_from_others(store: Store, before: str) -> None:
     if before != "nobody":
         store.take(event("other", OWN | ({"more": [1], "t": "x"} if "more" in before else {}), {"app": "x"}))
     store.take(event("p", OWN, {"app": "x"}))
     assert store.projects.shape("p", store.shape).kinds == OF_OWN
 
 
-def test_an_event_that_fits_its_stream_is_learnt_of_without_a_closer_look(store: Store) -> None:
+def test_the_paths_of_an_event_that_fits_the_shape_are_learnt_by_the_decoder(store: Store) -> None:
     store.take(event("one", {"a": 1, "b": [{"c": 1}]}))
     before = len(store.inspected)
     store.take(event("two", {"b": [{"c": 1}]}), event("two", {"b": []}))
@@ -90,7 +90,7 @@ def test_an_event_that_fits_its_stream_is_learnt_of_without_a_closer_look(store:
     }
 
 
-def test_the_project_in_the_metadata_counts_too(store: Store) -> None:
+def test_paths_are_also_learnt_for_a_project_named_in_metadata(store: Store) -> None:
     for _ in range(2):
         store.take(event("sender", {"ref": "reader", "x": 1}), event(None, [{"ref": "left"}, {"ref": "right", "y": 1}]))
     assert ("metadata", "x") in store.names("sender") & store.names("reader")
@@ -98,7 +98,7 @@ def test_the_project_in_the_metadata_counts_too(store: Store) -> None:
     assert ("metadata", "x") not in store.names("left")
 
 
-def test_one_project_lists_no_more_than_its_part_and_others_list_theirs(store: Store) -> None:
+def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: Store) -> None:
     for number in range(40):
         store.take(event("greedy", {f"k{number}_{one}": {"x": one} for one in range(200)}))
     assert len(store.names("greedy")) <= MAX_PAIRS_OF_PROJECT
@@ -108,14 +108,14 @@ def test_one_project_lists_no_more_than_its_part_and_others_list_theirs(store: S
     assert {("metadata", "path"), ("metadata", "list")} <= store.names("modest")
 
 
-def test_new_kinds_at_listed_paths_are_learnt_of_a_project_whose_part_is_used_up(store: Store) -> None:
+def test_new_kinds_at_listed_paths_are_learnt_beyond_the_share_of_a_project(store: Store) -> None:
     store.take(event("modest", {"path": "/"}))
     for number in range(20):
         store.take(event("greedy", {f"k{number}_{one}": 1 for one in range(200)}))
     assert ARRAY in store.take(event("greedy", {"path": [1]})).kinds["metadata", "path"]
 
 
-def test_events_of_others_cost_a_validation_when_the_list_is_full(store: Store) -> None:
+def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: Store) -> None:
     modest = [event("modest", {"path": "/", "request": {"method": "GET"}})] * 40
     store.take(*modest)
     for number in range(60):
@@ -127,22 +127,20 @@ def test_events_of_others_cost_a_validation_when_the_list_is_full(store: Store) 
     assert len(store.inspected) == before
 
 
-def test_of_a_path_that_found_no_room_nothing_is_taken_for_granted(store: Store) -> None:
+def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: Store) -> None:
     store.take(event("p", {"known": {"x": 1}}))
     wide = {f"k{one}": [one] for one in range(600)}
     store.take(event("p", {"known": wide, "beside": 1}))
     unlisted = next(path for one in wide if (path := ("metadata", "known", one)) not in store.shape.kinds)
     assert store.shape.stored_kinds(unlisted) is None
     assert store.shape.stored_kinds(("metadata", "beside", "below")) == frozenset()
-    # Listed now, but events that came before may have other kinds there.
+    # The path is listed now, but earlier events may have other kinds there.
     store.take(event("p", {"known": {unlisted[-1]: "text"}}))
     assert store.shape.kinds[unlisted] == {TEXT}
     assert store.shape.stored_kinds(unlisted) is None
 
 
-def test_projects_beyond_the_most_share_a_set_that_no_key_is_shown(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_projects_beyond_the_maximum_have_no_shape_of_their_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project_shapes, "MAX_PROJECTS", 3)
     for number in range(5):
         store.take(event(f"p{number}", {f"k{number}": 1}))

@@ -1,4 +1,4 @@
-"""What a stream's events look like is learnt from every one of them, at little cost for those that are alike."""
+"""The shape of a stream is learnt from every event, at little cost for events that fit it."""
 
 import json
 
@@ -19,7 +19,7 @@ def event(metadata: object = None, project: str | None = None, extras: object = 
 
 
 class Stream:
-    """A stream that remembers, as an engine does."""
+    """A stream whose shape is updated as an engine does."""
 
     def __init__(self) -> None:
         self.shape = Shape()
@@ -44,7 +44,7 @@ def test_paths_and_kinds_are_learnt_through_objects_and_arrays() -> None:
     }
 
 
-def test_the_same_again_teaches_nothing() -> None:
+def test_an_event_that_fits_teaches_nothing() -> None:
     stream = Stream()
     stream.learn(event({"a": 1}))
     version = stream.shape.version
@@ -63,13 +63,13 @@ def test_the_same_again_teaches_nothing() -> None:
         ({'quo"te': 1}, {("metadata", 'quo"te'): NUMBER}),
     ],
 )
-def test_one_new_thing_among_many_alike_is_learnt(metadata: object, learnt: Kinds) -> None:
+def test_one_new_path_or_kind_among_many_equal_events_is_learnt(metadata: object, learnt: Kinds) -> None:
     stream = Stream()
     stream.learn(event({"a": 1}))
     assert stream.learn(*[event({"a": 1})] * 50, event(metadata)) == learnt
 
 
-def test_past_the_most_paths_only_new_kinds_are_learnt() -> None:
+def test_beyond_the_maximum_of_paths_only_new_kinds_are_learnt() -> None:
     stream = Stream()
     for group in range(2 * MAX_PATHS // 400):
         stream.learn(event({f"group{group}": {f"key{number}": 1 for number in range(400)}}))
@@ -78,14 +78,14 @@ def test_past_the_most_paths_only_new_kinds_are_learnt() -> None:
     assert stream.learn(event({"group0": {"key0": "text"}})) == {("metadata", "group0", "key0"): TEXT}
 
 
-def test_one_odd_event_does_not_take_the_room_of_all_others() -> None:
+def test_one_event_can_add_only_a_limited_number_of_paths() -> None:
     stream = Stream()
     mismatches = event({"odd": {f"key{number}": {"x": 1} for number in range(20_000)}})
     assert len(stream.learn(mismatches)) == MAX_NEW_OF_ONE_EVENT
     assert stream.learn(event({"path": "/"}, "p")) == {("metadata", "path"): TEXT, ("project",): TEXT}
 
 
-def test_nor_do_many_whose_keys_are_data() -> None:
+def test_the_number_of_keys_below_one_path_is_limited() -> None:
     stream = Stream()
     for number in range(0, 30_000, 300):
         stream.learn(event({"by_id": {f"id{number + one}": {"n": one} for one in range(300)}}))
@@ -96,7 +96,7 @@ def test_nor_do_many_whose_keys_are_data() -> None:
     assert stream.learn(event({"path": "/"})) == {("metadata", "path"): TEXT}
 
 
-def test_a_wide_event_that_comes_again_is_learnt_in_the_end() -> None:
+def test_a_wide_event_is_learnt_completely_over_several_batches() -> None:
     stream = Stream()
     wide = event({f"group{group}": {f"key{number}": 1 for number in range(100)} for group in range(8)})
     for _ in range(2):
@@ -127,7 +127,7 @@ LARGE = "123456789012345678901234567890"
     ],
 )
 @pytest.mark.parametrize("known", [{}, {("metadata",): OBJECT, ("metadata", "n"): NUMBER, ("x",): NUMBER}])
-def test_a_number_that_nothing_holds_is_kept_as_a_text_of_its_digits(posted: str, stored: str, known: Kinds) -> None:
+def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, known: Kinds) -> None:
     reader = ShapeReader(lambda: {"s": Shape(known)})
     (kept,), learnt = reader.learn("s", [Event("a", 1, metadata=f'{{"n":{posted}}}', extras=f'{{"x": {posted}}}')])
     assert (kept.metadata, kept.extras) == (f'{{"n":{stored}}}', f'{{"x": {stored}}}')
@@ -135,7 +135,7 @@ def test_a_number_that_nothing_holds_is_kept_as_a_text_of_its_digits(posted: str
     assert learnt.get(("metadata", "n"), NUMBER) == kinds
 
 
-def test_a_fitting_passes_what_is_known_and_nothing_else() -> None:
+def test_the_decoder_accepts_only_known_paths_and_kinds() -> None:
     shape = Shape({("metadata",): OBJECT, ("metadata", "a"): NUMBER | TEXT, ("project",): TEXT})
     decoder = ShapeDecoder(shape, 0.0)
     values: list[object] = [1, "x", None, 2.5]
@@ -145,7 +145,7 @@ def test_a_fitting_passes_what_is_known_and_nothing_else() -> None:
     assert decoder.object_paths(event(extras={"app": 1})) is None
 
 
-def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> None:
+def test_the_object_paths_are_the_same_for_new_and_known_events() -> None:
     shape = Shape()
     reader = ShapeReader(lambda: {"s": shape})
     sent = [
@@ -153,19 +153,19 @@ def test_the_paths_of_objects_are_told_whether_the_event_is_new_or_known() -> No
         event({}),
         event("x"),
     ]
-    told = [one.object_paths for one in reader.learn("s", sent)[0]]
+    paths_of_objects = [one.object_paths for one in reader.learn("s", sent)[0]]
     expected = [
         format_paths([("metadata",), ("metadata", "a"), ("metadata", "a", "b"), ("ctx",)]),
         format_paths([("metadata",)]),
         "",
     ]
-    assert told == expected
+    assert paths_of_objects == expected
     shape = shape.with_learnt(reader.learn("s", sent)[1])
     decoder = ShapeDecoder(shape, 0.0, [("metadata", "e")])
     assert [decoder.object_paths(one) for one in sent] == expected
 
 
-def test_what_a_batch_has_taught_is_known_for_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_learnt_from_a_batch_apply_to_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     inspected: list[Event] = []
     collect_paths = event_paths.collect_paths
 

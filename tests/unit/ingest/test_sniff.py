@@ -1,4 +1,4 @@
-"""The format of a file is recognised from its beginning, and its first events are shown as they would be."""
+"""The format of a file is detected from its beginning, and its first events are decoded."""
 
 import json
 
@@ -12,7 +12,7 @@ from cordwood.ingest.sniff import Confidence, Sample, findings, first_events
 OTLP = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
 SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
 ACCESS = '1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 5'
-# The format, a file of it, and the messages of its first events; None if they are not decoded.
+# Format, file content, and messages of the first events, or None if they are not decoded.
 FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("ndjson", '{"message": "a"}\n{"message": "b"}\n', ["a", "b"]),
     ("ndjson", '{"message": "a"}\nbroken\n{"message": "b"}\n', ["a", "b"]),
@@ -34,8 +34,8 @@ FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("binary", "\0\1\2", None),
 ]
 
-# On a loaded machine, generating takes its time.
-UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Generating examples is slow on a loaded machine.
+WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch", "journald"}
@@ -48,15 +48,15 @@ def sample(text: str, *, is_whole: bool = True) -> Sample:
 @pytest.mark.parametrize(
     ("name", "text", "messages"), FILES, ids=[f"{file[0]}-{number}" for number, file in enumerate(FILES)]
 )
-def test_a_format_is_recognised_and_its_events_are_decoded(
+def test_a_format_is_detected_and_its_events_are_decoded(
     name: str, text: str, messages: list[str | None] | None
 ) -> None:
     found = findings(sample(text))
     assert found[0].name == name
     assert found[0].reason.endswith(".")
     parsed = first_events(name, sample(text))
-    told = parsed and [event.event_message or event.message for event in parsed.events]
-    assert told == messages
+    first_messages = parsed and [event.event_message or event.message for event in parsed.events]
+    assert first_messages == messages
 
 
 @pytest.mark.parametrize(("name", "text"), [file[:2] for file in FILES if file[0] in CUT])
@@ -66,7 +66,7 @@ def test_a_sample_may_end_in_the_middle_of_a_line(name: str, text: str) -> None:
     assert first_events(name, cut)
 
 
-def test_an_array_that_is_longer_than_the_sample_is_recognised() -> None:
+def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:
     cut = sample("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
     assert (findings(cut)[0].name, findings(cut)[0].confidence) == ("json", Confidence.CERTAIN)
     parsed = first_events("json", cut)
@@ -76,7 +76,7 @@ def test_an_array_that_is_longer_than_the_sample_is_recognised() -> None:
     assert (findings(only_item)[0].confidence, first_events("json", only_item)) == (Confidence.POSSIBLE, None)
 
 
-def test_an_array_that_breaks_off_is_recognised_with_its_error() -> None:
+def test_a_malformed_array_is_detected_with_its_error() -> None:
     (found, *_) = findings(sample('[{"message": "a"},\n{"message" "b"}]'))
     assert (found.name, found.confidence) == ("json", Confidence.LIKELY)
     assert "Line 2: the text is not JSON" in found.reason
@@ -98,7 +98,7 @@ def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize("start", ["[2026-01-01 00:00:00] started", "[INFO] started", "{a} started"])
-def test_text_in_brackets_is_no_json(start: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
+def test_text_in_brackets_is_not_json(start: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
     assert findings(sample(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
 
 
@@ -119,14 +119,14 @@ def test_text_in_brackets_is_no_json(start: str, is_whole: bool) -> None:  # noq
     ids=lambda text: repr(text[:10]),
 )
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_hostile_text_is_examined_in_bounds(text: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
+def test_hostile_text_is_examined_within_limits(text: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
     hostile = sample(text, is_whole=is_whole)
     names = [finding.name for finding in findings(hostile)]
     assert len(set(names)) == len(names)
     _decode_all(hostile)
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_examined(data: bytes, is_whole: bool) -> None:  # noqa: FBT001 - generated
     _decode_all(Sample(data, is_whole))

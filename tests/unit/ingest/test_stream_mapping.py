@@ -1,4 +1,4 @@
-"""Which stream the events of a labelled body go to."""
+"""The mapping from labels of a body to streams."""
 
 import pytest
 
@@ -32,11 +32,11 @@ def stream(rules: str, *labels: str, default: str = "") -> str:
         ("A", "a", False),
     ],
 )
-def test_a_star_stands_for_any_text_and_everything_else_for_itself(pattern: str, label: str, *, matches: bool) -> None:
+def test_a_star_matches_any_text_and_other_characters_themselves(pattern: str, label: str, *, matches: bool) -> None:
     assert (stream(f"{pattern}=edge.logs", label, default="other") == "edge.logs") is matches
 
 
-def test_many_stars_take_no_time_that_grows_with_their_number() -> None:
+def test_many_stars_do_not_backtrack() -> None:
     assert stream("*a" * 2000 + "=edge.logs", "a" * 1999 + "b", default="other") == "other"
 
 
@@ -62,7 +62,7 @@ def test_without_a_stream_the_refusal_names_the_label_and_the_setting() -> None:
 
 
 @pytest.mark.parametrize("rules", ["a", "=b", "a=", "a=b,c"])
-def test_an_entry_without_both_halves_is_a_bad_setting(rules: str) -> None:
+def test_an_incomplete_rule_is_a_bad_setting(rules: str) -> None:
     with pytest.raises(BadSetting, match=r"ingest\.stream_map"):
         read_mapping(rules, "")
 

@@ -1,4 +1,4 @@
-"""Lines of logfmt, of access logs and of plain text become events."""
+"""Lines of logfmt, access logs and plain text become events."""
 
 import json
 
@@ -16,7 +16,7 @@ def metadata(event: PostedEvent | None) -> object:
     return json.loads(bytes(event.metadata))
 
 
-def test_an_access_line_is_taken_apart() -> None:
+def test_an_access_log_line_is_parsed() -> None:
     event = read_access_line(ACCESS)
     assert event is not None
     assert (event.event_message, read_timestamp(event.timestamp)) == (ACCESS, 971_211_336_000_000)
@@ -34,7 +34,7 @@ def test_an_access_line_is_taken_apart() -> None:
     }
 
 
-def test_the_common_format_and_a_request_that_is_none_are_read() -> None:
+def test_the_common_log_format_and_an_invalid_request_line_are_parsed() -> None:
     event = read_access_line('::1 - - [10/Oct/2000:13:55:36 +0000] "\\x16\\x03" 400 -')
     assert metadata(event) == {"request": {"remote_addr": "::1"}, "response": {"status_code": 400}}
     assert read_access_line("no access line") is None
@@ -54,7 +54,7 @@ def test_logfmt_has_its_message_and_time() -> None:
 
 
 @pytest.mark.parametrize("line", ["a sentence with a=b", "a=1", 'a=1 b="open', 'a="1"b=2', ""])
-def test_what_is_no_logfmt_is_refused(line: str) -> None:
+def test_a_line_that_is_not_logfmt_is_refused(line: str) -> None:
     assert read_logfmt_line(line) is None
 
 
@@ -68,19 +68,19 @@ def test_what_is_no_logfmt_is_refused(line: str) -> None:
         ("started at 2026-01-01T00:00:00Z", None),
     ],
 )
-def test_a_plain_line_is_a_message_with_the_time_at_its_beginning(line: str, time_us: int | None) -> None:
+def test_a_plain_line_is_a_message_with_its_leading_timestamp(line: str, time_us: int | None) -> None:
     event = read_plain_line(line)
     assert (event.event_message, read_timestamp(event.timestamp)) == (line, time_us)
 
 
-def test_the_json_of_an_event_has_only_what_there_is() -> None:
+def test_the_json_of_an_event_omits_absent_fields() -> None:
     assert json.loads(event_json(read_plain_line("x"))) == {"event_message": "x"}
     assert json.loads(event_json(PostedEvent(timestamp=1, event_message="x"))) == {"timestamp": 1, "event_message": "x"}
 
 
 @pytest.mark.parametrize("text", ["a", '"', 'a="' + "\\", "1 - - [x", " ", '1 - - [x] "\\"', "a=", "=a "])
-def test_long_lines_that_are_nothing_are_refused(text: str) -> None:
-    """With a pattern that backtracks, this would not end."""
+def test_long_lines_of_no_format_are_refused_quickly(text: str) -> None:
+    """A backtracking pattern would not terminate."""
     line = text * 50_000 + "="
     assert read_plain_line(line).timestamp is None
     assert read_logfmt_line(line) is None

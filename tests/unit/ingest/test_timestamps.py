@@ -1,4 +1,4 @@
-"""Times are read however they were sent."""
+"""Timestamps are parsed in all formats that senders use."""
 
 import pytest
 
@@ -36,7 +36,7 @@ SECOND = 1_690_000_000
         (1_690_000_000_123.5, SECOND * 10**6 + 123_500),
     ],
 )
-def test_a_time_is_read_to_the_microsecond(sent: str | float, microseconds: int) -> None:
+def test_a_timestamp_is_parsed_to_the_microsecond(sent: str | float, microseconds: int) -> None:
     assert read_timestamp(sent) == microseconds
 
 
@@ -57,5 +57,5 @@ def test_a_time_is_read_to_the_microsecond(sent: str | float, microseconds: int)
         "0001-01-01T00:00:00+01:00",
     ],
 )
-def test_what_is_no_time_is_told_apart(sent: str | float | None) -> None:
+def test_a_value_that_is_not_a_timestamp_is_none(sent: str | float | None) -> None:
     assert read_timestamp(sent) is None

@@ -1,4 +1,4 @@
-"""Transforms change events as the streams file says, within bounds, and a file that cannot be meant is refused with its line."""
+"""Transforms of the streams file change events within limits, and invalid ones are refused with their line."""
 
 import json
 from collections import Counter
@@ -45,7 +45,7 @@ def metadata(done: Event | None) -> object:
         ('remove = ["metadata.a"]\nwhere = "m.b:>=2 -m.c:x"', {"a": 1, "b": 2.5}, {"b": 2.5}),
     ],
 )
-def test_fields_are_changed_where_they_lie(text: str, before: object, after: object) -> None:
+def test_fields_are_removed_copied_and_renamed(text: str, before: object, after: object) -> None:
     assert metadata(applied(text, event(before))) == after
 
 
@@ -59,7 +59,7 @@ def test_a_hash_is_the_same_for_the_same_value_and_another_for_another_key() -> 
     assert done["c"] == "x"
 
 
-def test_a_message_is_made_of_fields_and_the_top_can_be_changed() -> None:
+def test_a_message_is_made_of_fields_and_top_level_keys_can_be_changed() -> None:
     text = (
         'message = "{metadata.a.b} {project} {x}{metadata.gone}"\n---\nrename = {"x" = "project"}\n---\nremove = ["y"]'
     )
@@ -94,7 +94,7 @@ def test_a_file_enriches_by_key(tmp_path: Path) -> None:
         ("project:p", None),
     ],
 )
-def test_a_filter_keeps_what_lql_keeps(where: str, kept: object) -> None:
+def test_a_filter_matches_as_in_lql(where: str, kept: object) -> None:
     one = event(None, kept, "p") if isinstance(kept, str) else event(kept, project="p")
     assert applied(f"drop = '{where}'", one) is None
     assert applied(f"drop = '{where}'", event({"level": "info", "gone": 1, "status": True}, "nothing", "q")) is not None
@@ -109,7 +109,7 @@ def test_a_sample_is_decided_by_the_id() -> None:
     assert applied("sample = 0.0", event()) is None
 
 
-def test_what_was_done_is_counted_by_transform() -> None:
+def test_outcomes_are_counted_by_transform() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     text = 'drop = "m.level:debug"\n---\nremove = ["metadata.a"]'
     steps = transforms(text)
@@ -118,14 +118,14 @@ def test_what_was_done_is_counted_by_transform() -> None:
     assert counts == {("1 drop", "dropped"): 1, ("2 remove", "changed"): 1, ("2 remove", "unchanged"): 1}
 
 
-def test_copies_of_copies_stay_small() -> None:
+def test_repeated_copies_have_a_size_limit() -> None:
     steps = ['copy = {"metadata.a" = "metadata.b.x"}', 'copy = {"metadata.b" = "metadata.a.x"}'] * 25
     done = applied("\n---\n".join(steps), event({"a": {"text": "x" * 1000}}))
     assert done is not None
     assert len(done.metadata or "") < 50 * 64 * 1024
 
 
-def test_what_is_too_deep_is_left_for_scrutiny() -> None:
+def test_a_too_deep_event_is_left_for_the_validator() -> None:
     deep = '{"a":' * 5000 + "1" + "}" * 5000
     one = Event("id", 1, None, None, deep)
     assert applied('remove = ["metadata.a"]', one) is one
@@ -159,7 +159,7 @@ def test_what_is_too_deep_is_left_for_scrutiny() -> None:
         'erase = ["metadata.a"]',
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_line(table: str) -> None:
+def test_an_invalid_transform_is_refused_with_its_line(table: str) -> None:
     with pytest.raises(BadStreamFile) as refused:
         transforms(table)
     assert refused.value.span is not None

@@ -1,4 +1,4 @@
-"""What Vercel, Netlify and GitHub send, and events with typecasts, become events as these senders mean them."""
+"""Webhooks of Vercel, Netlify and GitHub, and events with typecasts, become events."""
 
 import json
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ LAMBDA = (
 )
 
 
-def test_a_line_of_vercel_has_its_id_time_and_message() -> None:
+def test_a_vercel_log_has_its_id_time_and_message() -> None:
     static = {"id": "v1", "source": "static", "timestamp": AT_MS, "proxy": PROXY}
     first, second = events(Form.VERCEL, json.dumps([static, {"source": "build", "message": "built"}]))
     assert (first.id, first.timestamp_us, first.event_message) == ("v1", AT_US, "static | 200 | h | /p | 1.2.3.4 | a,b")
@@ -25,7 +25,7 @@ def test_a_line_of_vercel_has_its_id_time_and_message() -> None:
     assert (second.event_message, second.timestamp_us) == ("build | built", NOW_US)
 
 
-def test_what_a_function_of_vercel_reports_is_parsed() -> None:
+def test_the_report_of_a_vercel_function_is_parsed() -> None:
     event, mismatches = events(
         Form.VERCEL,
         "\n".join(json.dumps({"source": "lambda", "message": m}) for m in (LAMBDA, "x")),
@@ -40,12 +40,12 @@ def test_what_a_function_of_vercel_reports_is_parsed() -> None:
     assert metadata(mismatches)["parsedLambdaMessage"] == {"parse_status": "error"}
 
 
-def test_nothing_is_vercels_test_of_an_address() -> None:
+def test_an_empty_vercel_body_is_accepted_without_events() -> None:
     assert read(Form.VERCEL, "").events == []
     assert read(Form.VERCEL, "[]").events == []
 
 
-def test_a_line_of_netlify_is_told_by_what_is_there() -> None:
+def test_the_message_of_a_netlify_log_is_made_of_its_fields() -> None:
     traffic = {
         "log_type": "traffic",
         "timestamp": AT_MS,
@@ -63,9 +63,12 @@ def test_a_line_of_netlify_is_told_by_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("media", ["application/json", "application/x-www-form-urlencoded"])
-def test_a_delivery_of_github_is_one_event_without_addresses(media: str) -> None:
-    told = {"action": "opened", "repository": {"full_name": "o/r", "html_url": "u", "owner": [{"a_url": "u", "n": 1}]}}
-    text = json.dumps({**told, "sender": {"login": "me"}})
+def test_a_github_delivery_is_one_event_without_urls(media: str) -> None:
+    delivery = {
+        "action": "opened",
+        "repository": {"full_name": "o/r", "html_url": "u", "owner": [{"a_url": "u", "n": 1}]},
+    }
+    text = json.dumps({**delivery, "sender": {"login": "me"}})
     body = text if media == "application/json" else urlencode({"payload": text})
     (event,) = events(Form.GITHUB, body, media, x_github_event="issues", x_github_delivery="72d3162e-cc78-11e3")
     assert (event.id, event.event_message) == ("72d3162e-cc78-11e3", "o/r | me | opened")
@@ -77,13 +80,13 @@ def test_a_delivery_of_github_is_one_event_without_addresses(media: str) -> None
     }
 
 
-def test_a_form_of_github_needs_its_field() -> None:
+def test_a_github_form_needs_the_field_payload() -> None:
     with pytest.raises(BadBody, match="payload"):
         read(Form.GITHUB, "a=1", "application/x-www-form-urlencoded")
 
 
 @pytest.mark.parametrize("form", [Form.VERCEL, Form.NETLIFY, Form.GITHUB, Form.TYPECASTS])
-def test_odd_items_are_set_aside_and_odd_values_kept(form: Form) -> None:
+def test_invalid_items_are_quarantined_and_unexpected_values_kept(form: Form) -> None:
     deep = '{"a":' * 2000 + "1" + "}" * 2000
     mismatches = (
         '{"source": 1, "proxy": [], "message": {"x": 1}, "timestamp": [], "repository": 5, "n": 1e400, "id": 7}'
@@ -93,7 +96,7 @@ def test_odd_items_are_set_aside_and_odd_values_kept(form: Form) -> None:
     assert {1} <= {item.index for item in parsed.refused} <= {1, 2}
 
 
-def test_texts_become_numbers_where_the_directions_say_so() -> None:
+def test_typecasts_turn_texts_into_numbers() -> None:
     casts = [
         {"path": ["metadata", "list", "ms"], "from": "string", "to": "float"},
         {"path": ["x"], "from": "a", "to": "b"},
@@ -107,7 +110,7 @@ def test_texts_become_numbers_where_the_directions_say_so() -> None:
 
 
 @pytest.mark.parametrize("value", ["no number", "nan", "1e999"])
-def test_a_text_that_is_no_number_sets_the_item_aside(value: str) -> None:
+def test_a_failed_typecast_quarantines_the_item(value: str) -> None:
     cast = {"path": ["a"], "from": "string", "to": "float"}
     parsed = read(Form.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
     assert [item.reason for item in parsed.refused] == ["The text at a is not a number."]

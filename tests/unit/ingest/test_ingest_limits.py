@@ -1,4 +1,4 @@
-"""What a stream takes in a second, and what may be under way to the disk."""
+"""The rate limit of a stream, and the budget of request bodies in memory."""
 
 from contextlib import ExitStack
 from uuid import UUID
@@ -28,61 +28,61 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def pace(clock: Clock) -> StreamRateLimiter:
+def limiter(clock: Clock) -> StreamRateLimiter:
     return StreamRateLimiter(None, clock)
 
 
-def refused_for(pace: StreamRateLimiter, stream: Stream = STREAM) -> float:
+def refused_for(limiter: StreamRateLimiter, stream: Stream = STREAM) -> float:
     with pytest.raises(StreamRateExceeded) as caught:
-        pace.admit(stream)
+        limiter.admit(stream)
     assert caught.value.retry_after is not None
     return caught.value.retry_after
 
 
-def test_a_second_s_worth_may_come_at_once(pace: StreamRateLimiter) -> None:
+def test_a_burst_of_one_second_is_accepted(limiter: StreamRateLimiter) -> None:
     for _ in range(10):
-        pace.admit(STREAM)
-        pace.charge(STREAM, 10)
-    assert refused_for(pace) == 1
+        limiter.admit(STREAM)
+        limiter.charge(STREAM, 10)
+    assert refused_for(limiter) == 1
 
 
-def test_a_body_larger_than_the_rate_is_taken_whole_and_made_up_for(pace: StreamRateLimiter, clock: Clock) -> None:
-    pace.admit(STREAM)
-    pace.charge(STREAM, 600)
-    assert refused_for(pace) == 5
+def test_a_body_above_the_rate_is_accepted_and_delays_the_next(limiter: StreamRateLimiter, clock: Clock) -> None:
+    limiter.admit(STREAM)
+    limiter.charge(STREAM, 600)
+    assert refused_for(limiter) == 5
     clock.seconds = 4.9
-    refused_for(pace)
+    refused_for(limiter)
     clock.seconds = 5.1
-    pace.admit(STREAM)
+    limiter.admit(STREAM)
 
 
-def test_quiet_times_are_not_saved_up(pace: StreamRateLimiter, clock: Clock) -> None:
+def test_idle_time_does_not_accumulate(limiter: StreamRateLimiter, clock: Clock) -> None:
     clock.seconds = 3600
-    pace.admit(STREAM)
-    pace.charge(STREAM, 200)
-    assert refused_for(pace) == 1
+    limiter.admit(STREAM)
+    limiter.charge(STREAM, 200)
+    assert refused_for(limiter) == 1
 
 
-def test_a_rate_below_one_a_second_still_takes_an_event(pace: StreamRateLimiter, clock: Clock) -> None:
+def test_a_rate_below_one_per_second_accepts_an_event(limiter: StreamRateLimiter, clock: Clock) -> None:
     slow = Stream("slow", UUID(int=2), events_per_second=0.1)
-    pace.admit(slow)
-    pace.charge(slow, 1)
-    pace.charge(slow, 1)
-    assert refused_for(pace, slow) == 10
+    limiter.admit(slow)
+    limiter.charge(slow, 1)
+    limiter.charge(slow, 1)
+    assert refused_for(limiter, slow) == 10
     clock.seconds = 10.1
-    pace.admit(slow)
+    limiter.admit(slow)
 
 
-def test_streams_do_not_share_and_one_without_a_rate_has_the_one_of_all(clock: Clock) -> None:
-    pace = StreamRateLimiter(5, clock)
-    pace.charge(STREAM, 1000)
+def test_streams_have_separate_rates_with_a_common_default(clock: Clock) -> None:
+    limiter = StreamRateLimiter(5, clock)
+    limiter.charge(STREAM, 1000)
     other = Stream("other", UUID(int=3))
-    pace.admit(other)
-    pace.charge(other, 15)
-    assert refused_for(pace, other) == 2
+    limiter.admit(other)
+    limiter.charge(other, 15)
+    assert refused_for(limiter, other) == 2
 
 
-def test_what_all_requests_hold_together_is_bounded_and_a_refused_one_holds_nothing() -> None:
+def test_all_bodies_share_a_budget_and_a_refused_one_holds_nothing() -> None:
     budget = BodyBudget(100)
     with budget.reserve("a") as first, budget.reserve("a") as second:
         first.take(50)
@@ -95,7 +95,7 @@ def test_what_all_requests_hold_together_is_bounded_and_a_refused_one_holds_noth
         fifth.take(50)
 
 
-def test_one_body_may_be_larger_than_the_room_and_leaves_half_of_it_to_others() -> None:
+def test_one_body_may_exceed_the_budget_and_leaves_half_of_it_to_others() -> None:
     budget = BodyBudget(100)
     with budget.reserve("a") as large, budget.reserve("a") as small, budget.reserve("b") as of_another_key:
         large.take(90)
@@ -109,7 +109,7 @@ def test_one_body_may_be_larger_than_the_room_and_leaves_half_of_it_to_others() 
         small.take(1)
 
 
-def test_while_one_body_is_larger_than_half_of_the_room_no_second_one_is() -> None:
+def test_only_one_body_may_exceed_half_of_the_budget() -> None:
     budget = BodyBudget(100)
     with budget.reserve("a") as large, budget.reserve("b") as second:
         large.take(900)
@@ -119,7 +119,7 @@ def test_while_one_body_is_larger_than_half_of_the_room_no_second_one_is() -> No
             second.take(1)
 
 
-def test_a_key_that_holds_more_than_half_gives_way_while_its_bodies_arrive() -> None:
+def test_arriving_bodies_of_a_key_with_more_than_half_are_revoked() -> None:
     budget = BodyBudget(100)
     revoked: list[str] = []
     with budget.reserve("a") as stored, budget.reserve("a") as arriving, budget.reserve("b") as other:
@@ -133,7 +133,7 @@ def test_a_key_that_holds_more_than_half_gives_way_while_its_bodies_arrive() -> 
             arriving.take(1)
 
 
-def test_a_body_that_has_stalled_gives_way_to_the_same_key(clock: Clock) -> None:
+def test_a_stalled_body_is_revoked_for_one_of_the_same_key(clock: Clock) -> None:
     budget = BodyBudget(100, lambda: clock.seconds)
     with budget.reserve("a") as stalled, budget.reserve("a") as growing, budget.reserve("a") as new:
         stalled.take(50)
@@ -144,7 +144,7 @@ def test_a_body_that_has_stalled_gives_way_to_the_same_key(clock: Clock) -> None
         assert not growing.is_revoked
 
 
-def test_bodies_of_one_key_under_way_are_bounded_in_number() -> None:
+def test_the_number_of_bodies_of_one_key_is_limited() -> None:
     budget = BodyBudget(100)
     with ExitStack() as stack:
         for _ in range(MOST_BODIES_OF_A_KEY):
@@ -155,19 +155,19 @@ def test_bodies_of_one_key_under_way_are_bounded_in_number() -> None:
             pass
 
 
-def test_of_what_is_set_aside_a_day_keeps_a_gigabyte_whole_and_says_what_it_cuts(clock: Clock) -> None:
-    shelf = ItemTruncator(2**20, lambda: round(clock.seconds * 1e6))
+def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: Clock) -> None:
+    truncator = ItemTruncator(2**20, lambda: round(clock.seconds * 1e6))
     large = RefusedItem(0, "No.", "x" * 2**21)
-    assert all(shelf.fitted(large) is large for _ in range(512))
-    cut = shelf.fitted(large)
+    assert all(truncator.fitted(large) is large for _ in range(512))
+    cut = truncator.fitted(large)
     assert (cut.is_cut, len(cut.text)) == (True, 4096)
     assert cut.reason == "No. Only its first 4 KiB are stored, and it cannot be replayed."
     small = RefusedItem(1, "No.", "x" * 4096)
-    assert shelf.fitted(small) is small
+    assert truncator.fitted(small) is small
     clock.seconds = 3600
-    assert shelf.fitted(large) is large
+    assert truncator.fitted(large) is large
 
 
-def test_an_item_larger_than_any_event_may_be_is_cut() -> None:
+def test_an_item_above_the_event_limit_is_truncated() -> None:
     cut = ItemTruncator(2**20, lambda: 0).fitted(RefusedItem(0, "No.", "x" * (2**21 + 1)))
     assert (cut.is_cut, len(cut.text)) == (True, 2**18)
