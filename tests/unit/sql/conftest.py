@@ -1,4 +1,4 @@
-"""An endpoint over two streams, and a way to read what a sandbox query becomes before an engine has its say."""
+"""An endpoint over two streams, and fixtures that show resolved queries before an engine's lowering."""
 
 from collections.abc import Callable, Mapping
 from uuid import UUID
@@ -24,7 +24,7 @@ OBJECT, ARRAY, TEXT, NUMBER = ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT,
 
 
 class PlainTarget:
-    """Prints trees as sqlglot has them, so that what `resolve` made can be read."""
+    """A target that prints resolved trees with sqlglot's own syntax."""
 
     name = "plain"
 
@@ -46,7 +46,7 @@ class PlainTarget:
 
 
 def shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
-    """Dotted paths and what was seen there."""
+    """Return a shape from dotted paths and their kinds."""
     return Shape(
         {
             tuple(path.split(".")): frozenset(kinds if isinstance(kinds, set) else {kinds})
@@ -105,7 +105,7 @@ def target() -> PlainTarget:
 
 
 def operations_as_functions(tree: exp.Expr) -> exp.Expr:
-    """The tree with its operations as functions, so that they can be read."""
+    """Return a copy of the tree with its operations as readable function calls."""
     tree = tree.copy()
     for node in list(tree.find_all(exp.Anonymous)):
         match operation_of(node, Operation):
@@ -126,7 +126,7 @@ def resolve(program: Program, target: PlainTarget) -> Callable[[str], Resolved]:
 
 @pytest.fixture
 def body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
-    """The visitor's own part of what was resolved, without the quotes that are always there."""
+    """Return a function that resolves a sandbox query and prints it without the endpoint's sub-queries and quotes."""
 
     def read(text: str) -> str:
         tree = resolve(text).tree.copy()
@@ -145,7 +145,7 @@ NAMES = {"edge_logs", "auth_logs", "silent_logs"}
 
 @pytest.fixture
 def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
-    """What an endpoint's own query becomes."""
+    """Return a function that resolves a saved query and prints it."""
 
     def read(sql: str) -> str:
         resolved = resolve_saved(read_endpoint(msgspec.structs.replace(endpoint(), sql=sql)), target, SHAPES)

@@ -116,6 +116,6 @@ CALLS: Final[dict[str, str]] = {
 
 
 def query_of(name: str) -> str:
-    """A whole query around the call, with a column x of integers."""
+    """Return a whole query around the call, with an integer column x."""
     grouped = " group by rollup(x)" if name == "GROUPING" else ""
     return f"select {CALLS[name]} as v from unnest([1, 2, 3]) as x{grouped}"

@@ -1,4 +1,4 @@
-"""Raw texts to typed values: what is required, allowed, and readable."""
+"""Binding of raw parameter texts to typed values: requirements, allowed values and parsing."""
 
 import math
 from datetime import UTC, datetime
@@ -16,18 +16,18 @@ from cordwood.sql.stages import Slot, Statement
 NOW_US = 1_767_225_600_123_456
 
 
-def fine(_: str) -> str | None:
+def accept_any(_: str) -> str | None:
     return None
 
 
 def bound(parameter: Parameter, raw: str | None, *, is_read: bool = True) -> object:
     statement = Statement(fixed_plan(""), (Slot(parameter.name, parameter, is_read),), (), ())
-    values = bind(statement, {} if raw is None else {parameter.name: raw}, NOW_US, fine).values
+    values = bind(statement, {} if raw is None else {parameter.name: raw}, NOW_US, accept_any).values
     return values.get(parameter.name, "not bound")
 
 
-def test_the_moment_of_the_call_is_exact_to_the_microsecond() -> None:
-    question = bind(Statement(fixed_plan(""), (Slot("now", None),), (), ()), {}, NOW_US, fine)
+def test_the_time_of_the_call_is_exact_to_the_microsecond() -> None:
+    question = bind(Statement(fixed_plan(""), (Slot("now", None),), (), ()), {}, NOW_US, accept_any)
     assert question.values == {"now": datetime(2026, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)}
 
 
@@ -44,7 +44,7 @@ def test_a_default_replaces_a_missing_value() -> None:
     assert bound(Parameter("n", Kind.INT64, default="7"), None) == 7
 
 
-def test_an_empty_text_is_a_text_and_no_other_value() -> None:
+def test_an_empty_text_is_a_string_and_null_for_other_types() -> None:
     assert bound(Parameter("a"), "") == ""
     assert bound(Parameter("a", Kind.TIMESTAMP), "") is None
 
@@ -70,7 +70,7 @@ def test_an_error_of_one_of_names_the_parameter_its_value_and_the_allowed_values
         ("20260102T030405Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ],
 )
-def test_iso_times_are_read_with_any_offset(text: str, expected: datetime) -> None:
+def test_iso_times_are_parsed_with_any_offset(text: str, expected: datetime) -> None:
     assert bound(Parameter("t", Kind.TIMESTAMP), text) == expected
 
 
@@ -122,7 +122,7 @@ def test_values_of_other_types_are_parsed(kind: Kind, text: str, expected: objec
         (Kind.DATE, "2026-02-30"),
     ],
 )
-def test_values_that_are_none_of_their_kind_are_refused(kind: Kind, text: str) -> None:
+def test_values_that_are_not_of_their_type_are_refused(kind: Kind, text: str) -> None:
     with pytest.raises(BadParameter, match="v is"):
         bound(Parameter("v", kind), text)
 
@@ -134,7 +134,7 @@ def test_an_invalid_regular_expression_is_refused_with_its_error() -> None:
         bind(statement, {"project": "("}, NOW_US, lambda _: "missing )")
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
+def test_a_long_value_is_truncated_in_the_message() -> None:
     with pytest.raises(BadParameter) as raised:
         bound(Parameter("n", Kind.INT64), "x" * 10_000)
     assert len(raised.value.message) < 300

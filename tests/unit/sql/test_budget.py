@@ -1,4 +1,4 @@
-"""The budget of a compilation: what counts, when it ends, and that it is one for all stages."""
+"""The budget of a compilation: what counts, its limits, and that all stages share it."""
 
 import ast
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def test_a_copy_counts_all_its_nodes() -> None:
     assert budget.nodes == sum(1 for _ in tree.walk())
 
 
-def test_characters_count_however_they_are_printed() -> None:
+def test_printed_characters_count() -> None:
     with budget_scope(Budget(characters=10)), pytest.raises(PlanTooLarge):
         write(11)
 
@@ -47,12 +47,12 @@ def spend_nodes_one_by_one(nodes: int) -> None:
         spend()
 
 
-def test_a_budget_in_force_is_everybodys() -> None:
+def test_nested_scopes_share_one_budget() -> None:
     with budget_scope() as outer, budget_scope() as inner:
         assert inner is outer
 
 
-def test_nothing_is_counted_where_nothing_is_compiled() -> None:
+def test_nothing_is_counted_outside_a_scope() -> None:
     spend(10**9)
     write(10**9)
 
@@ -82,7 +82,7 @@ def test_too_many_pipes_are_refused_with_their_position() -> None:
     assert getattr(raised.value, "span", None) is not None
 
 
-def test_functions_with_dots_in_their_names_double_no_parsing() -> None:
+def test_functions_with_dots_in_their_names_do_not_double_the_parsing() -> None:
     with pytest.raises(Exception, match="nested too deeply"):
         parse(f"select {'net.host(' * 40}'x'{')' * 40}")
 

@@ -1,4 +1,4 @@
-"""The whole compiler on endpoints: the cap, the slots, faults told in the file."""
+"""The whole compiler on endpoints: the row limit, the slots, and faults with positions in the file."""
 
 import msgspec
 import pytest
@@ -43,7 +43,7 @@ def test_the_limit_of_the_saved_query_does_not_apply_to_sandbox_queries(program:
     assert compile_saved(program, PlainTarget(), SHAPES).sql.endswith("LIMIT 100")
 
 
-def test_every_declared_parameter_is_a_slot_and_says_whether_it_is_read(program: Program) -> None:
+def test_every_declared_parameter_is_a_slot_with_its_use(program: Program) -> None:
     statement = compile_sandbox(program, "select current_timestamp() as t, 1 as one", PlainTarget(), {})
     assert [(slot.name, slot.is_read) for slot in statement.slots] == [
         ("project", False),
@@ -52,7 +52,7 @@ def test_every_declared_parameter_is_a_slot_and_says_whether_it_is_read(program:
     ]
 
 
-def test_a_statement_says_its_columns_sub_queries_and_streams(program: Program) -> None:
+def test_a_statement_lists_its_columns_sub_queries_and_streams(program: Program) -> None:
     statement = compile_sandbox(
         program, "select a.id, count(*) from auth_logs a join edge_logs e using (id) group by 1", PlainTarget(), SHAPES
     )
@@ -90,18 +90,18 @@ def test_a_sub_query_that_is_never_read_is_checked_too() -> None:
         read_endpoint(endpoint("with unread as (select 1 from `edge.stream` where ghost(1)) select 1 as x"))
 
 
-def test_no_parameter_may_be_named_as_the_moment_of_the_call() -> None:
+def test_a_parameter_cannot_be_called_now() -> None:
     with pytest.raises(BadEndpointFile):
         read_endpoint(endpoint("select @now as t", Parameter("now", Kind.STRING)))
 
 
-def test_stand_alone_sql_reads_only_its_own_with() -> None:
+def test_standalone_sql_reads_only_its_own_ctes() -> None:
     assert compile_standalone("with a as (select 1 as x) select x from a", PlainTarget()).sql
     with pytest.raises(QueryRefused):
         compile_standalone("select * from edge_logs", PlainTarget())
 
 
-def test_sql_by_itself_binds_nothing_and_is_not_capped() -> None:
+def test_standalone_sql_has_no_slots_and_no_limit() -> None:
     statement = compile_standalone("select current_timestamp() as t", PlainTarget())
     assert statement.slots == ()
     assert "LIMIT" not in statement.sql
@@ -110,6 +110,6 @@ def test_sql_by_itself_binds_nothing_and_is_not_capped() -> None:
         compile_standalone("select @x", PlainTarget())
 
 
-def test_a_star_over_pivot_has_its_columns(program: Program) -> None:
+def test_a_star_over_pivot_has_the_columns_of_the_pivot(program: Program) -> None:
     pivoted = "(select id, event_message as m from edge_logs) pivot(count(id) for m in ('a', 'b'))"
     assert ' AS "b" ' in sandbox(program, f"select * from {pivoted}")

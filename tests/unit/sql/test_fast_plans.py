@@ -1,4 +1,4 @@
-"""The engine's own plan of the saved queries and of what dashboards ask: paths, bounds at the scan, the newest few."""
+"""DuckDB's plans of the shipped and of dashboard queries: paths, filters in the scan, and top-N."""
 
 import json
 from collections.abc import Iterator
@@ -85,13 +85,13 @@ def names(plan: list[dict[str, Any]]) -> set[str]:
 
 
 def sorts_only_the_first_few(plan: list[dict[str, Any]]) -> bool:
-    """Whether whatever is sorted whole was cut before."""
+    """Return whether every full sort has a top-N below it."""
     sorts = [node for node in plan if node["name"].strip() == "ORDER_BY"]
     return all("TOP_N" in names(descendants(node)) for node in sorts)
 
 
 def filters(plan: list[dict[str, Any]]) -> str:
-    """What the scan of the stream is asked."""
+    """Return the filters of the scan of the stream."""
     return " ".join(str(node["extra_info"].get("Filters")) for node in plan if node["name"].strip() == "SEQ_SCAN")
 
 
@@ -99,7 +99,7 @@ def sandbox_plan(engine: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, 
     return nodes(engine, compile_sandbox(program("logs.all"), sql, DuckDBTarget(), SHAPES))
 
 
-def test_the_saved_query_takes_the_newest_few_and_bounds_reach_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
+def test_the_saved_query_uses_top_n_and_its_filters_reach_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
     plan = nodes(engine, compile_saved(program("logs.all"), DuckDBTarget(), SHAPES))
     assert "TOP_N" in names(plan)
     assert sorts_only_the_first_few(plan)
@@ -107,7 +107,7 @@ def test_the_saved_query_takes_the_newest_few_and_bounds_reach_the_scan(engine: 
     assert "2026-01-01 01:00:00" in filters(plan)
 
 
-def test_the_counts_read_paths_from_their_start_on(engine: duckdb.DuckDBPyConnection) -> None:
+def test_the_counts_read_paths_and_filter_the_scan_by_start_time(engine: duckdb.DuckDBPyConnection) -> None:
     plan = nodes(engine, compile_saved(program("usage.api-counts"), DuckDBTarget(), SHAPES))
     assert "UNNEST" not in names(plan)
     assert not any("JOIN" in name for name in names(plan))
@@ -136,7 +136,7 @@ def test_counted_rows_are_not_sorted(engine: duckdb.DuckDBPyConnection) -> None:
     assert "ORDER_BY" not in names(plan)
 
 
-def test_a_bound_of_the_sandbox_query_reaches_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
+def test_a_time_filter_of_the_sandbox_query_reaches_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
     plan = sandbox_plan(
         engine,
         "with p as (select timestamp('2026-01-01 02:00:00+00') as since)"

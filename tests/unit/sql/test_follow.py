@@ -1,4 +1,4 @@
-"""Followed queries: a range for each read of a stream, hidden columns behind those of the query, and what is refused."""
+"""Followed queries: a receive-time range for each scan, hidden columns after those of the query, and refusals."""
 
 import re
 
@@ -51,7 +51,7 @@ def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(tex
     assert "ORDER BY 3 ASC NULLS FIRST, 4 ASC NULLS FIRST, 5 ASC NULLS FIRST LIMIT 501" in sql
 
 
-def test_each_read_of_a_stream_has_the_range_and_reads_arrived_events_alone() -> None:
+def test_each_scan_has_the_range_and_reads_only_arrived_events() -> None:
     sql = arrived(
         followed("select id from edge_logs union all select id from auth_logs union all select id from edge_logs")
     )
@@ -61,7 +61,7 @@ def test_each_read_of_a_stream_has_the_range_and_reads_arrived_events_alone() ->
     assert sql.count("<= CAST($cordwood_last_receipt") == len(tables)
 
 
-def test_a_private_id_orders_nothing_but_its_digest_does() -> None:
+def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
     redaction = Redaction(RedactMode.REPLACE, DEFAULT_RULES)
     statement = followed("select event_message from edge_logs", redaction)
     sql = arrived(statement)
@@ -69,7 +69,7 @@ def test_a_private_id_orders_nothing_but_its_digest_does() -> None:
     assert statement.raw_columns == (0,)
 
 
-def test_order_and_limit_of_a_saved_query_are_left_out() -> None:
+def test_order_and_limit_of_a_saved_query_are_removed() -> None:
     statement = compile_saved(PROGRAM, TARGET, SHAPES)
     assert statement.column_names[:-HIDDEN_COLUMNS] == ("id",)
     assert "LIMIT 100" not in arrived(statement)
@@ -84,7 +84,7 @@ def test_a_query_that_uses_the_names_of_hidden_columns_is_refused(name: str) -> 
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_neither_a_caller_nor_an_endpoint_can_set_the_range(name: str) -> None:
+def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         followed(f"select id from edge_logs where timestamp > @{name}")
     sql = f"with a as (select id from `s` where id = @{name}) select id from a"
@@ -107,6 +107,6 @@ def test_neither_a_caller_nor_an_endpoint_can_set_the_range(name: str) -> None:
         ),
     ],
 )
-def test_what_needs_other_events_is_refused(text: str, part: str) -> None:
+def test_operators_that_need_earlier_events_are_refused(text: str, part: str) -> None:
     with pytest.raises(QueryRefused, match=re.escape(f"cannot have {part}")):
         followed(text)

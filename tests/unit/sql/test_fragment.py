@@ -1,4 +1,4 @@
-"""Engine text with holes for trees, and names and texts that are written last."""
+"""SQL templates with holes for trees, whose names and texts are quoted when they are printed."""
 
 import pytest
 from sqlglot import exp, parse_one
@@ -47,7 +47,7 @@ def printed(tree: exp.Expr, script: SqlQuoting = DUCKDB) -> str:
     return print_tree(tree, lambda node: node.sql("duckdb"), script).text
 
 
-def test_parts_are_set_in_brackets_where_an_operator_could_reach_into_them() -> None:
+def test_parts_are_parenthesized_where_an_operator_could_split_them() -> None:
     total = parse_one("a + b")
     assert printed(fragment("{0} * 2", total.copy())) == '("a" + "b") * 2'
     assert printed(fragment("f({0}, {0})", total)) == 'f("a" + "b", "a" + "b")'
@@ -64,15 +64,15 @@ def test_braces_in_names_and_texts_are_not_holes() -> None:
     assert printed(tree) == """"x"."{0}" = 'it''s {0} @a {2}'"""
 
 
-def test_no_tree_is_printed_twice() -> None:
-    """It is used up: what stood in it was written into another text."""
+def test_a_tree_cannot_be_printed_twice() -> None:
+    """Printing consumes the tree, because its parts become text."""
     tree = exp.select(exp.column("a"))
     assert printed(tree) == 'SELECT "a"'
     with pytest.raises(ValueError, match="printed before"):
         printed(tree)
 
 
-def test_a_hole_without_a_part_is_a_mistake() -> None:
+def test_a_hole_without_a_part_is_an_error() -> None:
     with pytest.raises(ValueError, match="hole"):
         fragment(r"regexp_matches({0}, '\d{4}')", exp.column("x"))
 
@@ -92,7 +92,7 @@ def test_the_engine_delimits_quoted_names_and_texts_as_written(text: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["a) OR (b", "x' ) OR ('", '"', "\\') OR (", "(((", "'"])
-def test_brackets_in_names_and_texts_count_for_nothing(text: str) -> None:
+def test_parentheses_in_names_and_texts_are_ignored(text: str) -> None:
     for script in (DUCKDB, CLICKHOUSE):
         whole = fragment("{0} AND c", fragment("a = {0} OR b", text_part(text)))
         assert printed(whole, script) == f"(a = {script.text(text)} OR b) AND c"
@@ -100,7 +100,7 @@ def test_brackets_in_names_and_texts_count_for_nothing(text: str) -> None:
         assert printed(called, script) == f"f({script.text(text)}, {script.name(text)}) AND c"
 
 
-def test_no_part_is_written_inside_quotes_of_a_template() -> None:
+def test_a_hole_inside_quotes_is_an_error() -> None:
     for template in ("f('{0}')", 'f("{0}")', "f(1 /* {0} */)"):
         with pytest.raises(ValueError, match="in quotes"):
             printed(fragment(template, text_part("x")))
@@ -124,22 +124,22 @@ def test_names_of_clickhouses_subcolumns_are_escaped() -> None:
     assert [name for name in names if CLICKHOUSE.identifier_for(name) == name] == ["a", "Null", "size"]
 
 
-def test_a_zero_character_in_a_text_is_no_end_of_it() -> None:
+def test_a_nul_character_does_not_end_a_text() -> None:
     assert printed(fragment("f({0})", text_part("a\0b"))) == "f(('a' || chr(0) || 'b'))"
     assert printed(fragment("f({0})", text_part("a\0b")), CLICKHOUSE) == r"f('a\0b')"
 
 
-def test_bytes_are_written_by_their_numbers() -> None:
+def test_bytes_are_printed_as_escapes() -> None:
     assert printed(fragment("{0}::BLOB", data_part(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
 
 
-def test_half_a_surrogate_pair_is_refused() -> None:
+def test_an_unpaired_surrogate_is_refused() -> None:
     with pytest.raises(QueryUnsupported, match="not Unicode"):
         printed(fragment("{0}", text_part("\ud800")))
 
 
 @pytest.mark.parametrize("number", ["1; drop", "1 --", "1'", "x", "1)", ""])
-def test_a_number_is_digits(number: str) -> None:
+def test_a_number_that_is_not_digits_is_an_error(number: str) -> None:
     with pytest.raises(ValueError, match="no number"):
         printed(exp.select(exp.Literal(this=number, is_string=False)))
 
@@ -152,7 +152,7 @@ def test_slots_and_variables_must_be_plain_words(word: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{0}", "@a", "\\", '"', "\n", "é", "$x", "`", "#"])
-def test_a_constant_of_a_template_holds_nothing_that_has_a_meaning(text: str) -> None:
+def test_a_template_constant_has_no_special_characters(text: str) -> None:
     with pytest.raises(ValueError, match="no constant"):
         quoted_constant(text)
 
@@ -203,5 +203,5 @@ def test_a_backslash_escapes_a_quote_on_clickhouse_only() -> None:
 @pytest.mark.parametrize(
     "text", ["a + b", "f(x) + g(y)", "(a) + (b)", "x::BIGINT", "CASE WHEN a THEN b END", "'a' || 'b'", "f('"]
 )
-def test_a_text_that_an_operator_could_reach_into_is_open(text: str) -> None:
+def test_a_text_that_an_operator_could_split_is_open(text: str) -> None:
     assert not is_closed(text, DUCKDB.quoted)

@@ -1,4 +1,4 @@
-"""Every function on the allow-list: it has a call, the call compiles and runs or is told unsupported, the page says so."""
+"""Every permitted function has a call that compiles and runs or is unsupported, and is on the functions page."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Rules are asked for every node once, its parts first."""
+"""Lowering applies the rule of each node once, children first."""
 
 import pytest
 from sqlglot import exp, parse_one

@@ -1,4 +1,4 @@
-"""Operations are part of their nodes: compared, hashed and copied with them."""
+"""Typed operations are part of their nodes: compared, hashed and copied with them."""
 
 import pytest
 from sqlglot import exp
@@ -25,8 +25,8 @@ def read(*steps: str) -> exp.Expr:
     return operation_node(PathRead(steps), VALUE.copy())
 
 
-def test_nodes_are_equal_where_their_operations_are() -> None:
-    """Keys tell capitals apart, where sqlglot compares names without their case."""
+def test_nodes_are_equal_if_their_operations_are() -> None:
+    """Unlike names in sqlglot, keys are case-sensitive."""
     assert read("request", "path") == read("request", "path")
     assert read("request", "path") != read("request", "Path")
     assert read("path") != operation_node(RecordTest(), VALUE.copy())

@@ -1,4 +1,4 @@
-"""After the names of a query are resolved, a constant that it sorts or groups by is the plain number of a column, or none."""
+"""Constants in ORDER BY and GROUP BY are resolved to column numbers or removed."""
 
 from uuid import UUID
 
@@ -37,7 +37,7 @@ def test_other_constants_are_removed_from_order_by(constant: str) -> None:
 
 
 @pytest.mark.parametrize("constant", ["-(-1)", "true", "-1", "1 + 0", "'a'"])
-def test_to_group_by_a_constant_is_to_group_by_no_column(constant: str) -> None:
+def test_group_by_a_constant_groups_by_no_column(constant: str) -> None:
     assert " GROUP BY CASE WHEN TRUE THEN " in compiled(f"select count(*) as n from t group by {constant}")
 
 

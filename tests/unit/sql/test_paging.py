@@ -1,4 +1,4 @@
-"""Which queries are paged, and by what: the time of events or the number of rows."""
+"""Which queries are paged, by the time of events or by the number of rows."""
 
 from importlib import resources
 
@@ -35,13 +35,13 @@ def compiled(program: Program, sql: str, page: Page = REQUESTED) -> Statement:
         ("select id from edge_logs union all select id from auth_logs", False),
     ],
 )
-def test_an_order_by_all_columns_has_to_be_asked_for(logs: Program, sql: str, *, is_paged: bool) -> None:
+def test_aggregates_and_unions_are_paged_only_on_request(logs: Program, sql: str, *, is_paged: bool) -> None:
     assert (compiled(logs, sql, FIRST_PAGE).paging is not None) == is_paged
     assert compiled(logs, sql).paging is not None
 
 
 @pytest.mark.parametrize("tail", ["limit 1000", "order by timestamp desc limit 10", "limit 5 offset 3"])
-def test_a_query_with_a_limit_within_the_page_is_compiled_as_it_stands(logs: Program, tail: str) -> None:
+def test_a_query_with_a_limit_within_the_page_is_not_paged(logs: Program, tail: str) -> None:
     statement = compiled(logs, f"select id from edge_logs {tail}")
     assert statement.paging is None
     assert '"t"."id" ASC' not in statement.sql
@@ -71,7 +71,7 @@ BY_ROWS = (
 
 
 @pytest.mark.parametrize("sql", [*BY_TIME, *BY_ROWS])
-def test_pages_begin_at_a_time_where_it_is_the_first_key_and_never_null(logs: Program, sql: str) -> None:
+def test_pages_are_by_time_if_the_first_sort_key_is_a_timestamp_that_is_never_null(logs: Program, sql: str) -> None:
     statement = compiled(logs, sql)
     assert statement.paging is not None
     assert statement.paging.is_by_time == (sql in BY_TIME)
@@ -86,7 +86,7 @@ def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: Program) ->
     assert {slot.name for slot in last.slots} >= {"time_of_last_row", "id_of_last_row"}
 
 
-def test_ctes_that_are_read_twice_are_looked_at_once(logs: Program) -> None:
+def test_ctes_that_are_read_twice_are_analysed_once(logs: Program) -> None:
     steps = "".join(
         f", c{n} as (select id, timestamp from c{n - 1} union all select id, timestamp from c{n - 1})"
         for n in range(1, 7)

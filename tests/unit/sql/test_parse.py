@@ -1,4 +1,4 @@
-"""Text to tree: places of syntax errors, one statement, bounds on the work."""
+"""The parser: positions of syntax errors, single statements, and limits on the work."""
 
 import time
 
@@ -26,7 +26,7 @@ from cordwood.sql.parse import MAX_CHARACTERS, parse
         ("select '\ud800'", "1:9"),
     ],
 )
-def test_a_syntax_error_says_where(text: str, place: str) -> None:
+def test_a_syntax_error_has_its_position(text: str, place: str) -> None:
     with pytest.raises(QuerySyntax) as raised:
         parse(text)
     assert str(raised.value.span) == place
@@ -40,12 +40,12 @@ def test_a_syntax_error_names_the_unexpected_word() -> None:
 @pytest.mark.parametrize(
     "text", ["select 1;", "select 1 ; ; ", "-- a\nselect 1 -- b", "/* a */ select 1 # b\n", "(select 1)", "select 1,"]
 )
-def test_comments_semicolons_brackets_and_trailing_commas_are_read(text: str) -> None:
+def test_comments_semicolons_parentheses_and_trailing_commas_are_accepted(text: str) -> None:
     parse(text)
 
 
 @pytest.mark.parametrize(("text", "place"), [("select 1; select 2", "1:11"), ("select 1;\ndrop table x", "2:1")])
-def test_only_one_statement(text: str, place: str) -> None:
+def test_a_second_statement_is_refused(text: str, place: str) -> None:
     with pytest.raises(QueryRefused, match="one statement") as raised:
         parse(text)
     assert str(raised.value.span) == place
@@ -81,12 +81,12 @@ def test_a_doubled_quote_inside_a_literal_is_one_quote(text: str, read: list[str
 
 
 @pytest.mark.parametrize("text", ["select 'a''", "select b'a''b'", "select 'a'\"b\"", "select 'a", "select '''a"])
-def test_literals_that_touch_otherwise_or_never_end_are_refused(text: str) -> None:
+def test_adjacent_and_unterminated_literals_are_refused(text: str) -> None:
     with pytest.raises(QuerySyntax):
         parse(text)
 
 
-# Three quotes in a row begin a literal of BigQuery's own: only a text that does not begin with a quote has one reading.
+# A literal that begins with three quotes is triple-quoted, so only texts without a leading quote are unambiguous.
 QUOTABLE = st.text(alphabet="'ab\"`-#/*r ", max_size=8).filter(lambda text: not text.startswith("'"))
 
 
@@ -97,12 +97,12 @@ def test_literals_with_doubled_quotes_are_parsed(texts: list[str]) -> None:
 
 
 @given(QUOTABLE.filter(lambda text: not text.endswith("'")))
-def test_so_is_a_single_text_that_begins_with_a_quote(text: str) -> None:
+def test_a_single_literal_that_begins_with_a_doubled_quote_is_parsed(text: str) -> None:
     quoted = f"'{text}".replace("'", "''")
     assert literals(f"select '{quoted}' as x") == [f"'{text}"]
 
 
-def test_a_text_of_quotes_alone_is_read_in_time_that_grows_with_its_length() -> None:
+def test_texts_of_many_quotes_are_parsed_in_linear_time() -> None:
     def seconds(count: int) -> float:
         began = time.process_time()
         for text in ("'" + "\\'" * count, "'a'" * count + "'", "/*" * count, "'" * (2 * count + 1)):
@@ -115,22 +115,22 @@ def test_a_text_of_quotes_alone_is_read_in_time_that_grows_with_its_length() -> 
     assert long < 40 * (short + 0.01)
 
 
-def test_a_long_text_is_refused_unread() -> None:
+def test_a_long_text_is_refused_without_parsing() -> None:
     with pytest.raises(QueryRefused, match="longer"):
         parse("select '" + "x" * MAX_CHARACTERS + "'")
 
 
-def test_a_wide_query_is_read() -> None:
+def test_a_wide_query_is_accepted() -> None:
     parse("select " + ", ".join(f"a{number}" for number in range(2000)))
     parse("select 1 from t where id in (" + ", ".join(f"'{number}'" for number in range(5000)) + ")")
     parse("select 1 from t where " + " or ".join(f"a = {number}" for number in range(250)))
 
 
-def test_nesting_that_is_read_twice_at_every_level_is_refused_before_it_is_read() -> None:
+def test_deep_nesting_with_backtracking_is_refused_before_parsing() -> None:
     with pytest.raises(QueryRefused, match="nested too deeply"):
         parse("select " + "safe.abs(" * 25 + "1" + ")" * 25)
 
 
-def test_modest_nesting_is_read() -> None:
+def test_modest_nesting_is_accepted() -> None:
     parse("select " + "struct(" * 8 + "1" + ")" * 8)
     parse("select " + "(" * 60 + "1" + ")" * 60)

@@ -1,4 +1,4 @@
-"""Which variant of a plan is chosen for the state of a store."""
+"""The choice of a plan's variant by the state of the store."""
 
 import pickle
 
@@ -21,7 +21,7 @@ PLAN = Plan((EVERY, FLUSHED, OPTIMISTIC, RECENT))
         ((Reads.FLUSHED, False), FLUSHED),
         ((Reads.RECENT, False), RECENT),
         ((Reads.ALL, True), OPTIMISTIC),
-        # It reads all events, which are the flushed ones.
+        # The optimistic variant reads all events, which are the flushed ones here.
         ((Reads.FLUSHED, True), OPTIMISTIC),
         ((Reads.RECENT, True), None),
     ],
@@ -44,6 +44,6 @@ def test_block_filters_are_found_within_optional_predicates_and_once() -> None:
     assert FLUSHED.block_filters() == ()
 
 
-def test_a_plan_is_sent_to_the_engines_process() -> None:
+def test_a_plan_can_be_pickled_for_the_engine_process() -> None:
     assert pickle.loads(pickle.dumps(PLAN)) == PLAN
     assert PLAN.sql == "every (a OR b true)true"

@@ -1,4 +1,4 @@
-"""The size of a plan, worked out before anything expands it: what counts how often, and what is refused."""
+"""The size of a plan is computed before its expansion, and plans that are too large are refused."""
 
 import json
 from importlib import resources
@@ -48,7 +48,7 @@ def test_a_sub_query_counts_as_often_as_it_is_read() -> None:
     assert (once.relations, thrice.relations) == (1, 3)
 
 
-def test_forty_levels_of_two_are_worked_out_in_forty_steps() -> None:
+def test_forty_levels_that_double_are_counted_without_expansion() -> None:
     steps = ", ".join(f"c{n} as (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
     assert measure_plan(parse_one(f"with c0 as (select x from t), {steps} select * from c40")).size.relations == 2**40
 
@@ -103,17 +103,17 @@ def test_duckdb_materializes_ctes_of_large_plans(logs: Program) -> None:
     assert "AS MATERIALIZED" in compile_sandbox(logs, chain(40, JOINED), DuckDBTarget(), {}).sql
 
 
-def test_duckdb_is_left_to_itself_where_the_plan_is_small(logs: Program) -> None:
+def test_duckdb_materializes_no_ctes_of_small_plans(logs: Program) -> None:
     assert "AS MATERIALIZED" not in compile_sandbox(logs, chain(2, JOINED), DuckDBTarget(), {}).sql
 
 
-def test_clickhouse_computes_nothing_once_so_it_is_refused(logs: Program) -> None:
+def test_clickhouse_cannot_materialize_ctes_so_large_plans_are_refused(logs: Program) -> None:
     with pytest.raises(PlanTooLarge, match="relations"):
         compile_sandbox(logs, chain(40, JOINED), ClickHouseTarget(), {})
 
 
-def test_every_client_query_has_ten_times_the_room_it_needs(logs: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a tenth of each bound all of them still compile."""
+def test_every_client_query_needs_at_most_a_tenth_of_the_limits(logs: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queries still compile with a tenth of each limit."""
     queries = Path(__file__).parents[4] / "shared" / "clients" / "queries.jsonl"
     if not queries.exists():
         pytest.skip("the clients' queries are not beside the checkout")

@@ -1,4 +1,4 @@
-"""Which name means what: columns, select aliases, tables, CTEs, parameters, the moment of the call."""
+"""Name resolution: columns, select aliases, tables, CTEs, parameters and the time of the call."""
 
 from collections.abc import Callable
 
@@ -126,7 +126,7 @@ def test_only_sub_queries_that_are_read_are_compiled(resolve: Callable[[str], Re
     assert len(resolved.tree.args["with_"].expressions) == 1
 
 
-def test_no_from_reads_nothing(resolve: Callable[[str], Resolved]) -> None:
+def test_a_query_without_from_reads_no_stream(resolve: Callable[[str], Resolved]) -> None:
     resolved = resolve("select 'hello' as world")
     assert (resolved.sub_queries, resolved.streams) == ((), ())
 
@@ -189,7 +189,7 @@ def test_a_declared_parameter_is_a_slot(body: Body) -> None:
     assert body("select @project as p, @SINCE as s") == "SELECT $project AS p, $since AS s"
 
 
-def test_an_undeclared_parameter_is_unknown_with_the_nearest(body: Body) -> None:
+def test_an_undeclared_parameter_is_reported_with_the_most_similar_one(body: Body) -> None:
     with pytest.raises(UnknownName) as raised:
         body("select id from edge_logs where id = @projct")
     assert raised.value.hint == "Did you mean @project?"
@@ -197,7 +197,7 @@ def test_an_undeclared_parameter_is_unknown_with_the_nearest(body: Body) -> None
 
 
 @pytest.mark.parametrize("written", ["current_timestamp()", "current_timestamp", "CURRENT_TIMESTAMP ()"])
-def test_the_moment_of_the_call_is_a_slot(body: Body, written: str) -> None:
+def test_the_time_of_the_call_is_a_slot(body: Body, written: str) -> None:
     assert body(f"select {written} as now") == f"SELECT ${NOW} AS now"
 
 
@@ -236,13 +236,13 @@ def test_the_order_of_a_limited_sub_query_stays(resolve_owner: Callable[[str], s
     assert "ORDER BY 1 NULLS FIRST LIMIT 5" in resolved
 
 
-def test_a_row_of_constants_is_written_where_it_is_read(body: Body) -> None:
+def test_a_row_of_constants_is_inlined(body: Body) -> None:
     resolved = body("with p as (select timestamp('2026-01-01') as t) select id from edge_logs, p where timestamp > p.t")
     assert "CAST('2026-01-01' AS TIMESTAMPTZ)" in resolved.split("WHERE")[1]
     assert "FROM edge_logs AS edge_logs WHERE" in resolved
 
 
-def test_a_sub_query_that_reads_nothing_is_its_value(body: Body) -> None:
+def test_a_sub_query_without_a_stream_is_inlined(body: Body) -> None:
     resolved = body("with p as (select @since as t) select id from edge_logs where timestamp > (select t from p)")
     assert resolved.endswith("WHERE edge_logs.timestamp > (($since))")
 
@@ -257,15 +257,13 @@ def test_a_star_reads_all_columns_with_the_same_name(body: Body) -> None:
     assert resolved.startswith("SELECT t.a AS a, t.a_2 AS a FROM (SELECT")
 
 
-def test_a_column_that_shares_its_name_cannot_be_named(body: Body) -> None:
+def test_a_name_that_several_columns_have_is_ambiguous(body: Body) -> None:
     with pytest.raises(AmbiguousName, match="several columns have this name"):
         body("with t as (select id as a, event_message as a from edge_logs) select a from t")
 
 
-def test_keys_that_senders_chose_do_not_crowd_out_the_names_that_can_be_written(
-    program: Program, target: Target
-) -> None:
-    """Thousands of long keys that are alike took seconds to be compared with the name that was written."""
+def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Program, target: Target) -> None:
+    """Comparing thousands of long similar keys with the unknown name took seconds."""
     odd = ("", "\x00", "$.a", " a", "a.b", "*", "'", "k" * 300)
     paths: list[tuple[str, ...]] = [("metadata",), *(("metadata", key) for key in (*odd, "plain"))]
     shapes = {"edge.stream": Shape(dict.fromkeys(paths, frozenset({ValueKind.OBJECT})), 1)}

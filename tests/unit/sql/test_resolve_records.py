@@ -1,4 +1,4 @@
-"""Repeated records of BigQuery over plain JSON: paths, elements, unqualified fields."""
+"""BigQuery's repeated records over plain JSON: paths, elements and unqualified fields."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def test_unnest_of_an_object_becomes_a_path_and_drops_rows_without_it(body: Body
 
 
 def test_of_nested_objects_only_the_innermost_is_tested(body: Body) -> None:
-    """None of them holds it unless it is an object itself."""
+    """Its presence implies that the objects around it are objects."""
     resolved = body("select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r")
     assert resolved == (
         f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
@@ -43,7 +43,7 @@ def test_a_comma_join_of_unnest_is_a_cross_join(body: Body) -> None:
 
 
 @pytest.mark.parametrize("source", ["edge_logs as t, t.metadata as m", "edge_logs as t cross join t.metadata as m"])
-def test_a_path_of_a_table_to_the_left_is_unnested_without_saying_so(body: Body, source: str) -> None:
+def test_a_path_of_an_earlier_table_is_unnested_implicitly(body: Body, source: str) -> None:
     resolved = body(f"select m.status from {source}")
     assert resolved == ("SELECT PATH(t.metadata, 'status') AS status FROM edge_logs AS t WHERE IS_RECORD(t.metadata)")
 
@@ -55,7 +55,7 @@ def test_a_left_join_keeps_the_row(body: Body) -> None:
     assert resolved == f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
 
 
-def test_a_left_join_on_a_condition_is_unnested_for_real(body: Body) -> None:
+def test_a_left_join_on_a_condition_keeps_the_unnest(body: Body) -> None:
     resolved = body("select m.status from edge_logs left join unnest(metadata) as m on m.status > 1")
     assert "LEFT JOIN UNNEST(ELEMENTS(edge_logs.metadata)) AS m(m) ON PATH(m.m, 'status') > 1" in resolved
 
@@ -65,7 +65,7 @@ def test_an_inner_join_on_a_condition_filters_by_it(body: Body) -> None:
     assert resolved.endswith("WHERE IS_RECORD(edge_logs.metadata) AND (PATH(edge_logs.metadata, 'status') > 1)")
 
 
-def test_a_real_array_is_unnested_to_its_elements(body: Body) -> None:
+def test_an_array_is_unnested_to_its_elements(body: Body) -> None:
     resolved = body("select tag from edge_logs cross join unnest(metadata.tags) as tag")
     assert resolved == (
         f"SELECT tag.tag AS tag {EDGE} CROSS JOIN UNNEST(ARRAY_ELEMENTS(PATH(edge_logs.metadata, 'tags'))) AS tag(tag)"
@@ -92,7 +92,7 @@ def test_the_offset_of_a_single_record_is_zero(body: Body) -> None:
     assert resolved.startswith("SELECT 0 AS o FROM")
 
 
-def test_the_first_of_a_record_is_the_record(body: Body) -> None:
+def test_the_first_element_of_a_record_is_the_record(body: Body) -> None:
     assert body("select metadata[0].request[offset(0)].path from edge_logs") == (
         f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {EDGE}"
     )
@@ -125,20 +125,20 @@ def test_a_column_comes_before_a_field_of_that_name(body: Body) -> None:
     assert body("select id from auth_logs, unnest(metadata) m").startswith("SELECT auth_logs.id AS id")
 
 
-def test_a_name_that_two_records_have_is_ambiguous_and_both_are_named(body: Body) -> None:
+def test_a_field_of_two_records_is_ambiguous_and_both_are_named(body: Body) -> None:
     with pytest.raises(AmbiguousName, match=r"r\.method and s\.method") as raised:
         body("select method from edge_logs, unnest(metadata) m, unnest(m.request) r, unnest(m.response) s")
     assert str(raised.value.span) == "1:8"
 
 
-def test_a_name_that_nothing_has_is_unknown_with_the_nearest(body: Body) -> None:
+def test_an_unknown_name_is_reported_with_the_most_similar_one(body: Body) -> None:
     with pytest.raises(UnknownName) as raised:
         body("select\n  pth from edge_logs, unnest(metadata) m, unnest(m.request) r")
     assert str(raised.value.span) == "2:3"
     assert raised.value.hint == 'Did you mean "path"?'
 
 
-def test_a_record_never_seen_may_have_any_field(body: Body) -> None:
+def test_a_record_without_a_shape_may_have_any_field(body: Body) -> None:
     assert "PATH(r.r, 'anything') AS anything" in body("select anything from silent_logs, unnest(metadata) r")
 
 
@@ -206,7 +206,7 @@ def test_a_star_over_a_record_is_its_seen_fields(body: Body) -> None:
     )
 
 
-def test_an_empty_array_as_default_changes_nothing(body: Body) -> None:
+def test_coalesce_with_an_empty_array_is_removed(body: Body) -> None:
     resolved = body(
         "select r.path from edge_logs, unnest(metadata) m left join unnest(coalesce(m.request, [])) r on true"
     )

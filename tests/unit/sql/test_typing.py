@@ -1,4 +1,4 @@
-"""The type of every expression, told from the tree alone."""
+"""The type of every expression, inferred from the tree alone."""
 
 import pytest
 import sqlglot

@@ -1,4 +1,4 @@
-"""WITH(name AS value, …, result) is its result, with the values where their names stood."""
+"""WITH(name AS value, …, result) is replaced by its result, with the values in place of the names."""
 
 import pytest
 
@@ -29,11 +29,11 @@ def test_an_invalid_with_expression_is_a_syntax_error(text: str) -> None:
     assert raised.value.span is not None
 
 
-def test_a_sub_query_in_with_is_none() -> None:
+def test_a_common_table_expression_is_not_a_with_expression() -> None:
     assert admit(parse("with a as (select 1 as x) select x from a")).tree is not None
 
 
-def test_values_that_double_again_and_again_are_refused_soon() -> None:
+def test_values_of_exponential_size_are_refused() -> None:
     doubling = ", ".join(f"a{n + 1} as a{n} + a{n}" for n in range(40))
     with pytest.raises(QueryRefused, match="repeated too often"):
         parse(f"select with(a0 as x, {doubling}, a40) from t")
