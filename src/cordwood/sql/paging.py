@@ -130,9 +130,9 @@ class PageBuilder:
         self._is_paged = is_known and (is_cut or not is_first)
         self._time_order, self._row_ids = _find_places(tree, self._offset) if self._is_paged else (None, [])
         # To order by all columns of an answer may cost far more than the query itself.
-        has_cheap_order = self._time_order is not None or bool(self._row_ids)
-        self.pages_on_request = self._is_paged and not (has_cheap_order or page.is_requested)
-        self._is_paged = self._is_paged and not self.pages_on_request
+        is_order_costly = self._time_order is None and not self._row_ids
+        self.pages_on_request = is_order_costly and self._is_paged and not page.is_requested
+        self._is_paged &= not self.pages_on_request
         self._boundary = _boundary(parameters)
 
     @property
