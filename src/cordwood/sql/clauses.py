@@ -7,7 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql import analytic
-from cordwood.sql.digits import parse_digits
+from cordwood.sql.literals import parse_digits
 from cordwood.sql.permitted import PARTS
 
 Check = Callable[[exp.Expr], str | None]

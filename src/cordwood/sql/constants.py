@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.digits import parse_digits
+from cordwood.sql.literals import parse_digits
 
 # The metadata key under which a lowered literal keeps its value.
 CONSTANT: Final = "constant"

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.digits import parse_digits
+from cordwood.sql.literals import parse_digits
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from cordwood.sql.positions import span_at
 

@@ -1,4 +1,4 @@
-"""Lexical checks of literals: doubled quotes, invalid escapes, and numbers out of range."""
+"""Literals: integers of any length, and checks for doubled quotes, invalid escapes, and numbers out of range."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from typing import Final
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QuerySyntax
-from cordwood.sql.digits import parse_digits
 from cordwood.sql.positions import span_at
 
 _SHARED_ESCAPES: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
@@ -108,3 +107,13 @@ def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> N
     for escape in _ESCAPE.finditer(text, token.start, token.end + 1):
         if not valid_escapes.match(text, escape.start() + 1):
             raise QuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))
+
+
+# More digits than any engine's integers have, and fewer than Python refuses.
+_MAX_DIGITS: Final = 100
+
+
+def parse_digits(digits: str) -> int:
+    """Return the number that decimal digits spell; for more than a hundred digits, the least number of that length."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS

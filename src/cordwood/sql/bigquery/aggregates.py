@@ -7,7 +7,9 @@ from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import EXACT, Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
+from cordwood.sql.fragment import fragment, parts_of, with_parts
 from cordwood.sql.lowering import function_name, span_in_text, unsupported
 from cordwood.sql.typing import kind_of
 
@@ -122,3 +124,27 @@ def has_window(node: exp.Expr) -> bool:
     while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
         parent = parent.parent
     return isinstance(parent, (exp.Window, exp.Filter))
+
+
+_SEVERAL_AGGREGATES: Final = "by_several"
+
+
+def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
+    """Return an expression in which all parts are aggregates."""
+    combined = fragment(template, *aggregates)
+    combined.meta[_SEVERAL_AGGREGATES] = True
+    return combined
+
+
+def distribute_window(window: exp.Expr) -> exp.Expr:
+    """Return the window; for an expression of several aggregates, the expression with a window for each."""
+    aggregate = window.this
+    if not aggregate.meta_get(_SEVERAL_AGGREGATES):
+        return window
+    return with_parts(aggregate, [_over(window, part) for part in parts_of(aggregate)])
+
+
+def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
+    windowed = copied(window)
+    windowed.set("this", copied(aggregate))
+    return windowed

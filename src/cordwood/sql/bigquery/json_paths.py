@@ -7,7 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.constants import constant_text
-from cordwood.sql.digits import parse_digits
+from cordwood.sql.literals import parse_digits
 from cordwood.sql.lowering import unsupported
 
 # A key, or an array index from zero.

@@ -8,8 +8,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import NAMES, type_part
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.aggregate_windows import combine_aggregates
-from cordwood.sql.bigquery.aggregates import Argument, event_value_kind, has_window, read_argument
+from cordwood.sql.bigquery.aggregates import Argument, combine_aggregates, event_value_kind, has_window, read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import is_small
 from cordwood.sql.fragment import fragment, holes, quoted_constant

@@ -6,7 +6,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, MAY_BE_NU
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.boundaries import are_ascending
+from cordwood.sql.bigquery.numbers import are_ascending
 from cordwood.sql.bigquery.size_limits import max_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part

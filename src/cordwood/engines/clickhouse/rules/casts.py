@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, nu
 from cordwood.engines.clickhouse.rules.coercions import event_text, read_as, text_to_time
 from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
-from cordwood.sql.bigquery.leap_seconds import without_leap_second
+from cordwood.sql.bigquery.time_literals import without_leap_second
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported

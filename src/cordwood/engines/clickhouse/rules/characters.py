@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     once,
 )
 from cordwood.engines.clickhouse.rules.strings import as_text, is_bytes
-from cordwood.sql.bigquery.translate import has_duplicate_characters, source_and_target
+from cordwood.sql.bigquery.strings import has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, unsupported

@@ -5,8 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.numerals import NUMERAL
-from cordwood.sql.bigquery.rounding import rounds_to_even
+from cordwood.sql.bigquery.numbers import NUMERAL, rounds_to_even
 from cordwood.sql.constants import constant_int, is_null
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet

@@ -13,10 +13,10 @@ from cordwood.engines.clickhouse.rules.subcolumns import group_by_attached_texts
 from cordwood.engines.clickhouse.rules.subqueries import mark_count, rename_shadowed
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
-from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, name_part
+from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import conditions, joined_relations, swap
 from cordwood.sql.typing import datatype_of, kind_of, typed_as

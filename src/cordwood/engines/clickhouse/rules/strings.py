@@ -8,8 +8,8 @@ from cordwood.engines.clickhouse.rules.building_blocks import fail_if, once
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
+from cordwood.sql.bigquery.strings import FOLDED
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported

@@ -9,8 +9,8 @@ from cordwood.engines.clickhouse.rules.coercions import attached_text, event_tex
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import format_path
-from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
 from cordwood.sql.fragment import fragment, name_part, text_part
+from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import Operation, operation_node, operation_of
 from cordwood.sql.typing import inherit, kind_of

@@ -7,8 +7,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.aggregates import apply_outside_window, cast_aggregate
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import Kind
-from cordwood.sql.aggregate_windows import distribute_window
-from cordwood.sql.bigquery.aggregates import read_argument
+from cordwood.sql.bigquery.aggregates import distribute_window, read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment

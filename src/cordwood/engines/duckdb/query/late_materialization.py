@@ -11,9 +11,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.scan_source import EventTable, Source
 from cordwood.engines.duckdb.query.select_chain import Step, is_one_scan, selects_to_answer
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
-from cordwood.sql.bigquery.grouping import selected_value
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
+from cordwood.sql.grouping import selected_value
 
 # With more rows than this, nearly every row group is likely to contain one of them.
 _MAX_ROWS = 2000

@@ -11,9 +11,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.scan_source import Read, ReadMode, Source, find_stream_tables
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.shape import ValueKind
-from cordwood.sql.bigquery.grouping import grouping_keys, selected_value
 from cordwood.sql.budget import check_time
 from cordwood.sql.fragment import parts_of
+from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.nodes import KINDS, cte_of, joined_relations
 from cordwood.sql.operations import AsText, PathRead, RecordTest, find_operations, has_operation, operation_of
 from cordwood.sql.typing import inherit

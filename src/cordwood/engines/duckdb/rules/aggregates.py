@@ -7,8 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.aggregate_windows import combine_aggregates
-from cordwood.sql.bigquery.aggregates import Argument, event_value_kind, has_window, read_argument
+from cordwood.sql.bigquery.aggregates import Argument, combine_aggregates, event_value_kind, has_window, read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment

@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.comparison import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.boundaries import are_ascending
+from cordwood.sql.bigquery.numbers import are_ascending
 from cordwood.sql.bigquery.size_limits import MAX_ELEMENTS, max_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment

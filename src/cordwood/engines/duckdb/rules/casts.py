@@ -13,8 +13,8 @@ from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.model.shape import ValueKind
-from cordwood.sql.bigquery.leap_seconds import without_leap_second
-from cordwood.sql.bigquery.numerals import NUMERAL
+from cordwood.sql.bigquery.numbers import NUMERAL
+from cordwood.sql.bigquery.time_literals import without_leap_second
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported

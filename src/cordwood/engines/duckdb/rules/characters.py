@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import bounded_characters, fail, once
 from cordwood.engines.duckdb.rules.strings import as_text, bytes_to_characters, characters_to_bytes, is_bytes
-from cordwood.sql.bigquery.translate import DUPLICATE, has_duplicate_characters, source_and_target
+from cordwood.sql.bigquery.strings import DUPLICATE, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, function_name, unsupported

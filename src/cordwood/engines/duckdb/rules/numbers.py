@@ -5,7 +5,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.rounding import rounds_to_even
+from cordwood.sql.bigquery.numbers import rounds_to_even
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet

@@ -8,7 +8,7 @@ from cordwood.engines.duckdb.rules.building_blocks import once
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.contains_substr import strip_lower_calls
+from cordwood.sql.bigquery.strings import strip_lower_calls
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet

@@ -8,8 +8,8 @@ from cordwood.engines.duckdb.rules.building_blocks import bounded_characters, bo
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.folding import FOLDED
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
+from cordwood.sql.bigquery.strings import FOLDED
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported

@@ -3,8 +3,7 @@
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.coercions import read_as
-from cordwood.sql.aggregate_windows import distribute_window
-from cordwood.sql.bigquery.aggregates import read_argument
+from cordwood.sql.bigquery.aggregates import distribute_window, read_argument
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet

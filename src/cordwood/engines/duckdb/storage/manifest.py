@@ -7,9 +7,8 @@ import duckdb
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT
 from cordwood.engines.duckdb.storage.ngram_index import CREATE_NGRAM_INDEX
-from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.saved_projects import CREATE_PROJECT_SHAPES
-from cordwood.engines.duckdb.storage.transaction import transaction
+from cordwood.engines.duckdb.storage.transaction import first_row, transaction
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 

@@ -12,10 +12,9 @@ from queue import Empty, SimpleQueue
 import duckdb
 
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
-from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
-from cordwood.engines.duckdb.storage.transaction import roll_back
+from cordwood.engines.duckdb.storage.transaction import first_row, roll_back
 from cordwood.errors import Fault
 from cordwood.observe.observer import Report
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import duckdb
 
 from cordwood.engines.duckdb.storage.chunk import Chunk
-from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.tables import StreamTables
+from cordwood.engines.duckdb.storage.transaction import first_row
 
 # The table is trimmed when it has this many times the wanted number of events.
 _TRIM_FACTOR = 1.5

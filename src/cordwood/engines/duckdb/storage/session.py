@@ -13,8 +13,8 @@ from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess, FileGate
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
-from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.tables import literal
+from cordwood.engines.duckdb.storage.transaction import first_row
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 FILE = "events.duckdb"

@@ -26,10 +26,10 @@ from cordwood.engines.duckdb.storage.recent_cache import RecentCache
 from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, IdLookup, RecentIds
 from cordwood.engines.duckdb.storage.recent_table import RecentView
 from cordwood.engines.duckdb.storage.retention import Retention
-from cordwood.engines.duckdb.storage.rows import first_row
 from cordwood.engines.duckdb.storage.saved_projects import load_projects
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
+from cordwood.engines.duckdb.storage.transaction import first_row
 from cordwood.engines.duckdb.storage.wal import PathKinds, WalRecord, WriteAheadLog
 from cordwood.engines.engine import Appended, BackupFile, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes

@@ -1,12 +1,13 @@
-"""Constant folding of string functions over literals, so that the result can be a format, a path or a pattern."""
+"""String functions: constant folding, and the arguments of CONTAINS_SUBSTR and TRANSLATE."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.constants import constant_text
-from cordwood.sql.lowering import Rule
+from cordwood.errors import QueryValue
+from cordwood.sql.constants import constant_text, is_null
+from cordwood.sql.lowering import Rule, is_safe, span_in_text, unsupported
 from cordwood.sql.typing import inherit
 
 # Longer results are computed by the engine.
@@ -48,3 +49,34 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
 
 # These rules are applied before the arguments are lowered.
 FOLDED: Final[Mapping[type[exp.Expr], Rule]] = dict.fromkeys((exp.Concat, exp.DPipe, exp.Trim), _fold_constant)
+
+
+def strip_lower_calls(node: exp.Expr) -> exp.Expr:
+    """Remove the LOWER calls that sqlglot puts around both arguments; refuse a NULL to search for."""
+    if node.args.get("json_scope") is not None:
+        unsupported(node, "CONTAINS_SUBSTR with a json_scope")
+    for name in ("this", "expression"):
+        part = node.args[name]
+        node.set(name, part.this if isinstance(part, exp.Lower) else part)
+    if is_null(node.expression):
+        raise QueryValue("The value that CONTAINS_SUBSTR looks for must not be NULL.", span=span_in_text(node))
+    return node
+
+
+DUPLICATE: Final = "Duplicate character in TRANSLATE source characters"
+
+
+def source_and_target(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
+    if source is None or target is None:
+        unsupported(node, "TRANSLATE with these arguments")
+    return source, target
+
+
+def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
+    """Return whether a constant source has a character twice; raise QueryValue unless the call is SAFE."""
+    characters = constant_text(source) or ""
+    has_duplicate = len(set(characters)) < len(characters)
+    if has_duplicate and not is_safe(node):
+        raise QueryValue(DUPLICATE, span=span_in_text(node))
+    return has_duplicate
