@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.garbage_collection import exempt_earlier_objects
-from tests.second_wall import silent
+from tests.isolation_check import forbid_isolation_refusals
 from tests.spec_runner.answers import ANSWERS, answered, instead
 from tests.spec_runner.page import Case, Fence, read_cases, rewrite
 from tests.spec_runner.world import ENGINES, EngineKind, Worlds
@@ -62,7 +62,7 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """No statement is one that the check by the engine's own parser refuses, whatever the page expects."""
-        with silent():
+        with forbid_isolation_refusals():
             self._run()
 
     def _run(self) -> None:

@@ -1,11 +1,11 @@
-"""Queries that reach for what they must not have, by what they reach for; data only.
+"""Forbidden queries by what they try to read; data only.
 
-Each is a query and the code of the fault it must get. `{deep}` and its like are blown up by the test.
+Most are a query with the code of its fault. The entries of DEEP are repeated by the test.
 """
 
 REFUSED, UNKNOWN, SYNTAX, UNSUPPORTED = "query.refused", "query.unknown-name", "query.syntax", "query.unsupported"
 
-# A table outside the scope, wherever a table can stand. `X` is replaced by each of OUTSIDE.
+# Places of a table; `X` is replaced by each of OUTSIDE, the tables outside the scope.
 TABLE_PLACES = (
     "select * from X",
     "select * from edge_logs, X",
@@ -43,7 +43,7 @@ OUTSIDE = (
     "`/etc/passwd`",
 )
 
-# Names of tables that engines give a meaning of their own.
+# Names of tables and table functions with a special meaning in an engine.
 TABLE_NAMES = (
     "duckdb_tables", "duckdb_settings", "duckdb_secrets", "duckdb_functions", "pragma_database_list", "pragma_table_info",
     "sqlite_master", "pg_catalog.pg_tables", "pg_tables", "main.edge_logs", "memory.main.edge_logs", "system.numbers",
@@ -53,7 +53,7 @@ TABLE_NAMES = (
     "edge_logs\u200b", "`edge_logs `", "store.main.`cloudflare.logs.prod`",
 )  # fmt: skip
 
-# Functions no query may call, as scalars: alone, in each other, and in every clause.
+# Functions that no query may call.
 FUNCTIONS = (
     "getenv('HOME')", "current_setting('threads')", "current_database()", "current_schema()", "current_user()",
     "session_user()", "version()", "pg_sleep(10)", "sleep(3)", "nextval('s')", "currval('s')", "txid_current()",
@@ -114,7 +114,7 @@ STATEMENTS = (
     "create function f() returns int64 as (1)", "export data options(uri='gs://x') as select 1", "load data into x from files(uris=['a'])",
 )  # fmt: skip
 
-# Odd forms of tables and clauses: what, and the code.
+# Other forms of tables and clauses, with the code of the fault.
 FORMS = (
     ("select * from read_csv('/etc/passwd')", REFUSED),
     ("select * from edge_logs, read_parquet('x')", REFUSED),
@@ -177,7 +177,7 @@ FORMS = (
     ("\u200bselect 1", SYNTAX),
 )
 
-# Texts that are costly to read: made by the test from a word, a number of times.
+# Deeply nested queries: the text before, in and after the centre, which the test repeats.
 DEEP = {
     "parentheses": ("(", "1", ")"),
     "functions": ("abs(", "1", ")"),

@@ -1,13 +1,13 @@
-"""While the attacks run, the check of statements has nothing to refuse: the compiler alone holds."""
+"""Run every attack under a watch of the isolation check: the compiler must not emit a statement that it refuses."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.second_wall import silent
+from tests.isolation_check import forbid_isolation_refusals
 
 
 @pytest.fixture(autouse=True)
-def second_wall_is_silent() -> Iterator[None]:
-    with silent():
+def no_isolation_refusals() -> Iterator[None]:
+    with forbid_isolation_refusals():
         yield

@@ -1,7 +1,7 @@
-"""Texts that double: every construct of the grammar, nested so that each level says the one before twice or more.
+"""Queries that grow exponentially: every construct of the grammar, nested so that each level repeats the previous one.
 
-Run as a program, it compiles each for one engine, lets the engine plan what was compiled, and prints a line of JSON
-with what it took. What would take all memory or time takes this process alone.
+Run as a program, it compiles and runs each for one engine and prints a line of JSON with the time and memory taken.
+Exhaustion of memory or time is confined to this process.
 """
 
 import importlib
@@ -30,7 +30,7 @@ from cordwood.sql.stages import Statement
 
 LEVELS = (12, 40)
 
-# A sub-query of WITH over the one before, which has the columns x and m.
+# A CTE over the previous one, `p`, which has the columns x and m.
 QUERIES: Mapping[str, str] = {
     "join": "select a.x, a.m from {p} a, {p} b where a.x = b.x",
     "join using": "select x, a.m from {p} a join {p} b using (x)",
@@ -64,7 +64,7 @@ QUERIES: Mapping[str, str] = {
     "own with": "with q as (select x, m from {p}) select a.x, b.m from q a, q b",
 }
 
-# An expression around the one before.
+# An expression around the previous one, `e`.
 EXPRESSIONS: Mapping[str, str] = {
     "nullif": "nullif({e}, '')",
     "coalesce": "coalesce(nullif({e}, ''), '')",
@@ -124,7 +124,7 @@ PIPES: Mapping[str, str] = {
 }
 
 
-# The same in ClickHouse's dialect.
+# Expressions in ClickHouse's dialect.
 CLICKHOUSE: Mapping[str, str] = {
     "type": "Dynamic({e})",
     "other type": "Struct({e})",
@@ -155,7 +155,7 @@ CLICKHOUSE: Mapping[str, str] = {
 
 
 def texts(levels: int) -> Iterator[tuple[str, str]]:
-    """Each construct's name, and the text."""
+    """Yield the name and the query of each construct."""
     for name, body in QUERIES.items():
         made = [f"c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1)]
         first = "c0 as (select id as x, event_message as m from edge_logs)"
@@ -239,30 +239,30 @@ def _others(n: int) -> Iterator[tuple[str, str]]:
     yield "LQL: a chart", f"f:edge_logs c:count(*) c:group_by(t::minute) m.{'.'.join('a' * n)}:>1"
 
 
-def sent_once(deep: int) -> Shape:
-    """One event whose objects hold each other under keys that differ in case alone, and arrays too."""
+def deep_shape(deep: int) -> Shape:
+    """Return the shape of one event with nested objects, arrays, and keys that differ only in case."""
     kinds = frozenset({ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT})
     paths = [("metadata", *keys) for n in range(deep) for keys in (("a",) * n, ("a",) * n + ("A",), ("a", "[]") * n)]
     return Shape(dict.fromkeys(paths, kinds))
 
 
-def opened(name: str) -> Engine:
+def open_engine(name: str) -> Engine:
     if name == "duckdb":
         return DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), Options(memory_bytes=256 * 2**20))
-    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(f"chdb://{tempfile.mkdtemp()}", room.Options(memory_bytes=256 * 2**20))
+    module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = module.ClickHouse(f"chdb://{tempfile.mkdtemp()}", module.Options(memory_bytes=256 * 2**20))
     return engine
 
 
-class Nobody:
-    """Nobody pulls."""
+class NeverCancelled:
+    """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
         pass
 
 
 class Measured:
-    """Compiles texts for one engine, lets it answer over streams that hold nothing, and says what that took."""
+    """Compiler and engine that run queries over empty streams and measure time and memory."""
 
     def __init__(self, engine: Engine) -> None:
         file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
@@ -272,7 +272,7 @@ class Measured:
         self._clickhouse = read_endpoint(read_endpoint_file("logs.all.otel.sql", file.read_text()))
         streams = read_contents(Sources(), lambda *_: None).streams
         engine.prepare(streams)
-        self._shapes = dict.fromkeys((stream.name for stream in streams), sent_once(24))
+        self._shapes = dict.fromkeys((stream.name for stream in streams), deep_shape(24))
 
     def __call__(self, name: str, text: str) -> dict[str, object]:
         before, began = _peak_bytes(), time.thread_time()
@@ -302,7 +302,7 @@ class Measured:
 
     def _answer(self, statement: Statement) -> None:
         question = bind(statement, {"project": "p"}, 0, self._engine.is_regex)
-        rows = self._engine.answer(question, AnswerLimits(1000, 20.0), Nobody())
+        rows = self._engine.answer(question, AnswerLimits(1000, 20.0), NeverCancelled())
         for _ in rows.batches:
             pass
 
@@ -313,7 +313,7 @@ def _peak_bytes() -> int:
 
 def main(engine: str, most_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
-    measured = Measured(opened(engine))
+    measured = Measured(open_engine(engine))
     for levels in LEVELS:
         for name, text in texts(levels):
             told = {"name": f"{name}, {levels}", "text": text[:300], **measured(name, text)}

@@ -1,6 +1,6 @@
-"""ClickHouse statements that a broken compiler might make, of a statement that reads the stream `own` alone; data only.
+"""Hostile ClickHouse statements for the isolation check, where only the stream `own` may be read; data only.
 
-The test puts the settings behind them that every statement has.
+The test appends the settings that every statement has.
 """
 
 OWN = "`own`"
@@ -72,7 +72,7 @@ RELATIONS = (
     "(EXPLAIN SELECT 1)",
 )
 
-# Where a relation may stand, `X` being it.
+# Places of a relation `X`.
 PLACES = (
     "SELECT * FROM X",
     "SELECT 1 FROM own, X",
@@ -118,7 +118,7 @@ PLACES = (
     "SELECT 1 FROM own /* harmless */ WHERE 1 -- yes\n AND (SELECT count() FROM X) > 0",
 )
 
-# A function that no rule writes.
+# Functions that no rule emits.
 CALLS = (
     "currentUser()", "currentDatabase()", "hostName()", "version()", "getSetting('x')", "getServerPort('tcp_port')",
     "file('/etc/passwd')", "dictGet('d', 'a', 1)", "dictHas('d', 1)", "joinGet('j', 'a', 1)", "sleep(3)",
@@ -131,10 +131,10 @@ CALLS = (
     "rowNumberInAllBlocks()", "partitionId(1)", "defaultValueOfTypeName('Int8')",
 )  # fmt: skip
 
-# One that the engine has not either: its statement is of a form that is not supported.
+# A function that the engine lacks, too: reported as unsupported.
 ABSENT = "redacted_text_other('a')"
 
-# Where a call may stand, `F` being it.
+# Places of a call `F`.
 CALL_PLACES = (
     "SELECT F",
     "SELECT 1 FROM own WHERE F IS NULL",
@@ -150,7 +150,7 @@ CALL_PLACES = (
     "SELECT * FROM own ARRAY JOIN [F] AS e",
 )
 
-# Statements that are hostile as a whole, before their settings.
+# Hostile statements without their settings.
 STATEMENTS = (
     "SELECT 1; SELECT 2",
     "SELECT 1 FROM own; DROP TABLE own",
@@ -175,7 +175,7 @@ STATEMENTS = (
     "DETACH TABLE own",
     "RENAME TABLE own TO x",
     "EXCHANGE TABLES own AND other",
-    # A name as the set of IN is a table.
+    # A name after IN is a table.
     "SELECT 1 FROM own WHERE id IN other",
     "SELECT 1 FROM own WHERE id NOT IN other",
     "SELECT 1 FROM own WHERE id GLOBAL IN other",
@@ -183,7 +183,7 @@ STATEMENTS = (
     "SELECT 1 FROM own WHERE notIn(id, system.tables)",
     "SELECT 1 FROM own WHERE id IN own",
     "SELECT 1 FROM own WHERE id IN {t:Identifier}",
-    # A CTE is seen where the engine sees it, and nowhere else.
+    # Names of CTEs outside the scope that the engine gives them.
     "WITH other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT 1 AS n FROM other UNION ALL SELECT n FROM other) SELECT * FROM other",
@@ -196,10 +196,10 @@ STATEMENTS = (
     "SELECT (WITH other AS (SELECT 1) SELECT count() FROM other), (SELECT count() FROM other)",
     "SELECT 1 FROM own UNION ALL (WITH other AS (SELECT 1) SELECT * FROM other) UNION ALL SELECT 1 FROM other",
     "SELECT 1 FROM (WITH other AS (SELECT 1) SELECT * FROM other) AS a, other",
-    # The body of a CTE is resolved where it is read: there another may have the name.
+    # The body of a CTE is resolved where it is read, where another CTE may have the name.
     "WITH a AS (SELECT 1 AS x), other AS (SELECT x FROM a) SELECT x FROM (WITH a AS (SELECT x FROM other) SELECT x FROM other)",
     "WITH other AS (SELECT 1 AS x) SELECT x FROM (WITH b AS (SELECT x FROM other), other AS (SELECT x FROM b) SELECT x FROM b)",
-    # Settings, names and forms that no rule writes.
+    # Settings, names and forms that no rule emits.
     "SELECT (SELECT 1 SETTINGS max_threads = 1)",
     "SELECT 1 FROM (SELECT 1 SETTINGS readonly = 0)",
     "WITH a AS (SELECT 1 SETTINGS max_threads = 1) SELECT * FROM a",
@@ -216,7 +216,7 @@ STATEMENTS = (
     "SELECT 1 FROM own AS a PASTE JOIN own AS b",
 )
 
-# Endings in the place of the settings that every statement has.
+# Endings in place of the settings that every statement has.
 ENDINGS = (
     "",
     " SETTINGS readonly = 0",
@@ -233,7 +233,7 @@ ENDINGS = (
     " SETTINGS {settings}; SELECT 1",
 )
 
-# What none of the above is refused for.
+# A relation, a call and statements that pass.
 HARMLESS_RELATION, HARMLESS_CALL = OWN, "upper('a')"
 HARMLESS = (
     "SELECT * FROM own",

@@ -1,4 +1,4 @@
-"""DuckDB statements that a broken compiler might make, of a statement that reads the stream `own` alone; data only."""
+"""Hostile DuckDB statements for the isolation check, where only the stream `own` may be read; data only."""
 
 OWN = 'store.main."own"'
 
@@ -89,7 +89,7 @@ RELATIONS = (
     f"{OWN} AT (VERSION => 1)",
 )
 
-# Where a relation may stand, `X` being it.
+# Places of a relation `X`.
 PLACES = (
     "SELECT * FROM X",
     "FROM X",
@@ -143,7 +143,7 @@ PLACES = (
     "SELECT * EXCLUDE (a) FROM (SELECT 1 AS a, count(*) AS n FROM X)",
 )
 
-# A function that no rule writes.
+# Functions that no rule emits.
 CALLS = (
     "current_setting('threads')", "current_database()", "current_schema()", "current_schemas(true)",
     "current_query()", "current_user()", "version()", "nextval('s')", "currval('s')", "txid_current()",
@@ -156,10 +156,10 @@ CALLS = (
     "current_localtimestamp()", "get_current_time()", "transaction_timestamp()", "add_parquet_key('a', 'b')",
 )  # fmt: skip
 
-# One that the engine has not either: its statement is of a form that is not supported.
+# A function that the engine lacks, too: reported as unsupported.
 ABSENT = "redacted_text_other('a')"
 
-# Where a call may stand, `F` being it.
+# Places of a call `F`.
 CALL_PLACES = (
     "SELECT F",
     f"SELECT 1 FROM {OWN} WHERE F IS NULL",
@@ -175,7 +175,7 @@ CALL_PLACES = (
     f"SELECT id FROM {OWN} LIMIT F",
 )
 
-# Statements that are hostile as a whole.
+# Hostile statements.
 STATEMENTS = (
     "SELECT 1; SELECT 2",
     f"SELECT 1 FROM {OWN}; DROP TABLE {OWN}",
@@ -211,7 +211,7 @@ STATEMENTS = (
     f"PIVOT {OWN} ON id",
     f"WITH a AS (INSERT INTO {OWN} VALUES (1) RETURNING *) SELECT * FROM a",
     f"WITH a AS (DELETE FROM {OWN} RETURNING *) SELECT * FROM a",
-    # A CTE is seen where the engine sees it, and nowhere else.
+    # Names of CTEs outside the scope that the engine gives them.
     "WITH other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT 1 AS n FROM other UNION ALL SELECT n FROM other) SELECT * FROM other",
@@ -225,7 +225,7 @@ STATEMENTS = (
     'WITH "\u00e9" AS (SELECT 1) SELECT * FROM "\u00c9"',
     'WITH "own" AS (SELECT * FROM store.main."other") SELECT * FROM own',
     'WITH "store.main.other" AS (SELECT 1) SELECT * FROM store.main.other',
-    # Values of the session, and names of types, stars and parameters that no rule writes.
+    # Values of the session, and names of types, stars and parameters that no rule emits.
     "SELECT current_user",
     "SELECT current_schema",
     "SELECT CURRENT_CATALOG",
@@ -251,7 +251,7 @@ STATEMENTS = (
     "SELECT '\0'",
 )
 
-# What none of the above is refused for: each place and each call's place with something that may stand there.
+# A relation, a call and statements that pass.
 HARMLESS_RELATION, HARMLESS_CALL = OWN, "upper('a')"
 HARMLESS = (
     'SELECT * FROM memory.memtable."own"',

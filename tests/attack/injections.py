@@ -1,9 +1,9 @@
-"""Names and texts that try to be SQL, and every place of the grammar where a name or a text can stand."""
+"""Fragments for SQL injection, and every place of the grammar that takes a name or a string."""
 
 import os
 from typing import Final
 
-# Each is tried as a name, as a text, as a key of an event, as a value of a parameter.
+# Each is used as a name, as a string, as a key of an event, and as a value of a parameter.
 FRAGMENTS: Final = (
     *("{0}", "{1}", "{9}", "{", "}", "{}", "{{0}}", "@a", "@b", "@p", "@project", "$project", "$1", "?", ":x", "%s", "%(project)s"),
     *("{project:String}", "{x:Nullable(String)}", "\ue000", "\ufffd", "\u2028", "\x01", "\x1e", "\x1f", "\x7f", "a b", " ", "\t"),
@@ -17,7 +17,7 @@ FRAGMENTS: Final = (
     *("', (select event_message from `postgres.logs` limit 1)) --", "\0", "a\0b", ""),
 )  # fmt: skip
 
-# Where a name can stand: `N` is the name in backquotes. Every one is answered where the name is a plain one.
+# Places of a name `N` in backquotes. Each is answered for a plain name.
 NAME_PLACES: Final = (
     "select 1 as N",
     "select N from (select 1 as N)",
@@ -73,7 +73,7 @@ NAME_PLACES: Final = (
     "from (select 1 as N) |> where N = 1 |> extend N + 1 as y |> select N, y",
 )
 
-# Where a text can stand: `T` is the literal. The answer is one cell, which is the text itself.
+# Places of a string literal `T`. The answer is one cell with the string itself.
 TEXT_PLACES: Final = (
     "select T as v",
     "select x as v from (select T as x)",
@@ -110,8 +110,8 @@ TEXT_PLACES: Final = (
     "select ifnull(regexp_extract(concat('p', T), r'^p((?s:.*))$'), '') as v",
 )
 
-# Where a text is read as something: a pattern, a format, a path, a zone, a time. `T` is the literal, `C` a column that
-# holds it. What the first answers is what the second does, or one of them is refused.
+# Places where a string is interpreted: a pattern, a format, a path, a time zone, a time. `T` is the literal, `C` a
+# column with the same value. Both queries give the same result, or one of them is refused.
 READ_PLACES: Final = (
     ("select 'ours' like T as v", "select 'ours' like C as v"),
     ("select regexp_contains('ours', T) as v", "select regexp_contains('ours', C) as v"),
@@ -133,7 +133,7 @@ READ_PLACES: Final = (
     ("select T < 'm' as v", "select C < 'm' as v"),
     ("select T = 'ours' as v", "select C = 'ours' as v"),
 )
-# Where it must be a literal: whatever it is, nothing of another project is answered and nothing fails within.
+# Places that require a literal.
 LITERAL_PLACES: Final = (
     "select json_value(json '{\"a\": 1}', concat('$.', T)) as v",
     "select json_value('{\"a\": 1}', T) as v",
@@ -182,7 +182,7 @@ LITERAL_PLACES: Final = (
     "select event_message from edge_logs where event_message like T order by timestamp desc limit 5",
 )
 
-# What was found, and what is answered, where it is: each read other projects, the engine's own tables, or failed.
+# Regressions and their answers, or None if refused: each read other projects or system tables, or failed.
 _AND_SELECTS: Final = (
     'a", y AS "{0}" FROM (SELECT 1 AS _e), (SELECT event_message FROM "postgres.logs") AS t(y)'
     ' UNION ALL SELECT NULL, NULL AS "w'
@@ -218,12 +218,12 @@ FOUND: Final[tuple[tuple[str, list[dict[str, object]] | None], ...]] = (
     ("select format('%٣d', 3) as v", None),
 )
 
-# In CI each place is tried with some of the fragments, another place with others; `make torture` tries all.
+# In CI each place gets a different part of the fragments; `make torture` uses all of them.
 _STRIDE: Final = 1 if os.environ.get("TORTURE") == "full" else 29
 
 
 def some(at: int) -> list[str]:
-    """The fragments for the place of this number."""
+    """Return the fragments for the place with this number."""
     return list(FRAGMENTS[at % _STRIDE :: _STRIDE])
 
 

@@ -1,8 +1,9 @@
-"""Asks a whole service random queries, and tells each that was answered with a failure of ours or in an engine's words.
+"""Fuzzer that sends random queries to a service and reports internal errors and messages in the engine's vocabulary.
 
-A program, so that an engine that crashes takes nothing else along: `python -m tests.attack.query_fuzzer duckdb 7 500`
-asks the queries 0 to 499 of seed 7. It prints a line of JSON for each query that was answered wrongly, and one at the
-end that counts all. `python -m tests.attack.query_fuzzer duckdb 7:123` asks one query and prints its answer.
+It is a program, so that a crash of the engine does not end the tests.
+`python -m tests.attack.query_fuzzer duckdb 7 500` runs queries 0 to 499 of seed 7. It prints a line of JSON for each
+query with a wrong answer, and a last line with the number of answers by status.
+`python -m tests.attack.query_fuzzer duckdb 7:123` runs one query and prints its answer.
 """
 
 import json
@@ -28,7 +29,7 @@ STREAM: Final = "cloudflare.logs.prod"
 PROJECT: Final = "default"
 NOW_US: Final = 1_790_000_000_000_000
 MOST_BYTES: Final = 12 * 10**9
-# The formats differ in what they can write of a value.
+# The formats can represent different values.
 ACCEPTED: Final = (
     "application/json",
     "application/x-ndjson",
@@ -36,15 +37,15 @@ ACCEPTED: Final = (
     "application/vnd.apache.arrow.stream",
     "application/vnd.apache.parquet",
 )
-# What an engine says and no author of BigQuery's SQL knows; and names that only our own SQL has.
+# Terms of the engines that are not part of BigQuery's SQL, and names that only compiled SQL has.
 ENGINE_WORDS: Final = re.compile(
     r"VARCHAR|BIGINT|HUGEINT|\bDOUBLE\b|\bINT32\b|\bBLOB\b|STRUCT\(|_LITERAL|DECIMAL\(|Nullable|DB::|DateTime64|U?Int\d+\b|duckdb"
     r"|ClickHouse|Array\(|Tuple\(|Float(?:32|64)\b|FixedString|Dynamic\b|VARIANT|cordwood:|INTERNAL|\$\d|try_cast|TRY\(|list_\w+|__\w+"
     r"|SETTING|allow_\w+|max_\w+|store\.main|memory\.",
 )
-# A refusal for a stated cause is no failure: the time is up, memory or disk are short, the service is busy.
-STATED: Final = frozenset({"limit.time", "limit.memory", "limit.disk", "limit.cancelled", "limit.busy"})
-STUMBLED: Final = "The compiler broke on this query."
+# Codes of faults with status 500 or higher that are limits, not bugs.
+LIMIT_CODES: Final = frozenset({"limit.time", "limit.memory", "limit.disk", "limit.cancelled", "limit.busy"})
+COMPILER_ERROR: Final = "The compiler broke on this query."
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -54,35 +55,35 @@ class Asked(msgspec.Struct, frozen=True):
     language: str
     text: str
     status: int
-    told: str
+    response_text: str
 
-    def fault_at(self) -> str | None:
-        """What is wrong with the answer."""
+    def defect(self) -> str | None:
+        """Return what is wrong with the answer, or None."""
         if self.status == 200:
             return None
         try:
-            error = json.loads(self.told)["error"]
+            error = json.loads(self.response_text)["error"]
         except (ValueError, KeyError, TypeError):
-            return f"{self.status} without a problem: {self.told[:300]}"
-        if self.status >= 500 and error["status"] not in STATED:
+            return f"{self.status} without a problem: {self.response_text[:300]}"
+        if self.status >= 500 and error["status"] not in LIMIT_CODES:
             return f"{error['status']}: {error['message']}"
-        said = f"{error['message']} {error.get('hint', '')}"
-        if error["message"] == STUMBLED:
+        shown = f"{error['message']} {error.get('hint', '')}"
+        if error["message"] == COMPILER_ERROR:
             return "the compiler broke"
-        words = ENGINE_WORDS.search(_without(said, self.text))
-        return f"{words[0]!r} is the engine's word: {error['status']}: {said}" if words else None
+        words = ENGINE_WORDS.search(_without_words_of(shown, self.text))
+        return f"{words[0]!r} is the engine's word: {error['status']}: {shown}" if words else None
 
 
-def _without(said: str, text: str) -> str:
-    """What was said, less what the author wrote himself."""
+def _without_words_of(shown: str, text: str) -> str:
+    """Remove the words of the query from the message."""
     for word in sorted(set(re.findall(r"[\w.$:]+", text)), key=len, reverse=True):
-        said = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", said)
-    return said
+        shown = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", shown)
+    return shown
 
 
 @contextmanager
 def service(engine: str) -> Iterator[InProcessApp]:
-    """A service on that engine with the events that the queries read."""
+    """Open a service on that engine with the events that the queries read."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
             engine=fresh_database() if engine == "clickhouse" else engine,
@@ -93,10 +94,10 @@ def service(engine: str) -> Iterator[InProcessApp]:
         with open_service(settings, lambda: NOW_US) as inside:
             body = as_json(events(PROJECT, NOW_US - 60_000_000))
             for stream in (STREAM, "postgres.logs"):
-                status, _, told = inside.send(
+                status, _, response_text = inside.send(
                     "POST", f"/api/logs?source_name={stream}", body, {"content-type": "application/json"}
                 )
-                assert status == 200, told
+                assert status == 200, response_text
             yield inside
 
 
@@ -105,7 +106,7 @@ def ask(inside: InProcessApp, seed: str) -> Asked:
 
 
 def ask_text(inside: InProcessApp, seed: str, language: str, text: str) -> Asked:
-    """Ask a query; `seed` tells in which format its answer is wanted."""
+    """Send a query; `seed` determines the format of the answer."""
     sent = {language: text, "project": PROJECT}
     accept = ACCEPTED[sum(seed.encode()) % len(ACCEPTED)]
     path, body = "/api/endpoints/query/logs.all", urlencode(sent).encode()
@@ -122,20 +123,20 @@ def main(engine: str, seed: str, count: int) -> None:
     with service(engine) as inside:
         statuses: Counter[int] = Counter()
         for number in range(count):
-            # The last line that is told is the query that the engine crashed on, where it does.
+            # If the engine crashes, the last line of standard error names the query.
             print(f"{seed}:{number}", file=sys.stderr, flush=True)
-            asked = ask(inside, f"{seed}:{number}")
-            statuses[asked.status] += 1
-            wrong = asked.fault_at()
+            outcome = ask(inside, f"{seed}:{number}")
+            statuses[outcome.status] += 1
+            wrong = outcome.defect()
             if wrong is not None:
-                print(json.dumps({"seed": asked.seed, "wrong": wrong, asked.language: asked.text}), flush=True)
+                print(json.dumps({"seed": outcome.seed, "wrong": wrong, outcome.language: outcome.text}), flush=True)
         print(json.dumps({"statuses": statuses}))
 
 
 def reproduce(engine: str, seed: str) -> None:
     with service(engine) as inside:
-        asked = ask(inside, seed)
-        print(asked.text, asked.status, asked.told, asked.fault_at(), sep="\n\n")
+        outcome = ask(inside, seed)
+        print(outcome.text, outcome.status, outcome.response_text, outcome.defect(), sep="\n\n")
 
 
 if __name__ == "__main__":

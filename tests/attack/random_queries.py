@@ -1,7 +1,7 @@
-"""Random queries of what the compiler admits: every listed function with odd arguments, in every clause, pipe and LQL.
+"""Generator of random queries: every permitted function with unusual arguments, in every clause, pipe syntax and LQL.
 
-The same seed gives the same query. Functions come from the calls of `tests/unit/sql/function_calls.py`, which a test
-holds to the compiler's own list: a new function is asked with odd arguments as soon as it is listed.
+The same seed gives the same query. Functions come from `tests/unit/sql/function_calls.py`, which another test compares
+with the compiler's list of permitted functions, so that new functions are included.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.unit.sql.function_calls import CALLS
 
-# Arguments by the kind of the literal that stands in the plain call; anything may also become NULL or a nested call.
+# Arguments by the type of the literal that they replace; any argument may also become NULL or a nested call.
 NUMBERS: Final = (
     *("0", "-1", "2", "3.5", "-0.0", "1e308", "-1e-300", "9223372036854775807", "-9223372036854775808", "1000000"),
     *("cast('nan' as float64)", "cast('inf' as float64)", "cast('-inf' as float64)", "length(t.id)", "cast(x as float64)"),
@@ -153,7 +153,7 @@ _POOLS: Final = {
     "unit": UNITS,
 }
 _NAMES: Final = sorted(CALLS)
-# Calls that make one row of many.
+# Aggregate functions.
 _AGGREGATES: Final = tuple(
     name for name in _NAMES if re.search(r"\(x|\(distinct x|\(cast\(x", CALLS[name]) and " over " not in CALLS[name]
 )
@@ -162,15 +162,15 @@ _DEPTH: Final = 2
 
 
 def query(seed: str) -> tuple[str, str]:
-    """The language, `sql` or `lql`, and the text that belongs to the seed."""
+    """Return the language, `sql` or `lql`, and the text of the query of this seed."""
     dice = random.Random(seed)
     if dice.random() < 0.08:
         return "lql", _lql(dice)
-    text = _HOLE.sub(lambda found: _piece(found[1], dice), dice.choice(SHAPES))
-    return "sql", _broken(text, dice) if dice.random() < 0.05 else text
+    text = _HOLE.sub(lambda found: _fill(found[1], dice), dice.choice(SHAPES))
+    return "sql", _corrupted(text, dice) if dice.random() < 0.05 else text
 
 
-def _piece(kind: str, dice: random.Random) -> str:
+def _fill(kind: str, dice: random.Random) -> str:
     if kind in _SIMPLE:
         return dice.choice(_SIMPLE[kind])
     if kind == "f":
@@ -195,28 +195,28 @@ def _call(dice: random.Random, depth: int) -> str:
 
 
 def _varied(call: str, dice: random.Random, depth: int) -> str:
-    """The call with other arguments; most often an argument stays, so that the others are reached."""
+    """Replace arguments of the call; each is kept with some probability, so that the others are evaluated."""
     written = _TYPED.sub(lambda found: _argument(found, dice, depth), call)
     return f"safe.{written}" if dice.random() < 0.02 else written
 
 
 def _argument(found: re.Match[str], dice: random.Random, depth: int) -> str:
-    luck, kind = dice.random(), str(found.lastgroup)
-    if luck < 0.45:
+    chance, kind = dice.random(), str(found.lastgroup)
+    if chance < 0.45:
         return found[0]
     if kind in ("unit", "interval"):
         return dice.choice(_POOLS[kind])
-    if luck < 0.55 and depth:
+    if chance < 0.55 and depth:
         return _call(dice, depth - 1)
-    if luck < 0.59:
+    if chance < 0.59:
         return dice.choice(OTHERS)
-    if luck < 0.62:
+    if chance < 0.62:
         return dice.choice(dice.choice((NUMBERS, TEXTS, ARRAYS, JSONS, TIMESTAMPS, DATES)))
-    return "null" if luck < 0.65 else dice.choice(_POOLS[kind])
+    return "null" if chance < 0.65 else dice.choice(_POOLS[kind])
 
 
-def _broken(text: str, dice: random.Random) -> str:
-    """The text with a word taken out, doubled, or put elsewhere."""
+def _corrupted(text: str, dice: random.Random) -> str:
+    """Delete, duplicate or swap a token of the text."""
     words = re.findall(r"\w+|\s+|.", text)
     at, to = dice.randrange(len(words)), dice.randrange(len(words))
     change = dice.randrange(3)
@@ -241,7 +241,7 @@ def _lql(dice: random.Random) -> str:
 
 
 def events(project: str, first_us: int) -> list[dict[str, object]]:
-    """Events with values of every kind at the paths that the queries read."""
+    """Return events with values of every type at the paths that the queries read."""
     texts = ("", "a", "1", "-1e9", "2024-01-01", "\u0130\u00df\u0000", '{"a": [1]}', "x" * 5000, "nan", None)
     numbers = (0, -1, 2**63 - 1, -(2**63), 1, 7, 10**18, 3, 2, None)
     floats = (0.5, -0.0, 1e308, 5e-324, -1.5, 2, 1e15, 3.25, 0.1, None)

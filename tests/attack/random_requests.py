@@ -1,4 +1,4 @@
-"""Random requests to every address of the application, with odd headers, parameters and bodies. A seed is one request."""
+"""Generator of random requests to every route, with unusual headers, parameters and bodies; one request per seed."""
 
 import gzip
 import json
@@ -119,54 +119,54 @@ def _bodies() -> tuple[bytes, ...]:
 BODIES: Final = _bodies()
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request as an application is given it."""
+class RawRequest(msgspec.Struct, frozen=True):
+    """The parts of an HTTP request as ASGI passes them to the application."""
 
     method: str
     path: bytes
     query: bytes
     headers: tuple[tuple[bytes, bytes], ...]
-    pieces: tuple[bytes, ...]
+    chunks: tuple[bytes, ...]
 
 
-def request(seed: str, keys: tuple[str, ...]) -> Asked:
-    """The request of the seed, most often with one of the keys."""
+def request(seed: str, keys: tuple[str, ...]) -> RawRequest:
+    """Return the request of the seed, in most cases with one of the keys."""
     dice = random.Random(seed)
     headers = {dice.choice(HEADERS).encode(): dice.choice(HEADER_VALUES) for _ in range(dice.randrange(5))}
     if dice.random() < 0.9:
         headers[b"x-api-key"] = dice.choice(keys).encode()
     body = _body(dice, headers)
     cut = dice.randrange(len(body) + 1)
-    pieces = (body[:cut], body[cut:]) if dice.random() < 0.3 else (body,)
+    chunks = (body[:cut], body[cut:]) if dice.random() < 0.3 else (body,)
     path, methods = _path(dice)
     usual = [one for one in methods if one != "OPTIONS"]
     method = dice.choice(usual if dice.random() < 0.9 else METHODS)
-    return Asked(method, path, _query(dice), tuple(headers.items()), pieces)
+    return RawRequest(method, path, _query(dice), tuple(headers.items()), chunks)
 
 
-# What may be left out of an address, what stands for one or more names, and each of these.
-_CHOICE: Final = re.compile(rb"\(\?:[^()]*\)\?")
-_HOLE: Final = re.compile(rb"\(([^()]+)\)")
+# Parts of a route's pattern: an optional group, a capturing group, a name within it, and alternatives.
+_OPTIONAL: Final = re.compile(rb"\(\?:[^()]*\)\?")
+_GROUP: Final = re.compile(rb"\(([^()]+)\)")
 _NAME: Final = re.compile(rb"\[\^/\]\+|\.\+")
 _ALTERNATIVES: Final = re.compile(rb"\(\?:([^()]*\|[^()]*)\)")
 
 
 def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
-    """An address, and the methods that it takes."""
+    """Return a path of a random route and the methods of the route."""
     if dice.random() < 0.4:
         path = dice.choice(tuple(EXACT))
         methods = EXACT[path].methods
     else:
         named, route = dice.choice((*NAMED, *NAMED[:1] * 4))
-        plain = _ALTERNATIVES.sub(lambda some: dice.choice(some[1].split(b"|")), _CHOICE.sub(b"", named.pattern))
-        path = _HOLE.sub(lambda hole: _NAME.sub(lambda _: _name(dice), hole[1]), plain)
+        plain = _ALTERNATIVES.sub(lambda some: dice.choice(some[1].split(b"|")), _OPTIONAL.sub(b"", named.pattern))
+        path = _GROUP.sub(lambda hole: _NAME.sub(lambda _: _name(dice), hole[1]), plain)
         methods = route.methods
-    luck = dice.random()
-    if luck < 0.04:
+    chance = dice.random()
+    if chance < 0.04:
         return path + b"/", methods
-    if luck < 0.08:
+    if chance < 0.08:
         return path.replace(b"/", b"//", 1), methods
-    return quote_from_bytes(path).encode() if luck < 0.1 else path, methods
+    return quote_from_bytes(path).encode() if chance < 0.1 else path, methods
 
 
 def _name(dice: random.Random) -> bytes:
@@ -185,11 +185,11 @@ def _query(dice: random.Random) -> bytes:
 
 def _body(dice: random.Random, headers: dict[bytes, bytes]) -> bytes:
     body = dice.choice(BODIES)
-    luck = dice.random()
-    if luck < 0.1:
+    chance = dice.random()
+    if chance < 0.1:
         at = dice.randrange(len(body) + 1)
         body = body[:at] + dice.randbytes(dice.randrange(4)) + body[at + dice.randrange(3) :]
-    elif luck < 0.25:
+    elif chance < 0.25:
         coding, packed = dice.choice(
             ((b"gzip", gzip.compress(body)), (b"deflate", zlib.compress(body)), (b"zstd", body))
         )

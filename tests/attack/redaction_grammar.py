@@ -1,8 +1,8 @@
-"""What queries over private values are made of: a template for every function of BigQuery's that is admitted; data only.
+"""Templates of expressions over private values, one or more for every permitted BigQuery function; data only.
 
-A hole names a kind of value: `{S}` text, `{I}` whole number, `{F}` float, `{B}` truth, `{T}` timestamp, `{D}` date,
-`{E}` datetime, `{M}` time, `{Y}` bytes, `{A}` texts in an array, `{N}` numbers in an array, `{J}` JSON. Small letters
-are constants: `{s}` a text that may be a piece of a private one, `{i}` a number, `{p}` a pattern, `{l}` a LIKE pattern.
+A placeholder names a type: `{S}` string, `{I}` integer, `{F}` float, `{B}` boolean, `{T}` timestamp, `{D}` date,
+`{E}` datetime, `{M}` time, `{Y}` bytes, `{A}` array of strings, `{N}` array of integers, `{J}` JSON. Lower-case letters
+are constants: `{s}` a string, often part of a private one, `{i}` an integer, `{p}` a regex, `{l}` a LIKE pattern.
 """
 
 from typing import Final
@@ -355,7 +355,7 @@ SCALARS: Final = {
     """),
 }
 
-# Aggregates by what they give.
+# Aggregate functions by result type.
 AGGREGATES: Final = {
     "S": _lines("""
         min({S})
@@ -414,7 +414,7 @@ AGGREGATES: Final = {
     """),
 }
 
-# Functions of windows; `{W}` is what stands in OVER.
+# Window functions; `{O}` is a window with ORDER BY, `{W}` one without.
 WINDOWS: Final = {
     "S": _lines("""
         lag({S}) over ({O})
@@ -447,7 +447,7 @@ WINDOWS: Final = {
     """),
 }
 
-# What is admitted and no query here is made of, with the reason: of the functions, and of the parser's nodes.
+# Permitted functions and nodes of the parser that no generated query contains, with the reason.
 FUNCTIONS_ELSEWHERE: Final = {"GROUPING": "stands beside grouping sets, which the queries have"}
 NODES_ELSEWHERE: Final = {
     **dict.fromkeys(
@@ -467,7 +467,7 @@ CONSTANTS: Final = {
     "p": ("r'203'", "r'[0-9.]{7,}'", "r'([a-z]+)@'", "r'^h'", "r'[0-9]+'", "r'ED'", "r'horse$'", "@p"),
 }  # fmt: skip
 
-# An ordinal in every spelling that stands for a place, or might be taken for one; `#` is the place.
+# Spellings of an ordinal of ORDER BY or GROUP BY, and expressions that resemble one; `#` is the number.
 ORDINALS: Final = (
     "#", "(#)", "((#))", "0#", "00#", "0x#", "0X0#", "(0x#)", "+#", "-(-#)", "- -#", "-#", "#.0", "#e0", "(# + 0)", "1 * #",
     "cast(# as int64)", "'#'", "true", "null", "(select #)", "if(true, #, 1)", "coalesce(#)", "~(-#-1)", "abs(-#)", "[#][offset(0)]",

@@ -1,6 +1,6 @@
-"""Queries over private values, made by rule: each clause, join, set operation, window, pivot, pipe and sub-query, at random.
+"""Generator of random queries over private values, with every clause, join, set operation, window, pivot and pipe.
 
-The same seed makes the same queries, of which the n-th does not depend on how many are made.
+The same seed gives the same queries; the n-th does not depend on how many are generated.
 """
 
 import re
@@ -12,12 +12,12 @@ import msgspec
 
 from tests.attack.redaction_grammar import AGGREGATES, CONSTANTS, LQL, LQL_ENDINGS, ORDINALS, SCALARS, WINDOWS
 
-_HOLE: Final = re.compile(r"\{([A-Za-z])\}")
-_DEEPEST: Final = 3
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z])\}")
+_MAX_DEPTH: Final = 3
 
 T = TypeVar("T")
 
-# Of a relation: what its FROM says, and its expressions by kind.
+# Expressions of a relation by type.
 _Kinds = dict[str, tuple[str, ...]]
 
 
@@ -69,7 +69,7 @@ RELATIONS: Final = (
     _Relation("logs l join again b using (id, who)", {"S": ("who", "id", "b.event_message")}),
     _Relation("logs l cross join unnest(['203.0.113.7', 'x', 'REDACTED']) v", {"S": ("v", "l.who", "l.id")}),
 )  # fmt: skip
-_ANYWHERE: Final[_Kinds] = {
+_CONSTANTS_BY_TYPE: Final[_Kinds] = {
     "S": ("cast(null as string)",), "I": ("7", "12"), "F": ("1.5", "0.0"), "B": ("true", "false"),
     "T": ("timestamp '2025-11-13 02:13:20'",), "D": ("date '2026-01-02'",), "E": ("datetime '2026-01-02 03:04:05'",),
     "M": ("time '03:04:05'",), "Y": ("b'ab'",), "A": ("['a', '203']",), "N": ("[1, 2]",),
@@ -79,7 +79,7 @@ _SHOWN: Final = "SSSSSIIFBBTDEMYANJ"
 
 
 def questions(seed: int) -> Iterator[Question]:
-    """Without end."""
+    """Yield random queries without end."""
     number = 0
     while True:
         yield _Maker(Random(f"{seed} {number}")).question()
@@ -99,14 +99,14 @@ class _Maker:
 
     # Expressions.
 
-    def value(self, kind: str, depth: int = _DEEPEST) -> str:
+    def value(self, kind: str, depth: int = _MAX_DEPTH) -> str:
         leaves = self._relation.kinds.get(kind, ())
         if depth <= 0 or (leaves and self._random.random() < 0.5):
-            return self._one_of(leaves or _ANYWHERE[kind])
+            return self._one_of(leaves or _CONSTANTS_BY_TYPE[kind])
         return self._filled(self._one_of(SCALARS[kind]), depth - 1)
 
     def key(self) -> str:
-        """Something to sort, group or join by: most often a private text as it is."""
+        """Return a key to sort, group or join by: in most cases a private value itself."""
         return self.value("S", self._one_of((0, 0, 0, 1)))
 
     def _filled(self, template: str, depth: int) -> str:
@@ -120,7 +120,7 @@ class _Maker:
                 return self._partition()
             return f"({self.value(kind, depth)})" if kind == "B" else self.value(kind, depth)
 
-        return _HOLE.sub(fill, template)
+        return _PLACEHOLDER.sub(fill, template)
 
     def _partition(self) -> str:
         return self._one_of(("", f"partition by {self.key()} ", "partition by 1 "))
@@ -141,10 +141,12 @@ class _Maker:
     # Clauses.
 
     def where(self) -> str:
-        return self._one_of(("", f" where {self.value('B')}", f" where {self.value('B', 1)}", f" where {self._asks()}"))
+        return self._one_of(
+            ("", f" where {self.value('B')}", f" where {self.value('B', 1)}", f" where {self._sub_query_condition()}")
+        )
 
-    def _asks(self) -> str:
-        """Conditions that hold sub-queries."""
+    def _sub_query_condition(self) -> str:
+        """Return a condition with a sub-query."""
         key = self.key()
         return self._one_of(
             (
@@ -162,7 +164,7 @@ class _Maker:
         return self._one_of(ORDINALS).replace("#", str(self._random.randint(1, most)))
 
     def order(self, most: int) -> str:
-        """The last key makes the order whole where places may be read."""
+        """Return an ORDER BY clause, in some cases with further keys that make the order total."""
         first = self._one_of((self.ordinal(most), self.ordinal(most), self._one_of(("1", "2")), self.key()))
         direction = self._one_of(("", " desc", " asc nulls last", " nulls first"))
         then = self._one_of(("", f", {self.ordinal(most)}", ", 1, 2"))
@@ -298,7 +300,7 @@ class _Maker:
         return f"select {kind} {items} from {self._relation.from_}{self.where()}{self.ending(1)}"
 
     def whole(self) -> str:
-        """Rows, objects and arrays as they are, or as JSON."""
+        """Return a query for whole rows, objects or arrays, or for their JSON."""
         item = self._one_of(("to_json_string(l)", "to_json(l)", "l", "metadata", "to_json_string(metadata)", "metadata[0].request[0].ip",
                              "metadata[0].request[0].texts[safe_offset(length(who) - 9)]", "metadata[0].request[0].texts[offset(1)]",
                              "array_length(metadata[0].request[0].list)", "[who, event_message]", "struct(metadata, who)",

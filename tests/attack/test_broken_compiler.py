@@ -1,4 +1,4 @@
-"""A compiler that is broken on purpose: what it writes is refused by the engine's own parser, told, and never run."""
+"""A deliberately broken compiler: the isolation check refuses its statements, which are logged and never run."""
 
 import io
 import json
@@ -18,9 +18,9 @@ from cordwood.engines.duckdb.query import answers
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule
-from tests.attack.test_pinned import FOREIGN, event, send, settings
+from tests.attack.test_pinned_queries import FOREIGN, event, send, settings
 from tests.chdb_databases import fresh_database
-from tests.second_wall import switch_off
+from tests.isolation_check import disable_isolation_check
 
 STREAM, OTHER = "cloudflare.logs.prod", "postgres.logs"
 BROKEN = {
@@ -31,8 +31,8 @@ SQL = "select upper(id) as id from edge_logs"
 
 
 @pytest.fixture(autouse=True)
-def second_wall_is_silent() -> None:
-    """Not here."""
+def no_isolation_refusals() -> None:
+    """Disable the fixture of conftest.py: refusals are expected."""
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
@@ -41,8 +41,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that were handed to an engine to be run."""
+def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the statements that are passed to the engine."""
     texts: list[str] = []
     parsed: Callable[..., Any] = answers._extract_select
     select: Callable[..., AbstractContextManager[Selected]] = Session.select
@@ -63,7 +63,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
-    """What the service writes to standard error."""
+    """Capture what the service writes to standard error."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, write_through=True))
     return written
@@ -71,9 +71,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 
 @pytest.fixture
 def inside(
-    engine: str, run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, statements_run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InProcessApp]:
-    """A service whose compiler writes, for UPPER, what another stream holds."""
+    """Open a service whose compiler translates UPPER into a query of another stream."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
     table: MutableMapping[type[exp.Expr], Rule] = rules
     monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN[engine]))
@@ -81,9 +81,9 @@ def inside(
     with open_service(settings(tmp_path / "data", engine=address)) as inside:
         for stream, mark in ((STREAM, "ours"), (OTHER, FOREIGN)):
             assert send(inside, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
-        # What is in memory is shown to the first query that reads the stream.
+        # The first query that reads the stream creates its memtable.
         assert asked(inside, "select count(*) as n from postgres_logs")[0] == 200
-        run.clear()
+        statements_run.clear()
         log.truncate(0)
         yield inside
 
@@ -93,10 +93,12 @@ def asked(inside: InProcessApp, sql: str = SQL) -> tuple[int, dict[str, Any]]:
     return status, json.loads(told)
 
 
-def test_what_it_writes_is_never_run(inside: InProcessApp, engine: str, run: list[str], log: io.BytesIO) -> None:
+def test_a_statement_of_another_stream_is_refused_and_logged(
+    inside: InProcessApp, engine: str, statements_run: list[str], log: io.BytesIO
+) -> None:
     status, told = asked(inside)
     assert (status, told["error"]["status"]) == (500, "bug.isolation")
-    assert [text for text in run if OTHER in text] == []
+    assert [text for text in statements_run if OTHER in text] == []
     assert FOREIGN not in json.dumps(told)
     assert OTHER not in json.dumps(told)
     (line,) = [json.loads(line) for line in log.getvalue().splitlines() if b'"event":"isolation"' in line]
@@ -112,12 +114,12 @@ def test_each_refusal_is_counted(inside: InProcessApp, engine: str) -> None:
     assert f'cordwood_isolation_refusals_total{{engine="{engine}"}} 3' in metrics.decode().splitlines()
 
 
-def test_without_the_check_it_would_be_run(
-    inside: InProcessApp, engine: str, run: list[str], monkeypatch: pytest.MonkeyPatch
+def test_without_the_check_the_statement_is_run(
+    inside: InProcessApp, engine: str, statements_run: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that it is the check which holds. On ClickHouse the other stream is an empty table while the query runs."""
-    switch_off(monkeypatch)
+    """Prove that the check is what refuses. On ClickHouse the other stream is an empty table while the query runs."""
+    disable_isolation_check(monkeypatch)
     status, told = asked(inside)
     assert status == 200
-    assert any(OTHER in text for text in run)
+    assert any(OTHER in text for text in statements_run)
     assert (FOREIGN in json.dumps(told)) is (engine == "duckdb")

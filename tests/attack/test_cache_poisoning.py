@@ -1,4 +1,4 @@
-"""No caller's query takes the place of another's in the cache, whatever it is made to look like."""
+"""Queries with ambiguous comments and strings do not share a cached answer with another query."""
 
 import json
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from tests.attack.test_pinned import send, settings
+from tests.attack.test_pinned_queries import send, settings
 
 HONEST = "select sum(n) as n from numbers"
-# Each says that the sum is larger, and looks like the honest query to whoever reads comments by other rules.
+# Each computes a larger sum, but equals the honest query if comments or strings are parsed by other rules.
 POISONS = (
     "select sum(n) --\r+ 4711\n as n from numbers",
     "select sum(n) #\r+ 4711\n as n from numbers",
@@ -40,16 +40,16 @@ def inside(tmp_path: Path) -> Iterator[InProcessApp]:
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_the_honest_query_gets_its_own_answer_after_any_other(inside: InProcessApp, poison: str) -> None:
+def test_the_honest_query_is_not_answered_from_a_similar_one(inside: InProcessApp, poison: str) -> None:
     send(inside, "/api/endpoints/query/kept", {"sql": poison})
     status, told = send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
     assert (status, json.loads(told)) == (200, {"result": [{"n": 3}]})
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_the_other_query_gets_its_own_answer_after_the_honest_one(inside: InProcessApp, poison: str) -> None:
+def test_a_similar_query_is_not_answered_from_the_honest_one(inside: InProcessApp, poison: str) -> None:
     send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
-    kept = send(inside, "/api/endpoints/query/kept", {"sql": poison})
+    cached = send(inside, "/api/endpoints/query/kept", {"sql": poison})
     fresh = send(inside, "/api/endpoints/query/kept", {"sql": poison}, cache_control="no-cache")
-    assert kept[0] == fresh[0]
-    assert kept[0] != 200 or kept[1] == fresh[1]
+    assert cached[0] == fresh[0]
+    assert cached[0] != 200 or cached[1] == fresh[1]

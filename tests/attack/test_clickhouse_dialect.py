@@ -1,4 +1,4 @@
-"""The second dialect reads the pinned project alone, redacts what it reads, and takes no text for anything but a text."""
+"""Queries in ClickHouse's dialect read only the pinned project, are redacted, and are safe from injection."""
 
 import json
 import re
@@ -8,13 +8,13 @@ import pytest
 
 from cordwood.app.in_process import InProcessApp
 from tests.attack.injections import some
-from tests.attack.test_pinned import FOREIGN, pinned_key, send, two_projects
+from tests.attack.test_pinned_queries import FOREIGN, pinned_key, send, two_projects
 
 ENDPOINT = "/api/endpoints/query/logs.all.otel"
 MAIL, CARD, SECRET = "jane.roe@example.org", "4111 1111 1111 1111", "hunter2swordfish"
 Row = dict[str, object]
 
-# Where a text can stand: `T` is the literal. The answer is one cell, which is the text itself.
+# Places of a string literal `T`. The answer is one cell with the string itself.
 TEXT_PLACES = (
     "SELECT T AS v",
     "SELECT DISTINCT T AS v FROM logs",
@@ -38,7 +38,7 @@ TEXT_PLACES = (
     "SELECT if((T, 'a') = (T, 'a'), T, '') AS v",
 )
 
-# Where a text may mean something: whatever it means, nothing of others is told and nothing breaks.
+# Places where the string is interpreted, as a pattern, a key or a type.
 LITERAL_PLACES = (
     "SELECT id FROM logs WHERE event_message LIKE T",
     "SELECT id FROM logs WHERE event_message ILIKE T",
@@ -69,7 +69,7 @@ LITERAL_PLACES = (
     "SELECT dateDiff(T, timestamp, timestamp) AS v FROM logs",
 )
 
-# Where a name can stand: `N` is the name in quotes.
+# Places of a quoted name `N`.
 NAME_PLACES = (
     "SELECT 1 AS N",
     "SELECT N FROM (SELECT 1 AS N)",
@@ -140,8 +140,8 @@ REFUSED = (
     "SELECT b AS a, a AS b FROM logs",
 )
 
-# Every way to read a text of an event.
-READS = (
+# Ways to read a string of an event.
+READ_EXPRESSIONS = (
     "SELECT id, event_message AS v FROM logs",
     "SELECT log_attributes AS v FROM logs",
     "SELECT log_attributes['request.mail'] AS v FROM logs",
@@ -181,7 +181,7 @@ READS = (
     "SELECT v['deep.mail'] AS v FROM (SELECT log_attributes AS v FROM logs)",
     "(SELECT event_message AS v FROM logs) UNION ALL (SELECT log_attributes['request.mail'] FROM logs)",
 )
-# True where a text could be told by asking; the answer must be that it is not there.
+# Conditions that would be true for the raw value; the answer must be that no row matches.
 GUESSES = (
     f"SELECT count() AS n FROM logs WHERE event_message LIKE '%{MAIL}%'",
     f"SELECT count() AS n FROM logs WHERE log_attributes['request.mail'] = '{MAIL}'",
@@ -205,7 +205,7 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def personal() -> dict[str, object]:
-    """Of a project of its own, with something personal wherever an event can have it."""
+    """Return an event of a third project with personal data in every part."""
     metadata: dict[str, object] = {
         "project": "jane",
         "project_ref": "jane",
@@ -226,7 +226,7 @@ def key(inside: InProcessApp) -> str:
 
 
 def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
-    """The rows of an answer; None where the query is refused. It never fails within, and never tells of others."""
+    """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
     status, told = send(inside, ENDPOINT, {"sql": sql}, x_api_key=key)
     assert status in (200, 400, 422), (sql, told)
     assert FOREIGN not in told, sql
@@ -243,37 +243,37 @@ def as_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def test_without_a_pin_the_other_project_is_there_to_be_read(inside: InProcessApp) -> None:
+def test_without_a_pin_the_other_project_is_readable(inside: InProcessApp) -> None:
     body = {"project": "other", "sql": "SELECT source, event_message, log_attributes FROM logs"}
     assert FOREIGN in send(inside, ENDPOINT, body, x_api_key=inside.key)[1]
 
 
-def test_a_text_is_a_text_wherever_it_stands(inside: InProcessApp, key: str) -> None:
+def test_a_string_is_returned_unchanged_in_every_place(inside: InProcessApp, key: str) -> None:
     for at, place in enumerate(TEXT_PLACES):
         for text in some(at):
             found = rows(inside, key, _with(place, "T", as_text(text)))
             assert found in (None, [{"v": text}]), (place, text)
 
 
-def test_a_text_that_means_something_means_no_more(inside: InProcessApp, key: str) -> None:
+def test_an_interpreted_string_reads_nothing_of_another_project(inside: InProcessApp, key: str) -> None:
     for at, place in enumerate(LITERAL_PLACES):
         for text in some(at):
             rows(inside, key, _with(place, "T", as_text(text)))
 
 
-def test_a_name_is_a_name_wherever_it_stands(inside: InProcessApp, key: str) -> None:
+def test_a_quoted_name_reads_nothing_of_another_project(inside: InProcessApp, key: str) -> None:
     for at, place in enumerate(NAME_PLACES):
         for name in some(at):
             rows(inside, key, _with(place, "N", as_name(name)))
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_is_no_query_over_the_table_is_refused(inside: InProcessApp, key: str, sql: str) -> None:
+def test_anything_but_a_query_of_the_table_is_refused(inside: InProcessApp, key: str, sql: str) -> None:
     assert rows(inside, key, sql) is None
 
 
-@pytest.mark.parametrize("sql", READS)
-def test_no_text_is_read_as_it_is_where_redaction_is_on(inside: InProcessApp, sql: str) -> None:
+@pytest.mark.parametrize("sql", READ_EXPRESSIONS)
+def test_no_query_returns_a_private_value_unredacted(inside: InProcessApp, sql: str) -> None:
     body = {"project": "jane", "sql": sql}
     status, plain = send(inside, ENDPOINT, body, x_api_key=inside.key)
     assert status == 200, plain
@@ -284,13 +284,13 @@ def test_no_text_is_read_as_it_is_where_redaction_is_on(inside: InProcessApp, sq
 
 
 @pytest.mark.parametrize("sql", GUESSES)
-def test_no_text_is_told_by_a_guess_where_redaction_is_on(inside: InProcessApp, sql: str) -> None:
+def test_no_condition_matches_a_private_value_under_redaction(inside: InProcessApp, sql: str) -> None:
     status, told = send(
         inside, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=inside.key, LF_ENDPOINT_REDACT_PII="true"
     )
     assert (status, json.loads(told)) == (200, {"result": [{"n": 0}]})
 
 
-def _with(place: str, hole: str, text: str) -> str:
-    """The place with its holes filled: a capital letter that stands alone."""
-    return re.sub(rf"\b{hole}\b", lambda _: text, place)
+def _with(place: str, placeholder: str, text: str) -> str:
+    """Replace the placeholder, a capital letter that is a word."""
+    return re.sub(rf"\b{placeholder}\b", lambda _: text, place)

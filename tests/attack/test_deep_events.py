@@ -1,4 +1,4 @@
-"""Events that are nested deeply, or whose keys are long: stored or set aside, and nobody else's requests are any different."""
+"""Deeply nested events and long keys are stored or quarantined, and other projects' answers do not change."""
 
 import json
 import random
@@ -10,12 +10,12 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.ingest.json_scan import MOST_LEVELS, cut_below
 from cordwood.model import shape
-from tests.attack.test_pinned import ask, send, settings
+from tests.attack.test_pinned_queries import ask, send, settings
 from tests.chdb_databases import fresh_database
 
 STREAM = "/api/logs?source_name=cloudflare.logs.prod"
 MEBIBYTE = 2**20
-# Of the project that sends nothing odd.
+# Queries of the project without such events.
 QUERIES = (
     "select id, event_message, metadata from edge_logs order by id",
     "select m.* from edge_logs cross join unnest(metadata) as m order by m.a.b",
@@ -34,14 +34,14 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
 
 
 def post(inside: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
-    """Send events by the text of their metadata, which may be deeper than `json` can write."""
+    """Send events with the JSON texts of their metadata, which may be too deep for `json.dumps`."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
     body = f"[{','.join(events)}]".encode()
     status, _, told = inside.send("POST", STREAM, body, {"content-type": "application/json"})
     return status, json.loads(told)
 
 
-def send_usual(inside: InProcessApp) -> None:
+def send_ordinary(inside: InProcessApp) -> None:
     for number in range(3):
         metadata = json.dumps({"project": "default", "a": {"b": number}, "l": [number, "x"]})
         assert post(inside, metadata, project="default") == (200, LOGGED | {"accepted": 1})
@@ -74,9 +74,11 @@ def count(inside: InProcessApp, sql: str) -> object:
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_deep_events_change_nothing_for_others_after_a_restart_either(engine: str, tmp_path: Path, kind: str) -> None:
+def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
+    engine: str, tmp_path: Path, kind: str
+) -> None:
     with open_service(settings(tmp_path / "data", engine=engine)) as inside:
-        send_usual(inside)
+        send_ordinary(inside)
         before = answers(inside)
         assert all(status == 200 for status, _ in before)
         for levels in (30, 33, 60, 90, MOST_LEVELS):
@@ -84,32 +86,32 @@ def test_deep_events_change_nothing_for_others_after_a_restart_either(engine: st
         assert answers(inside) == before
     with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         assert answers(inside) == before
-        send_usual(inside)
+        send_ordinary(inside)
         assert count(inside, "select count(*) as n from edge_logs") == 5
 
 
-def test_a_folder_that_has_learnt_deep_paths_before_is_served(
+def test_a_data_folder_with_unlimited_paths_is_opened(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it was before paths were bounded: the first sender after the deep event was told 500, and so were all others."""
+    """Regression: without limits of paths, every ingest request after the deep event failed with status 500."""
     with monkeypatch.context() as unbounded:
         unbounded.setattr(shape, "MAX_STEPS", 10**6)
         unbounded.setattr(shape, "MAX_LETTERS", 10**9)
         with open_service(settings(tmp_path / "data", engine=engine)) as inside:
-            send_usual(inside)
+            send_ordinary(inside)
             before = answers(inside)
             assert post(inside, nested("object", 40), nested("object", MOST_LEVELS))[0] == 200
     for _ in range(2):
         with open_service(settings(tmp_path / "data", engine=engine)) as inside:
             assert answers(inside) == before
             assert post(inside, nested("object", 40)) == (200, LOGGED | {"accepted": 1})
-            assert count(inside, below(38, "is not null")) in {3, 4}
+            assert count(inside, count_below(38, "is not null")) in {3, 4}
             assert post(inside, '{"a":1}', project="third") == (200, LOGGED | {"accepted": 1})
 
 
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
-def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: InProcessApp, step: str) -> None:
-    """A name that stands for several keys at each step doubled the compiler's work with each, until it hung."""
+def test_a_long_path_of_ambiguous_names_is_compiled(inside: InProcessApp, step: str) -> None:
+    """Regression: a name that matches several keys at each step doubled the compiler's work with each step."""
     dice = random.Random(3)
     for _ in range(12):
         inner = "1"
@@ -120,7 +122,7 @@ def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: InProce
     sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
     status, told = ask(inside, inside.key, project="poison", sql=sql)
     assert (status, len(json.loads(told).get("result", ()))) == (200, 12), told
-    # One sub-query for each step: each of them reads all keys of the one before, which the plan of a query has no room for.
+    # With one sub-query for each step, each reads all keys of the previous one, which may exceed the limit of a plan.
     ctes = ", ".join(f"c{at} as (select c.m.{step} as m from c{at - 1} as c)" for at in range(1, 31))
     status, told = ask(
         inside,
@@ -131,14 +133,14 @@ def test_a_path_of_many_steps_is_followed_only_where_events_lead(inside: InProce
     assert (status, '"limit.plan"' in told) in {(200, False), (422, True)}, told
 
 
-def below(steps: int, condition: str) -> str:
+def count_below(steps: int, condition: str) -> str:
     path = ".".join("a" for _ in range(steps))
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
 
-def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed(inside: InProcessApp) -> None:
+def test_a_deep_event_is_returned_whole_and_read_below_the_listed_paths(inside: InProcessApp) -> None:
     assert post(inside, nested("object", 60, '{"deep":"found"}'))[0] == 200
-    assert count(inside, below(60, ".deep = 'found'").replace(" .", ".")) == 1
+    assert count(inside, count_below(60, ".deep = 'found'").replace(" .", ".")) == 1
     unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
     assert count(inside, unnested.replace("X", ".".join("a" * 31))) == 1
     assert count(inside, unnested.replace("X", ".".join("a" * 45))) == 1
@@ -148,7 +150,7 @@ def test_a_deep_event_is_answered_whole_and_read_below_the_paths_that_are_listed
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(inside: InProcessApp, kind: str) -> None:
+def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(inside: InProcessApp, kind: str) -> None:
     too_deep = [nested(kind, levels) for levels in (MOST_LEVELS + 2, 400, 960, 1100, 20_000)]
     status, told = post(inside, *too_deep, '{"a":1}')
     assert (status, told["accepted"], told["quarantined"]) == (200, 1, len(too_deep))
@@ -165,8 +167,8 @@ def test_an_event_too_deep_to_be_stored_is_set_aside_and_the_others_are_not(insi
         assert (status, json.loads(told_of_one)["quarantined"]) == (200, 1), told_of_one
 
 
-def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(inside: InProcessApp, tmp_path: Path) -> None:
-    """110 KB of an object of empty objects under one long key were 190 MB on disk, 750 KB of a spine 530 MB."""
+def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(inside: InProcessApp, tmp_path: Path) -> None:
+    """Regression: a 110 KB event of empty objects under one long key took 190 MB on disk, 750 KB nested 530 MB."""
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long = "k" * 1500
     spine = f'{{"{long}":' * MOST_LEVELS + "1" + "}" * MOST_LEVELS
@@ -176,7 +178,7 @@ def test_the_paths_of_objects_are_not_many_times_as_long_as_their_event(inside: 
     assert count(inside, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
 
 
-def test_a_key_too_long_to_be_listed_is_read_by_its_name(inside: InProcessApp) -> None:
+def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(inside: InProcessApp) -> None:
     key = "k" * (shape.MAX_LETTERS + 1)
     assert post(inside, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     asked = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"

@@ -1,4 +1,4 @@
-"""Callers that misbehave on the wire: endless heads, silent connections, stalled bodies, bombs. Others are served on."""
+"""Hostile HTTP clients: endless headers, idle connections, stalled bodies, decompression bombs; others are served."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ DESCRIPTORS = 512
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with few descriptors and little memory."""
+    """Start a service with few file descriptors and little memory."""
     limited = (
         f"import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}));"
         "from cordwood.__main__ import main; sys.exit(main())"
@@ -37,15 +37,15 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def others(attacked: Service) -> Iterator["Others"]:
-    """A caller with another key who sends and asks meanwhile; after the test, all of it must have gone well."""
+    """Run another client during the test; fail if any of its requests failed or was slow."""
     told = attacked.client.post("/api/access-tokens", json={"scopes": "ingest query"}).json()
     watched = Others(attacked.url, told["token"])
     watched.start()
     yield watched
-    until(lambda: watched.asked > 0)
+    until(lambda: watched.answered > 0)
     watched.done.set()
     watched.join()
-    assert watched.complaints == []
+    assert watched.failures == []
     assert watched.slowest < 2.0
     assert family_bytes(attacked.process.pid) < 1.25 * CEILING
 
@@ -54,8 +54,8 @@ class Others(threading.Thread):
     def __init__(self, url: str, key: str) -> None:
         super().__init__()
         self.done = threading.Event()
-        self.complaints: list[str] = []
-        self.asked = 0
+        self.failures: list[str] = []
+        self.answered = 0
         self.slowest = 0.0
         self._url = url
         self._headers = {"X-API-KEY": key}
@@ -65,15 +65,15 @@ class Others(threading.Thread):
             for method, address, body in (("POST", STREAM, [event()]), ("GET", QUERY, None), ("GET", "/health", None)):
                 began = time.monotonic()
                 try:
-                    # A connection of its own each time: it must find room.
+                    # A new connection for each request, so that accepting connections is tested too.
                     answer = httpx.request(method, self._url + address, json=body, headers=self._headers, timeout=10)
                 except httpx.HTTPError as problem:
-                    self.complaints.append(f"{address}: {problem!r}")
+                    self.failures.append(f"{address}: {problem!r}")
                     continue
-                self.asked += 1
+                self.answered += 1
                 self.slowest = max(self.slowest, time.monotonic() - began)
                 if answer.status_code != 200:
-                    self.complaints.append(f"{address}: {answer.status_code} {answer.text[:200]}")
+                    self.failures.append(f"{address}: {answer.status_code} {answer.text[:200]}")
 
 
 def event() -> dict[str, object]:
@@ -90,12 +90,12 @@ def head(path: str, *lines: str) -> bytes:
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    said = b""
+    received = b""
     while piece := connection.recv(65536):
-        said += piece
-        if b"\r\n\r\n" in said and said.partition(b"\r\n\r\n")[2].endswith(b"}"):
+        received += piece
+        if b"\r\n\r\n" in received and received.partition(b"\r\n\r\n")[2].endswith(b"}"):
             break
-    return said
+    return received
 
 
 def send(service: Service, body: bytes, path: str = STREAM, **headers: str) -> httpx.Response:
@@ -105,7 +105,7 @@ def send(service: Service, body: bytes, path: str = STREAM, **headers: str) -> h
 
 @pytest.mark.parametrize("line", ["GET /{} HTTP/1.1\r\n", "GET / HTTP/1.1\r\nX-Long: {}", "GET / HTTP/1.1\r\n{}"])
 @pytest.mark.usefixtures("others")
-def test_heads_that_never_end_are_refused_and_take_no_memory(attacked: Service, line: str) -> None:
+def test_endless_headers_are_refused_and_take_no_memory(attacked: Service, line: str) -> None:
     before = family_bytes(attacked.process.pid)
     begin, _, _ = line.partition("{}")
     filler = b"a: b\r\n" if line.endswith("\n{}") else b"y" * 6
@@ -115,14 +115,14 @@ def test_heads_that_never_end_are_refused_and_take_no_memory(attacked: Service, 
             try:
                 for _ in range(8):
                     connection.sendall(filler * 40_000)
-                said = answer_of(connection)
+                received = answer_of(connection)
             except (ConnectionResetError, BrokenPipeError):
                 continue
-            assert said.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 414 ")), said[:200]
+            assert received.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 414 ")), received[:200]
     assert family_bytes(attacked.process.pid) - before < 50 * MEBIBYTE
 
 
-def test_many_unfinished_heads_at_once_hold_a_bounded_amount_of_memory(attacked: Service, others: Others) -> None:
+def test_many_unfinished_headers_take_bounded_memory(attacked: Service, others: Others) -> None:
     before = family_bytes(attacked.process.pid)
     opened = [connected(attacked) for _ in range(300)]
     for _ in range(2):
@@ -138,17 +138,17 @@ def test_many_unfinished_heads_at_once_hold_a_bounded_amount_of_memory(attacked:
         connection.close()
 
 
-def test_more_silent_connections_than_descriptors_keep_nobody_out(attacked: Service, others: Others) -> None:
+def test_more_idle_connections_than_descriptors_do_not_block_others(attacked: Service, others: Others) -> None:
     opened = [connected(attacked) for _ in range(DESCRIPTORS + 200)]
-    asked = others.asked
+    answered = others.answered
     time.sleep(1.5)
-    assert others.asked > asked
+    assert others.answered > answered
     for connection in opened:
         connection.close()
 
 
 @pytest.mark.usefixtures("others")
-def test_a_connection_that_has_sent_half_a_head_is_closed_in_time(attacked: Service) -> None:
+def test_a_connection_with_unfinished_headers_is_closed_after_a_timeout(attacked: Service) -> None:
     with connected(attacked) as connection:
         connection.settimeout(40)
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
@@ -159,7 +159,7 @@ def test_a_connection_that_has_sent_half_a_head_is_closed_in_time(attacked: Serv
 
 
 @pytest.mark.usefixtures("others")
-def test_bodies_that_stop_half_way_give_way_to_another_key_at_once(attacked: Service) -> None:
+def test_stalled_bodies_do_not_block_another_key(attacked: Service) -> None:
     told = attacked.client.post("/api/access-tokens", json={"scopes": "ingest"}).json()
     stalled = [connected(attacked) for _ in range(3)]
     for connection in stalled:
@@ -179,7 +179,7 @@ def test_bodies_that_stop_half_way_give_way_to_another_key_at_once(attacked: Ser
 
 
 @pytest.mark.usefixtures("others")
-def test_a_body_in_forty_codings_is_refused_unread(attacked: Service) -> None:
+def test_a_body_with_forty_nested_content_codings_is_refused(attacked: Service) -> None:
     body = json.dumps([event()]).encode()
     for _ in range(40):
         body = gzip.compress(body)
@@ -189,32 +189,32 @@ def test_a_body_in_forty_codings_is_refused_unread(attacked: Service) -> None:
 
 
 @pytest.mark.usefixtures("others")
-def test_a_million_empty_members_of_gzip_are_refused_at_once(attacked: Service) -> None:
+def test_a_gzip_body_of_700_000_empty_members_is_refused(attacked: Service) -> None:
     answer = send(attacked, gzip.compress(b"") * 700_000, Content_Encoding="gzip")
     assert answer.status_code == 413
     assert "members" in answer.json()["detail"]
 
 
-def of_items(item: str, count: int = 3_000_000) -> bytes:
+def array_of(item: str, count: int = 3_000_000) -> bytes:
     return f"[{','.join([item] * count)}]".encode()
 
 
 BOMBS: dict[str, Callable[[], bytes]] = {
-    "numbers": lambda: of_items("0"),
-    "objects": lambda: of_items("{}"),
-    "arrays": lambda: of_items("[]"),
-    "events": lambda: of_items('{"event_message":"x"}'),
-    "events with extras": lambda: of_items('{"a":1}'),
-    "a batch": lambda: b'{"batch":' + of_items("0") + b"}",
-    "a batch behind another": lambda: b'{"x":{"batch":[]},"batch":' + of_items("{}") + b"}",
-    "one array within": lambda: b'[{"metadata":' + of_items("0", 30_000_000) + b"}]",
+    "numbers": lambda: array_of("0"),
+    "objects": lambda: array_of("{}"),
+    "arrays": lambda: array_of("[]"),
+    "events": lambda: array_of('{"event_message":"x"}'),
+    "events with extras": lambda: array_of('{"a":1}'),
+    "a batch": lambda: b'{"batch":' + array_of("0") + b"}",
+    "a batch behind another": lambda: b'{"x":{"batch":[]},"batch":' + array_of("{}") + b"}",
+    "one array within": lambda: b'[{"metadata":' + array_of("0", 30_000_000) + b"}]",
     "one object of many names": lambda: b"{" + b'"a":0,' * 20_000_000 + b'"b":0}',
 }
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.usefixtures("others")
-def test_a_few_kilobytes_that_hold_millions_of_items_are_refused(attacked: Service, bomb: str) -> None:
+def test_a_compressed_body_with_millions_of_items_is_refused(attacked: Service, bomb: str) -> None:
     packed = gzip.compress(BOMBS[bomb]())
     answer = send(attacked, packed, Content_Encoding="gzip")
     is_one = "one" in bomb
@@ -242,21 +242,23 @@ def test_a_few_kilobytes_that_hold_millions_of_items_are_refused(attacked: Servi
     ],
 )
 @pytest.mark.usefixtures("others")
-def test_so_are_lines_frames_and_records(attacked: Service, path: str, media: str, body: Callable[[], bytes]) -> None:
+def test_a_compressed_body_with_millions_of_lines_frames_or_records_is_refused(
+    attacked: Service, path: str, media: str, body: Callable[[], bytes]
+) -> None:
     answer = send(attacked, gzip.compress(body(), 1), path, Content_Type=media, Content_Encoding="gzip")
     assert answer.status_code in {400, 413}, answer.text
 
 
 @pytest.mark.parametrize("address", ["/api/endpoints/query/logs.all", "/api/query", "/api/access-tokens"])
 @pytest.mark.usefixtures("others")
-def test_a_query_that_inflates_beyond_a_query_is_refused(attacked: Service, address: str) -> None:
+def test_a_query_that_exceeds_its_limit_when_decompressed_is_refused(attacked: Service, address: str) -> None:
     bomb = gzip.compress(b'{"sql": "' + b" " * (200 * MEBIBYTE) + b'"}', 1)
     answer = send(attacked, bomb, address, Content_Encoding="gzip")
     assert answer.status_code == 413
     assert "4 MiB" in answer.json()["detail"]
 
 
-def test_a_window_of_zstd_beyond_what_decoders_take_is_refused(attacked: Service) -> None:
+def test_a_zstd_frame_with_a_window_of_one_gibibyte_is_refused(attacked: Service) -> None:
     # A frame header that asks for a window of 1 GiB (RFC 8878, 3.1.1.1.2).
     frame = b"\x28\xb5\x2f\xfd" + bytes([0b00000000, (20 << 3)]) + b"\x01\x00\x00"
     answer = send(attacked, frame, Content_Encoding="zstd")

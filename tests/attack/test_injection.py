@@ -1,4 +1,4 @@
-"""Names and texts that try to be SQL: each is refused, or answered as the name or the text that it is."""
+"""SQL injection through quoted names and string literals: each is refused, or used as a plain name or string."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.attack.injections import (
     as_text,
     some,
 )
-from tests.attack.test_pinned import FOREIGN, ask, pinned_key, two_projects
+from tests.attack.test_pinned_queries import FOREIGN, ask, pinned_key, two_projects
 
 PLAIN = "zq7plain"
 Row = dict[str, object]
@@ -34,7 +34,7 @@ def key(inside: InProcessApp) -> str:
 
 
 @pytest.mark.parametrize(("sql", "answer"), FOUND)
-def test_what_was_found_is_answered_as_what_it_says(
+def test_earlier_injections_are_answered_correctly(
     request: pytest.FixtureRequest, inside: InProcessApp, key: str, sql: str, answer: list[Row] | None
 ) -> None:
     found = rows(inside, key, sql)
@@ -43,7 +43,7 @@ def test_what_was_found_is_answered_as_what_it_says(
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(NAME_PLACES)))
-def test_a_name_is_a_name_wherever_it_stands(
+def test_a_quoted_name_is_used_as_a_name_in_every_place(
     request: pytest.FixtureRequest, inside: InProcessApp, key: str, at: int, place: str
 ) -> None:
     plain = rows(inside, key, place.replace("N", as_name(PLAIN)))
@@ -52,13 +52,13 @@ def test_a_name_is_a_name_wherever_it_stands(
     assert plain is not None
     for name in some(at):
         found = rows(inside, key, place.replace("N", as_name(name)))
-        # What has no name is named by its place.
+        # A column with an empty name is named by its position.
         assert name == "" or found in (None, renamed(plain, name)), name
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(TEXT_PLACES)))
-def test_a_text_is_a_text_wherever_it_stands(inside: InProcessApp, key: str, at: int, place: str) -> None:
+def test_a_string_is_returned_unchanged_in_every_place(inside: InProcessApp, key: str, at: int, place: str) -> None:
     for text in some(at):
         found = rows(inside, key, place.replace("T", as_text(text)))
         assert found in (None, [{"v": text}], [{"v": None}] if text == "" else None), text
@@ -66,7 +66,7 @@ def test_a_text_is_a_text_wherever_it_stands(inside: InProcessApp, key: str, at:
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "places"), list(enumerate(READ_PLACES)))
-def test_a_text_is_read_as_what_it_is_when_it_comes_from_a_row(
+def test_a_string_literal_and_a_column_give_the_same_result(
     inside: InProcessApp, key: str, at: int, places: tuple[str, str]
 ) -> None:
     for text in some(at):
@@ -77,13 +77,15 @@ def test_a_text_is_read_as_what_it_is_when_it_comes_from_a_row(
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(LITERAL_PLACES)))
-def test_a_text_that_means_something_means_no_more(inside: InProcessApp, key: str, at: int, place: str) -> None:
+def test_an_interpreted_string_reads_nothing_of_another_project(
+    inside: InProcessApp, key: str, at: int, place: str
+) -> None:
     for text in some(at):
         rows(inside, key, place.replace("T", as_text(text)))
 
 
 def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
-    """The rows of an answer; None where the query is refused. It never fails within, and never tells of others."""
+    """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
     status, told = ask(inside, key, sql=sql)
     assert status in (200, 400, 422), (sql, told)
     assert FOREIGN not in told, sql
@@ -92,7 +94,7 @@ def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
 
 
 def renamed(found: object, name: str) -> object:
-    """What was answered of the plain name, of another."""
+    """Replace the plain name in the answer by another."""
     if isinstance(found, list):
         return [renamed(one, name) for one in found]
     if isinstance(found, dict):

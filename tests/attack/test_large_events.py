@@ -1,4 +1,4 @@
-"""A key that is pinned to one project sends hundreds of events of a megabyte: other projects' queries go on, after a restart too."""
+"""Hundreds of one-megabyte events of one project: other projects' queries still work, also after a restart."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def answers(service: Service) -> list[object]:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Iterator[Service]]:
-    """One after the other on the same folder; each goes before the next comes."""
+    """Yield services on the same folder, one at a time; each is killed before the next starts."""
     started: list[Service] = []
 
     def each() -> Iterator[Service]:
@@ -51,10 +51,10 @@ def services(tmp_path: Path) -> Iterator[Iterator[Service]]:
     started[-1].kill()
 
 
-def test_large_events_of_one_project_take_no_memory_from_the_queries_of_others(services: Iterator[Service]) -> None:
+def test_large_events_of_one_project_do_not_affect_queries_of_others(services: Iterator[Service]) -> None:
     service = next(services)
     now_us = time.time_ns() // 1000
-    usual = [
+    ordinary = [
         {
             "id": f"{number:04}",
             "timestamp": now_us - number,
@@ -64,7 +64,7 @@ def test_large_events_of_one_project_take_no_memory_from_the_queries_of_others(s
         }
         for number in range(1000)
     ]
-    assert service.send(STREAM, usual).status_code == 200
+    assert service.send(STREAM, ordinary).status_code == 200
     before = answers(service)
     pins = {"scopes": "ingest", "pins": {"project": "evil"}}
     key = service.client.post("/api/access-tokens", json=pins).json()["token"]
@@ -82,7 +82,7 @@ def test_large_events_of_one_project_take_no_memory_from_the_queries_of_others(s
                 assert answers(service) == before
     assert set(statuses) == {200, 429}
     assert statuses.count(200) > 8
-    # Others are stored as ever.
+    # Events of other projects are still stored.
     assert service.send("postgres.logs", [{"event_message": "x", "project": "good"}]).status_code == 200
     assert answers(next(services)) == before
 

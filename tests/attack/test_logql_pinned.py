@@ -1,4 +1,4 @@
-"""Loki's read API with a key that is pinned to one project: nothing of another project is read, whatever is asked."""
+"""Loki's read API with a pinned key: no request reads another project."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from cordwood.app.in_process import InProcessApp
-from tests.attack.test_pinned import FOREIGN, STREAMS, pinned_key, two_projects
+from tests.attack.test_pinned_queries import FOREIGN, STREAMS, pinned_key, two_projects
 from tests.unit.logql.test_random_logql import Grammar
 
 SELECTORS = (
@@ -20,7 +20,7 @@ SELECTORS = (
     f'{{}} | mark="{FOREIGN}"',
     f'{{}} |= "{FOREIGN}"',
     '{source_name="edge_logs"} | project=~".*"',
-    # Names that are other tables, or leave a text.
+    # Names of other tables, and names with quotes and backslashes.
     '{source_name="cloudflare.logs.prod"}',
     '{source_name="edge_logs\\" or 1=1 --"}',
     "{source_name=~`.*'; select .*`}",
@@ -49,15 +49,15 @@ def key(inside: InProcessApp) -> str:
 
 def ask(inside: InProcessApp, key: str, path: str, **parameters: str) -> tuple[int, str]:
     query = urlencode({name.replace("match", "match[]"): text for name, text in parameters.items()})
-    status, _, told = inside.send("GET", f"/loki/api/v1/{path}?{query}", b"", {"x-api-key": key})
-    return status, told.decode()
+    status, _, body = inside.send("GET", f"/loki/api/v1/{path}?{query}", b"", {"x-api-key": key})
+    return status, body.decode()
 
 
-def check(status: int, told: str) -> None:
-    assert status in (200, 400, 403), told
+def check(status: int, body: str) -> None:
+    assert status in (200, 400, 403), body
     if status == 200:
-        assert FOREIGN not in told
-        assert '"other"' not in told
+        assert FOREIGN not in body
+        assert '"other"' not in body
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
@@ -73,7 +73,7 @@ def test_no_metric_query_reaches_another_project(inside: InProcessApp, key: str,
 
 
 @pytest.mark.parametrize("path", [*PATHS, *(f"label/{label}/values" for label in LABELS)])
-def test_no_list_reaches_another_project(inside: InProcessApp, key: str, path: str) -> None:
+def test_no_list_of_labels_or_series_reaches_another_project(inside: InProcessApp, key: str, path: str) -> None:
     check(*ask(inside, key, path, query="{}", match="{}", targetLabels="mark,project"))
 
 
@@ -86,7 +86,7 @@ def test_no_random_query_reaches_another_project(inside: InProcessApp, key: str,
 
 
 def test_the_projects_own_events_are_read(inside: InProcessApp, key: str) -> None:
-    status, told = ask(inside, key, "query_range", query="{}", limit="1000")
+    status, body = ask(inside, key, "query_range", query="{}", limit="1000")
     assert status == 200
-    assert told.count('"ours"') >= len(STREAMS)
+    assert body.count('"ours"') >= len(STREAMS)
     assert json.loads(ask(inside, key, "index/stats", query="{}")[1])["entries"] == len(STREAMS)

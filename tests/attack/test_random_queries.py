@@ -1,7 +1,7 @@
-"""Random queries over every listed function: none is answered with a failure of ours, or in an engine's words.
+"""Random queries over every permitted function: none causes an internal error or a message in the engine's vocabulary.
 
-Each engine runs in a process of its own, which may crash without ending the tests. `make torture` asks for an hour;
-QUERY_SEED chooses other queries.
+Each engine runs in its own process, so that a crash does not end the tests. `make torture` runs for an hour;
+QUERY_SEED selects other queries.
 """
 
 import json
@@ -24,7 +24,7 @@ SEED: Final = os.environ.get("QUERY_SEED", "1")
 QUERIES: Final = {"duckdb": 60_000, "clickhouse": 20_000} if FULL else {"duckdb": 600, "clickhouse": 250}
 SECONDS: Final = 3 * 3600 if FULL else 240
 
-# Queries that were answered with 500, or on which the compiler broke.
+# Regressions: queries that were answered with 500 or raised an unexpected exception in the compiler.
 FOUND: Final = (
     "select x, max_by(x, array(select as struct id from edge_logs)) as v from edge_logs, unnest([1, 2]) as x group by grouping sets ((x), ())",
     "select v from (select 1 in unnest((select as struct 1 as a, 2 as b)) as v from edge_logs) where to_json_string(v) <> ''",
@@ -34,7 +34,7 @@ FOUND: Final = (
     "select x, grouping(x) as g, min_by(date(0, 1, 31), x) as v from unnest([1, 2]) as x, edge_logs t group by rollup(x)",
 )  # fmt: skip
 
-# More digits than Python reads, and digits that it does not take for any, in each place that a compiler reads them from.
+# Numbers with more digits than `int` accepts, and digits outside ASCII, wherever the compiler reads a number.
 _MANY: Final = "9" * 5000
 DIGITS: Final = (
     *("select N as v", "select N.5 as v", "select 1eN as v", "select 0xN as v", "select 1 as v limit N", "select 1 as v order by N"),
@@ -46,28 +46,28 @@ FOUND_ON_BOTH: Final = (*FOUND, *(sql.replace("N", _MANY) for sql in DIGITS))
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def asked(request: pytest.FixtureRequest) -> Iterator[InProcessApp]:
+def opened_service(request: pytest.FixtureRequest) -> Iterator[InProcessApp]:
     with service(request.param) as inside:
         yield inside
 
 
-def test_queries_that_failed_once_are_answered_or_refused_in_words_of_ours(asked: InProcessApp) -> None:
+def test_earlier_failures_are_answered_or_refused_without_engine_terms(opened_service: InProcessApp) -> None:
     for sql in FOUND_ON_BOTH:
-        answer = ask_text(asked, "1", "sql", sql)
-        assert answer.fault_at() is None, (sql[:200], answer.told)
+        answer = ask_text(opened_service, "1", "sql", sql)
+        assert answer.defect() is None, (sql[:200], answer.response_text)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("engine", QUERIES)
-def test_random_queries_are_answered_or_refused_in_words_of_ours(engine: str) -> None:
+def test_random_queries_are_answered_or_refused_without_engine_terms(engine: str) -> None:
     if engine == "clickhouse" and not IS_THERE:
         pytest.skip(REASON)
     command = [sys.executable, "-m", "tests.attack.query_fuzzer", engine, SEED, str(QUERIES[engine])]
-    ended = subprocess.run(
+    completed = subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=Path(__file__).parents[2]
     )
-    assert ended.returncode == 0, f"ended with {ended.returncode} at {ended.stderr[-1000:]}"
-    *wrong, counted = ended.stdout.splitlines()
+    assert completed.returncode == 0, f"ended with {completed.returncode} at {completed.stderr[-1000:]}"
+    *wrong, totals = completed.stdout.splitlines()
     assert wrong == []
-    statuses = json.loads(counted)["statuses"]
+    statuses = json.loads(totals)["statuses"]
     assert statuses["200"] > QUERIES[engine] / 5

@@ -1,6 +1,6 @@
-"""Random requests to every address: none is answered with a failure of ours, none hangs, and the service is as before.
+"""Random requests to every route: none causes an internal error or hangs, and the service works afterwards.
 
-`make torture` sends many more; REQUEST_SEED chooses others.
+`make torture` sends many more; REQUEST_SEED selects others.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.web.asgi import Message, Scope
 from cordwood.web.routes import EXACT, NAMED
-from tests.attack.random_requests import Asked, request
-from tests.attack.stores import Store
-from tests.attack.test_pinned import settings
+from tests.attack.random_requests import RawRequest, request
+from tests.attack.store_comparison import Store
+from tests.attack.test_pinned_queries import settings
 from tests.chdb_databases import fresh_database
 
 FULL: Final = os.environ.get("TORTURE") == "full"
 SEED: Final = os.environ.get("REQUEST_SEED", "1")
 REQUESTS: Final = {"duckdb": 300_000, "clickhouse": 100_000} if FULL else {"duckdb": 3000, "clickhouse": 800}
 SECONDS: Final = 60
-# What an address that is not offered, a service that is busy and a disk that is full answer.
-MEANT: Final = frozenset({501, 503, 507})
+# Not implemented, busy, and disk full.
+INTENDED_STATUSES: Final = frozenset({501, 503, 507})
 
 
 @pytest.fixture(params=REQUESTS)
@@ -42,16 +42,16 @@ def store(engine: str, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.mark.torture
-def test_no_request_is_answered_with_a_failure_of_ours(store: Store) -> None:
+def test_no_request_causes_an_internal_error(store: Store) -> None:
     store.take("cloudflare.logs.prod", [{"id": "own", "event_message": "own", "project": "default"}])
     keys = (store.inside.key, store.private, store.pinned, store.pinned_private, "wrong")
     statuses: Counter[int] = Counter()
     for number in range(REQUESTS[store.engine]):
         seed = f"{SEED}:{number}"
-        asked = request(seed, keys)
-        status, told = send(store.inside, asked)
+        requested = request(seed, keys)
+        status, body = send(store.inside, requested)
         statuses[status] += 1
-        assert status < 500 or status in MEANT, (seed, asked, told[:1000])
+        assert status < 500 or status in INTENDED_STATUSES, (seed, requested, body[:1000])
     assert statuses[200] > REQUESTS[store.engine] / 20
     assert len(statuses) > 8
     sql = "select event_message from edge_logs where id = 'own'"
@@ -59,23 +59,23 @@ def test_no_request_is_answered_with_a_failure_of_ours(store: Store) -> None:
     assert json.loads(told_last)["result"] == [{"event_message": "own"}]
 
 
-def send(inside: InProcessApp, asked: Asked) -> tuple[int, bytes]:
-    return inside.runner.run(asyncio.wait_for(_exchange(inside, asked), SECONDS))
+def send(inside: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
+    return inside.runner.run(asyncio.wait_for(_exchange(inside, requested), SECONDS))
 
 
-async def _exchange(inside: InProcessApp, asked: Asked) -> tuple[int, bytes]:
-    """The status and the body, once the whole answer has come."""
+async def _exchange(inside: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
+    """Return the status and the body of the complete response."""
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
-        "method": asked.method,
-        "path": asked.path.decode("latin-1"),
-        "raw_path": asked.path,
-        "query_string": asked.query,
-        "headers": list(asked.headers),
+        "method": requested.method,
+        "path": requested.path.decode("latin-1"),
+        "raw_path": requested.path,
+        "query_string": requested.query,
+        "headers": list(requested.headers),
         "client": ("203.0.113.1", 1),
     }
-    unread, sent = list(asked.pieces), list[Message]()
+    unread, sent = list(requested.chunks), list[Message]()
 
     async def receive() -> Message:
         if not unread:
@@ -92,7 +92,7 @@ async def _exchange(inside: InProcessApp, asked: Asked) -> tuple[int, bytes]:
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def test_every_address_is_asked() -> None:
-    asked = {request(f"{SEED}:{number}", ("key",)).path for number in range(REQUESTS["duckdb"])}
-    assert {path for path in EXACT if path not in asked} == set()
-    assert [pattern.pattern for pattern, _ in NAMED if not any(map(pattern.fullmatch, asked))] == []
+def test_every_route_is_requested() -> None:
+    requested = {request(f"{SEED}:{number}", ("key",)).path for number in range(REQUESTS["duckdb"])}
+    assert {path for path in EXACT if path not in requested} == set()
+    assert [pattern.pattern for pattern, _ in NAMED if not any(map(pattern.fullmatch, requested))] == []

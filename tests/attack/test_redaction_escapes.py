@@ -1,7 +1,7 @@
-"""Queries that try to get a redacted value back, or to learn it by asking: none does.
+"""Queries that try to recover a redacted value, or to infer it from the answer.
 
-Two streams hold the same events but for the values that are to be hidden. What a redacted query answers, or how it
-fails, must be the same on both: then it tells nothing of them.
+Two streams hold events that differ only in private values. A redacted query must have the same answer, or the same
+error, on both.
 """
 
 import importlib
@@ -26,7 +26,7 @@ from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.redaction.redaction import Redaction
-from tests.attack.escapes import ESCAPES, LQL_ESCAPES
+from tests.attack.redaction_escapes import ESCAPES, LQL_ESCAPES
 from tests.chdb_databases import fresh_database
 
 ONE = {
@@ -56,7 +56,7 @@ select id, timestamp, event_message, metadata from logs order by timestamp desc 
 Ask = Callable[..., object]
 
 
-class _Nobody:
+class _NeverCancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
@@ -100,10 +100,10 @@ def open_duckdb(folder: Path, redacting: RedactionConfig) -> Engine:
 
 
 def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
-    """Events of these tests are old by the server's own clock."""
+    """Open an engine without TTL, because the events of these tests are old by the server's clock."""
     address = fresh_database()
-    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(address, room.Options(with_ttl=False, redacting=redacting))
+    module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = module.ClickHouse(address, module.Options(with_ttl=False, redacting=redacting))
     return engine
 
 
@@ -112,8 +112,8 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(key="key"))
     opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", ONE), ("other", OTHER)):
-        looked_at, learnt = ShapeReader(opened.shapes).learn(name, events(secret))
-        opened.append([Batch(name, looked_at, 1_763_000_000_000_000, learnt)])
+        validated, learnt = ShapeReader(opened.shapes).learn(name, events(secret))
+        opened.append([Batch(name, validated, 1_763_000_000_000_000, learnt)])
     yield opened
     opened.close()
 
@@ -123,14 +123,14 @@ def ask(engine: Engine) -> Ask:
     redactions = {mode: Redaction(mode) for mode in RedactMode}
 
     def asked(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
-        """The rows as JSON can tell them, or what the fault says."""
+        """Return the rows as JSON, or code and message of the fault."""
         endpoint = Endpoint("logs", UUID(int=3), SQL.format(stream=stream), stream, sandbox=True)
         compiled = compile_lql if is_lql else compile_sandbox
         try:
             program = read_endpoint(endpoint)
             statement = compiled(program, text, engine.target, engine.shapes(), redactions[mode])
             question = bind(statement, {}, 1_763_000_001_000_000, engine.is_regex)
-            rows = engine.answer(question, AnswerLimits(100, 30.0), _Nobody())
+            rows = engine.answer(question, AnswerLimits(100, 30.0), _NeverCancelled())
             return [msgspec.json.encode(row).decode() for batch in rows.batches for row in batch]
         except Fault as fault:
             return f"{fault.code} {fault.message} {fault.hint}"
@@ -139,31 +139,30 @@ def ask(engine: Engine) -> Ask:
 
 
 @pytest.mark.parametrize("sql", ESCAPES)
-def test_no_query_tells_one_value_from_another(ask: Ask, sql: str) -> None:
+def test_no_sql_query_distinguishes_private_values(ask: Ask, sql: str) -> None:
     told = ask("one", sql)
     assert told == ask("other", sql.replace(ONE["field"], OTHER["field"]))
     assert not [value for value in ONE.values() if value in str(told) and value not in sql]
 
 
 @pytest.mark.parametrize("lql", LQL_ESCAPES)
-def test_nor_does_lql(ask: Ask, lql: str) -> None:
+def test_no_lql_query_distinguishes_private_values(ask: Ask, lql: str) -> None:
     assert ask("one", lql, is_lql=True) == ask("other", lql, is_lql=True)
 
 
 @pytest.mark.parametrize("mode", [RedactMode.HASH, RedactMode.TRUNCATE])
 @pytest.mark.parametrize("sql", ESCAPES[:12])
-def test_no_other_mode_shows_a_value(ask: Ask, sql: str, mode: RedactMode) -> None:
+def test_no_other_redaction_mode_returns_a_private_value(ask: Ask, sql: str, mode: RedactMode) -> None:
     told = str(ask("one", sql, mode=mode))
     assert not [value for value in ONE.values() if value in told and value not in sql]
 
 
 def test_most_of_the_queries_are_answered(ask: Ask) -> None:
-    """Else they would show nothing."""
     answered = [sql for sql in ESCAPES if isinstance(ask("one", sql), list)]
     assert len(answered) >= 60
 
 
-def test_a_number_is_told_as_it_is(ask: Ask) -> None:
+def test_numbers_are_not_redacted(ask: Ask) -> None:
     assert ask("one", "select count(*) from logs, unnest(metadata) m, unnest(m.request) r where r.status = 200") == [
         "[4]"
     ]

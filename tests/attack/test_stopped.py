@@ -1,4 +1,4 @@
-"""What the compiler cannot refuse the engine stops: within its limits, serving others meanwhile, its memory back after."""
+"""Expensive queries that the compiler permits are stopped by the engine, which serves others and frees the memory."""
 
 import importlib
 import resource
@@ -23,7 +23,7 @@ from tests.chdb_databases import fresh_database
 
 MEMORY = 256 * 1024 * 1024
 SECONDS = 1.0
-# Stopping takes a moment longer than the time that was given.
+# Stopping takes longer than the time limit of the query.
 PATIENCE_SECONDS = 15
 
 COSTLY = {
@@ -45,7 +45,7 @@ COSTLY = {
     ),
 }
 
-# What one call makes or takes is held to no limit of the engine's: the call itself must know one.
+# The engine's limits do not include what one function call allocates, so each function has its own.
 EXCESSIVE = (
     "select length(repeat('x', 3000000000)) as n",
     "select length(repeat(repeat('x', 1000000), 1000)) as n",
@@ -63,8 +63,8 @@ EXCESSIVE = (
 )
 
 
-class Nobody:
-    """Nobody pulls."""
+class NeverCancelled:
+    """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
         pass
@@ -82,8 +82,8 @@ def open_duckdb(folder: Path) -> Engine:
 
 def open_clickhouse(_: Path) -> Engine:
     address = fresh_database()
-    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(address, room.Options(memory_bytes=MEMORY))
+    module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = module.ClickHouse(address, module.Options(memory_bytes=MEMORY))
     return engine
 
 
@@ -98,12 +98,12 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def answer(engine: Engine, program: Program, sql: str, seconds: float = SECONDS) -> list[tuple[object, ...]]:
     statement = compile_sandbox(program, sql, engine.target, engine.shapes())
     question = bind(statement, {"project": "p"}, 0, engine.is_regex)
-    rows = engine.answer(question, AnswerLimits(1000, seconds), Nobody())
+    rows = engine.answer(question, AnswerLimits(1000, seconds), NeverCancelled())
     return [row for batch in rows.batches for row in batch]
 
 
 @pytest.mark.parametrize("name", COSTLY)
-def test_it_ends_and_others_are_served_meanwhile(engine: Engine, program: Program, name: str) -> None:
+def test_an_expensive_query_is_stopped_and_others_are_served(engine: Engine, program: Program, name: str) -> None:
     outcome: list[object] = []
 
     def ask() -> None:
@@ -126,14 +126,14 @@ def test_it_ends_and_others_are_served_meanwhile(engine: Engine, program: Progra
 
 
 @pytest.mark.parametrize("sql", EXCESSIVE)
-def test_one_call_makes_no_more_than_its_bound(engine: Engine, program: Program, sql: str) -> None:
+def test_the_result_of_one_call_is_bounded(engine: Engine, program: Program, sql: str) -> None:
     began = time.monotonic()
     with pytest.raises(Fault):
         answer(engine, program, sql, seconds=PATIENCE_SECONDS)
     assert time.monotonic() - began < PATIENCE_SECONDS / 3
 
 
-def test_memory_comes_back(engine: Engine, program: Program) -> None:
+def test_memory_is_freed(engine: Engine, program: Program) -> None:
     for sql in COSTLY.values():
         with pytest.raises(Fault):
             answer(engine, program, sql)

@@ -1,7 +1,7 @@
-"""Two services that hold the same events but for what redaction hides: whatever tells them apart tells a private value.
+"""Two services whose events differ only in private values, so that any observable difference is a leak.
 
-The private values of the second are longer, shorter and as long; where the first has many it has one, and the other
-way round; and they stand in the reverse order. Both have the same events, kinds, keys and clock.
+The private values of the second are longer, shorter or as long, have other numbers of distinct values, and sort in
+reverse. Events, types, keys and clock are the same.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ with
 select id, timestamp, event_message, metadata from logs order by timestamp desc limit 100
 """
 
-# What differs, event by event; each line is used in turn.
+# Private values by name; events use them in rotation.
 _Secrets = Mapping[str, Sequence[str]]
 ONE: Final[_Secrets] = {
     "ip": ("203.0.113.7", "198.51.100.23", "192.0.2.99", "10.20.30.40", "9.9.9.9"),
@@ -72,12 +72,12 @@ OTHER: Final[_Secrets] = {
 }
 EVENTS: Final = 24
 
-# Headers that are of one request.
+# Headers that differ between two equal requests.
 _OF_A_REQUEST: Final = ("x-request-id", "server-timing", "date")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """All of an answer but what no two requests have alike."""
+    """An answer without the parts that differ between equal requests."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -85,14 +85,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct):
-    """What the engine was asked, and how many texts at a time were redacted once they were fetched."""
+    """Record of the engine's questions, and the number of strings in each redaction of fetched rows."""
 
     questions: list[Question] = []
     redacted: list[int] = []
 
 
 class Twin(msgspec.Struct, frozen=True):
-    """One of the two, and the house it lives in."""
+    """One of the two services, with its components."""
 
     components: Components
     inside: InProcessApp
@@ -108,7 +108,7 @@ class Twin(msgspec.Struct, frozen=True):
         headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
         status, answered, body = self.inside.send("GET", path, b"", headers)
         named = {name.lower(): value for name, value in answered.items()}
-        # A cursor has the time of its request, encrypted: what is left to tell is how long it is.
+        # A cursor contains the time of its request, encrypted: only its length is compared.
         kept = [(name, str(len(value)) if name == "cordwood-next" else value) for name, value in named.items()]
         return Answer(status, tuple(sorted(pair for pair in kept if pair[0] not in _OF_A_REQUEST)), body)
 
@@ -166,13 +166,13 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
         try:
             lifecycle.open(components.services)
             app = application(lifecycle, watch.observer, web_options(settings), watch.metrics)
-            yield Twin(components, InProcessApp(app, runner, key), secrets, _listen(components.engine))
+            yield Twin(components, InProcessApp(app, runner, key), secrets, _record(components.engine))
         finally:
             runner.run(components.services.answers.close())
             components.close()
 
 
-def _listen(engine: Engine) -> Noted:
+def _record(engine: Engine) -> Noted:
     noted, answer = Noted(), engine.answer
     hiding = engine._redaction if hasattr(engine, "_redaction") else engine._query_runner._redaction  # type: ignore[attr-defined]
     texts: AnswerTexts = hiding._texts
@@ -190,14 +190,14 @@ def _listen(engine: Engine) -> Noted:
         return json_texts(mode, some, counted)
 
     if engine.target.name == "clickhouse":
-        _ask_in_one_thread(engine)
+        _use_one_thread(engine)
     engine.answer = answered  # type: ignore[method-assign, assignment]
     texts.json = redacted  # type: ignore[method-assign, assignment]
     return noted
 
 
-def _ask_in_one_thread(engine: Engine) -> None:
-    """Of several, the first to have rows is the first to answer. DuckDB's threads are a setting of the service."""
+def _use_one_thread(engine: Engine) -> None:
+    """Use one thread, so that the order of rows is deterministic. For DuckDB that is a setting of the service."""
     asked: Callable[..., Any] = engine._query  # type: ignore[attr-defined]
 
     def in_one_thread(*given: object) -> object:
@@ -210,8 +210,8 @@ def _ask_in_one_thread(engine: Engine) -> None:
 def fill(twin: Twin, first: int = 0) -> None:
     body = json.dumps(events(twin.secrets, first)).encode()
     headers = {"content-type": "application/json"}
-    status, _, told = twin.inside.send("POST", f"/api/logs?source_name={STREAM}", body, headers)
-    assert status == 200, told
+    status, _, body_text = twin.inside.send("POST", f"/api/logs?source_name={STREAM}", body, headers)
+    assert status == 200, body_text
 
 
 def _settings(folder: Path, engine: str) -> Settings:

@@ -15,7 +15,7 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
-from tests.second_wall import silent
+from tests.isolation_check import forbid_isolation_refusals
 
 CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
 
@@ -39,7 +39,7 @@ def emitted(kind: str, now: int) -> list[dict[str, Any]]:
 def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
     """What an engine answers to every query, once it has every event; and again with redaction on."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
-    with silent(), open_service(settings) as components:
+    with forbid_isolation_refusals(), open_service(settings) as components:
         send(components, emitted("events", now))
         queries = emitted("queries", now)
         plain = {query["id"]: asked(components, query) for query in queries}

@@ -12,13 +12,13 @@ if not IS_THERE:
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from tests.clickhouse_server import ClickHouseServer, serving
-from tests.second_wall import switch_off
+from tests.isolation_check import disable_isolation_check
 
 
 @pytest.fixture
 def written_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the statement check, for hand-written statements over tables that are not streams."""
-    switch_off(monkeypatch)
+    disable_isolation_check(monkeypatch)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One request, one key: of two that differ none counts, and no header means two things at once."""
+"""Requests with two different keys, or with two values of a header that has one, are refused."""
 
 import gzip
 import socket
@@ -47,8 +47,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def sent(service: Service, method: str, address: str, headers: Pairs, query: str = "") -> httpx.Response:
-    parted = "&" if "?" in address else "?"
-    url = f"{service.url}{address}{parted}{query}" if query else f"{service.url}{address}"
+    separator = "&" if "?" in address else "?"
+    url = f"{service.url}{address}{separator}{query}" if query else f"{service.url}{address}"
     content = b'{"event_message": "x"}' if method == "POST" else b""
     typed = [("Content-Type", "application/json")] if method == "POST" else []
     with httpx.Client(timeout=60) as client:
@@ -57,17 +57,17 @@ def sent(service: Service, method: str, address: str, headers: Pairs, query: str
 
 @pytest.mark.parametrize(("method", "address"), [*WITHOUT_BODY, ("POST", INGEST), ("POST", "/v1/logs")])
 @pytest.mark.parametrize(("headers", "query", "place"), TWO_KEYS.values(), ids=TWO_KEYS.keys())
-def test_two_keys_that_differ_are_refused_and_both_places_named(
+def test_two_different_keys_are_refused_and_both_places_named(
     service: Service, method: str, address: str, headers: Pairs, query: str, place: str
 ) -> None:
     answer = sent(service, method, address, headers, query)
     assert answer.status_code == 400
-    told = answer.text
-    assert "Two different keys were sent" in told
-    assert told.count(" in ") >= 2
-    assert place in told
-    assert PRIVATE not in told
-    assert PUBLIC not in told
+    answer_text = answer.text
+    assert "Two different keys were sent" in answer_text
+    assert answer_text.count(" in ") >= 2
+    assert place in answer_text
+    assert PRIVATE not in answer_text
+    assert PUBLIC not in answer_text
 
 
 @pytest.mark.parametrize(("headers", "query"), ONE_KEY.values(), ids=ONE_KEY.keys())
@@ -75,8 +75,8 @@ def test_the_same_key_twice_is_one_key(service: Service, headers: Pairs, query: 
     assert sent(service, "GET", "/api/access-tokens", headers, query).status_code == 200
 
 
-def test_a_kept_answer_is_not_given_to_two_keys(service: Service) -> None:
-    """Not even where the same request with one of them was answered from memory before."""
+def test_a_cached_answer_is_not_returned_for_two_keys(service: Service) -> None:
+    """Refuse two keys even when the same request with one of them is cached."""
     for _ in range(3):
         assert sent(service, "GET", QUERY, [("X-API-KEY", PRIVATE)], "project=x").status_code == 200
     two = [("X-API-KEY", PRIVATE), ("Authorization", BEARER_PUBLIC)]
@@ -120,18 +120,18 @@ def test_the_same_value_twice_is_one_value(service: Service) -> None:
         "Host: a\r\nContent-Length: 2, 2",
     ],
 )
-def test_a_length_or_host_that_two_readers_could_read_differently_is_refused(service: Service, lines: str) -> None:
+def test_an_ambiguous_content_length_or_host_is_refused(service: Service, lines: str) -> None:
     address = urlsplit(service.url)
     assert address.hostname
     assert address.port
     head = f"POST {INGEST} HTTP/1.1\r\n{lines}\r\nX-API-KEY: {PRIVATE}\r\nContent-Type: application/json\r\n\r\n"
-    with socket.create_connection((address.hostname, address.port), timeout=10) as wire:
-        wire.sendall(head.encode() + b"{}")
-        wire.shutdown(socket.SHUT_WR)
-        assert wire.makefile("rb").readline().startswith(b"HTTP/1.1 400 ")
+    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+        connection.sendall(head.encode() + b"{}")
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 400 ")
 
 
-def test_codings_on_two_lines_are_undone_both(service: Service) -> None:
+def test_content_codings_on_two_lines_are_both_decoded(service: Service) -> None:
     headers = [("X-API-KEY", PRIVATE), ("Content-Type", "application/json"), *[("Content-Encoding", "gzip")] * 2]
     once = gzip.compress(b'{"event_message": "x"}')
     with httpx.Client() as client:

@@ -1,4 +1,4 @@
-"""Keys of events that try to be SQL, or to be nothing an engine can hold: other projects' queries answer as before."""
+"""Field names that contain SQL, or that an engine cannot store: other projects' answers do not change."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.event import Event
 from cordwood.model.shape import is_listable
 from tests.attack.injections import FRAGMENTS, as_name, as_text
-from tests.attack.test_pinned import FOREIGN, STREAMS, ask, event, send, settings
+from tests.attack.test_pinned_queries import FOREIGN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
@@ -38,7 +38,7 @@ KEYS = sorted(
         "object_paths",
     }
 )
-# What clients ask, and the stars.
+# Queries as clients send them, and queries with `*`.
 QUERIES = (
     "select * from edge_logs",
     "select id, timestamp, event_message, metadata from edge_logs order by timestamp desc limit 2",
@@ -72,7 +72,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where events of two projects were stored, those of one of them with hostile keys; and what was answered before."""
+    """Store events of two projects, one with hostile keys, and save the answers before and after them."""
     folder = tmp_path_factory.mktemp("keys")
     with open_service(settings(folder / "data", engine=engine)) as inside:
         assert send(inside, ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
@@ -90,13 +90,13 @@ ADDRESS = f"/api/logs?source_name={STREAM}"
 
 @pytest.fixture(scope="module")
 def inside(engine: str, folder: Path) -> Iterator[InProcessApp]:
-    """Opened again: what was taken has been read from where it is kept."""
+    """Reopen the data folder, so that all events are read from storage."""
     with open_service(settings(folder / "data", engine=engine)) as inside:
         yield inside
 
 
 def answers(inside: InProcessApp) -> list[object]:
-    """Of one project, under a key that is held to it; without what is not there."""
+    """Return the answers to a key that is pinned to one project, without nulls."""
     _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(told)["token"])
     return [answer(inside, key, sql) for sql in QUERIES]
@@ -118,7 +118,7 @@ def without_nulls(value: object) -> object:
     return [without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
-def test_queries_of_another_project_answer_as_before(folder: Path, inside: InProcessApp) -> None:
+def test_answers_of_another_project_are_unchanged(folder: Path, inside: InProcessApp) -> None:
     before = json.loads((folder / "before.json").read_text())
     for asked, old, new, again in zip(
         QUERIES, before, json.loads((folder / "after.json").read_text()), answers(inside), strict=True
@@ -128,8 +128,8 @@ def test_queries_of_another_project_answer_as_before(folder: Path, inside: InPro
 
 @pytest.mark.torture
 @pytest.mark.parametrize("key", KEYS[:: 1 if IS_FULL else 9])
-def test_a_key_is_a_key(inside: InProcessApp, key: str) -> None:
-    """Its values are found by it, and by it alone. In backquotes: a bare name means keys that are like it, too."""
+def test_values_are_read_by_a_hostile_key(inside: InProcessApp, key: str) -> None:
+    """Read values by the key in backquotes; a name without them also matches similar keys."""
     name, value = as_name(key), f"value of {key}"[:60]
     if key != "":
         assert of_other(inside, f"select m.{name} as v {OF_ALL} where m.{name} = {as_text(value)}") == [{"v": value}]
@@ -142,12 +142,12 @@ def test_a_key_is_a_key(inside: InProcessApp, key: str) -> None:
 
 
 def test_a_star_shows_every_key(inside: InProcessApp) -> None:
-    """In a stream of its own: what one project adds to a stream's list of paths is bounded."""
+    """Use another stream, because the number of paths that one project adds to a shape is limited."""
     flat = [{"event_message": FOREIGN, "project": "other", "metadata": {key: f"value of {key}"[:60]}} for key in KEYS]
     assert send(inside, "/api/logs?source_name=postgres.logs", flat)[0] == 200
     answered = of_other(inside, "select m.* from postgres_logs cross join unnest(metadata) as m")
     found = [row for row in answered if isinstance(row, dict)]
-    # What is too long to be listed is read by its name alone.
+    # Keys that are too long for the shape are read only by name.
     for key in (key for key in KEYS if is_listable(("metadata", key))):
         assert f"value of {key}"[:60] in [row.get(key) for row in found], key
 
@@ -159,7 +159,7 @@ def of_other(inside: InProcessApp, sql: str) -> list[object]:
     return answer(inside, inside.key, sql, project="other")
 
 
-def test_everything_is_exported_and_taken_back(engine: str, inside: InProcessApp, tmp_path: Path) -> None:
+def test_all_events_are_exported_and_imported(engine: str, inside: InProcessApp, tmp_path: Path) -> None:
     status, _, told = inside.send("GET", f"/api/streams/{STREAM}/events", b"", {})
     assert status == 200
     (tmp_path / "all.parquet").write_bytes(told)
@@ -172,10 +172,10 @@ def test_everything_is_exported_and_taken_back(engine: str, inside: InProcessApp
         assert answers(other) == answers(inside)
 
 
-def test_what_is_sealed_in_the_file_is_found_by_its_keys(tmp_path: Path) -> None:
+def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options())
     engine.prepare([stream("s")])
-    # Many of each: the engine shreds what it often finds into columns.
+    # Many events for each key, because the engine stores frequent paths as columns.
     events = [
         Event(
             f"{at} {number}",
@@ -188,8 +188,8 @@ def test_what_is_sealed_in_the_file_is_found_by_its_keys(tmp_path: Path) -> None
         for at, key in enumerate(KEYS)
         for number in range(20)
     ]
-    looked_at, learnt = ShapeReader(engine.shapes).learn("s", events)
-    engine.append([batch(*looked_at)])
+    validated, learnt = ShapeReader(engine.shapes).learn("s", events)
+    engine.append([batch(*validated)])
     del learnt
     flush_pending(engine)
     for at, key in enumerate(KEYS):

@@ -1,4 +1,4 @@
-"""A key that is pinned to a project learns no field names of others, wherever names are told."""
+"""Field names of other projects are not shown to a pinned key, in answers, hints, notices or descriptions."""
 
 import json
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from tests.attack.test_pinned import send, settings
+from tests.attack.test_pinned_queries import send, settings
 from tests.chdb_databases import fresh_database
 
-# Like a name of the project's own, so that a hint would offer it.
+# Similar to NEAR, so that a hint would suggest it.
 FOREIGN = "kq9plan4711"
 NEAR = "kq9plan471"
 OPEN = """/*
@@ -34,7 +34,7 @@ select id from logs
 """
 
 
-def settings_of(folder: Path, engine: str) -> Iterator[InProcessApp]:
+def open_store(folder: Path, engine: str) -> Iterator[InProcessApp]:
     endpoints = folder / "endpoints"
     endpoints.mkdir()
     (endpoints / "open.star.sql").write_text(OPEN)
@@ -65,7 +65,7 @@ def settings_of(folder: Path, engine: str) -> Iterator[InProcessApp]:
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    yield from settings_of(tmp_path_factory.mktemp("names"), engine)
+    yield from open_store(tmp_path_factory.mktemp("names"), engine)
 
 
 def key(inside: InProcessApp, scopes: str, **pins: str) -> str:
@@ -73,7 +73,7 @@ def key(inside: InProcessApp, scopes: str, **pins: str) -> str:
 
 
 def told(inside: InProcessApp, path: str, key: str, **query: str) -> str:
-    """Headers and body."""
+    """Return the headers and the body of an answer."""
     _, headers, body = inside.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
     return json.dumps(headers) + body.decode()
 
@@ -90,22 +90,22 @@ ASKED = [
 
 
 @pytest.mark.parametrize("sql", ASKED)
-def test_a_query_names_no_path_that_only_others_have(inside: InProcessApp, sql: str) -> None:
+def test_an_answer_names_no_path_that_only_other_projects_have(inside: InProcessApp, sql: str) -> None:
     pinned = key(inside, "query", project="mine")
     answer = told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
     assert FOREIGN not in answer.replace(f'"{NEAR}"', "")
 
 
-def test_a_notice_does_not_tell_whether_others_have_a_path(inside: InProcessApp) -> None:
+def test_a_notice_does_not_depend_on_paths_of_other_projects(inside: InProcessApp) -> None:
     pinned = key(inside, "query", project="mine")
     sql = f"select m.{FOREIGN} as a from postgres_logs cross join unnest(metadata) as m"
-    # Whoever may see all events asks first: the answer is not kept for those who may not.
+    # The key without a pin asks first: its answer must not be cached for the pinned one.
     unpinned = told(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
     assert f"path never seen: metadata.{FOREIGN}" not in unpinned
     assert f"path never seen: metadata.{FOREIGN}" in told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
 
 
-def test_an_answer_with_others_columns_is_not_handed_on(inside: InProcessApp) -> None:
+def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key(inside: InProcessApp) -> None:
     sql = "select m.* from postgres_logs cross join unnest(metadata) as m"
     assert FOREIGN in told(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
     assert FOREIGN not in told(inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql)
@@ -124,11 +124,11 @@ def test_an_answer_with_others_columns_is_not_handed_on(inside: InProcessApp) ->
         "/api/endpoints",
     ],
 )
-def test_no_page_names_a_path_that_only_others_have(inside: InProcessApp, path: str) -> None:
+def test_no_description_names_a_path_that_only_other_projects_have(inside: InProcessApp, path: str) -> None:
     assert FOREIGN not in told(inside, path, key(inside, "private", project="mine"))
 
 
-def test_a_document_for_everybody_names_nothing_that_events_brought(inside: InProcessApp) -> None:
+def test_the_public_openapi_document_contains_no_field_names(inside: InProcessApp) -> None:
     _, _, document = inside.send("GET", "/api/openapi.json", b"", {"x-api-key": "none"})
     assert FOREIGN.encode() not in document
     assert b'"plan"' not in document
@@ -136,7 +136,7 @@ def test_a_document_for_everybody_names_nothing_that_events_brought(inside: InPr
     assert '"plan"' in told(inside, "/api/openapi.json", key(inside, "query", project="mine"))
 
 
-def test_what_a_key_that_is_pinned_otherwise_reads_is_not_known(inside: InProcessApp) -> None:
+def test_a_key_with_another_pin_is_shown_no_field_names(inside: InProcessApp) -> None:
     pinned = key(inside, "query", tenant="t1")
     scope = told(inside, "/api/endpoints/by.tenant/scope", pinned)
     assert FOREIGN not in scope
@@ -149,7 +149,7 @@ def test_what_a_key_that_is_pinned_otherwise_reads_is_not_known(inside: InProces
     assert FOREIGN not in star
 
 
-def test_a_project_that_stands_in_the_metadata_counts_where_the_stream_says_so(inside: InProcessApp) -> None:
+def test_field_names_belong_to_the_project_of_the_streams_own_field(inside: InProcessApp) -> None:
     body = [{"id": "elsewhere", "event_message": "x", "metadata": {"project_ref": "third", "only_third": 1}}]
     assert send(inside, "/api/logs?source_name=deno-subhosting-events", body)[0] == 200
     sql = "select m.* from function_logs cross join unnest(metadata) as m"

@@ -1,4 +1,4 @@
-"""Others' events change nothing that a pinned key is told: a store with its own events answers as one with poison beside them."""
+"""Events of other projects change no answer to a pinned key: a store with and one without them answer alike."""
 
 import itertools
 import json
@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from cordwood.app.in_process import open_service
-from tests.attack.stores import Store
-from tests.attack.test_pinned import settings
+from tests.attack.store_comparison import Store
+from tests.attack.test_pinned_queries import settings
 from tests.chdb_databases import fresh_database
 
 NOW_US = 1_790_000_000_000_000
@@ -20,7 +20,7 @@ STREAMS = {
     "function_logs": "deno-subhosting-events",
     "storage_logs": "storage.logs.prod.2",
 }
-# The same path of every event has one kind of value in each of these, so that a compiler may rely on it.
+# Paths with one type of value in all events, on which the compiler may rely.
 PLACES: Mapping[str, object] = {
     "text": "/rest/v1",
     "number": 7,
@@ -35,15 +35,15 @@ PLACES: Mapping[str, object] = {
     "mixed": None,
 }
 MIXED = ("text", 5, 1.5, False, {"m": 1}, [1, "2"], None)
-# What another project sends at a path: every other kind.
+# Values of other types that other projects send at these paths.
 KINDS = ("poison", 41, True, {"poison_key": {"deep": 1}}, [{"poison_key": 1}, "x", 2], [[1], [2]])
 
 
 def own_events() -> list[dict[str, object]]:
-    dice = random.Random(7)
+    rng = random.Random(7)
     events = []
     for number in range(24):
-        metadata = {name: value for name, value in PLACES.items() if name in ("text", "record") or dice.random() < 0.8}
+        metadata = {name: value for name, value in PLACES.items() if name in ("text", "record") or rng.random() < 0.8}
         metadata |= {"mixed": MIXED[number % len(MIXED)], "number": number % 5, "text": f"/p/{number % 4}"}
         metadata |= {"project": "a", "project_ref": "a"}
         events.append(event(f"own{number:02}", "a", metadata, number))
@@ -63,7 +63,7 @@ def event(name: str, project: str, metadata: object, second: int = 0) -> dict[st
 
 
 def poison() -> Iterator[list[dict[str, object]]]:
-    """Other kinds at the same paths, names that are like others, thousands of paths, deep and odd ones."""
+    """Yield events with other types at the same paths, similar names, unusual names, deep and thousands of paths."""
     for number, kind in enumerate(KINDS):
         at_paths: dict[str, object] = dict.fromkeys(PLACES, kind)
         at_paths |= {
@@ -160,7 +160,7 @@ ON_PATHS = (
     "select count(*) as n from (select X as x from edge_logs cross join unnest(metadata) as m) where x is not null",
     "with w as (select id, X as x from edge_logs cross join unnest(metadata) as m) select x, count(id) as n from w group by x order by n, to_json_string(x)",
 )
-BESIDE = (
+OTHER_SQL = (
     "select * from edge_logs order by id",
     "select * from function_logs order by id",
     "select * from storage_logs order by id limit 3",
@@ -217,10 +217,10 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield alone, crowded
 
 
-QUERIES = [*(template.replace("X", path) for template in ON_PATHS for path in PATHS), *BESIDE]
-# Of the many queries each run takes some, always the same.
-ASKED = {"duckdb": 160, "clickhouse": 30}
-# Whether it can be planned depends on whether the record is read in place or unnested.
+QUERIES = [*(template.replace("X", path) for template in ON_PATHS for path in PATHS), *OTHER_SQL]
+# Size of the sample of queries, which is the same in each run.
+SAMPLE_SIZE = {"duckdb": 160, "clickhouse": 30}
+# ClickHouse plans these only in some stores, depending on whether the record is unnested.
 GAPS_ON_CLICKHOUSE = {
     template.replace("X", path) for template in ON_PATHS if "from unnest(X)" in template for path in PATHS
 }
@@ -228,10 +228,10 @@ GAPS_ON_CLICKHOUSE = {
 
 def some_queries(stores: tuple[Store, Store]) -> list[str]:
     queries = QUERIES if stores[0].engine == "duckdb" else [one for one in QUERIES if one not in GAPS_ON_CLICKHOUSE]
-    return random.Random(11).sample(queries, ASKED[stores[0].engine])
+    return random.Random(11).sample(queries, SAMPLE_SIZE[stores[0].engine])
 
 
-def test_a_pinned_key_is_told_the_same_whatever_else_the_stream_holds(stores: tuple[Store, Store]) -> None:
+def test_answers_to_a_pinned_key_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
     alone, crowded = stores
     for sql in some_queries(stores):
         assert crowded.ask(crowded.pinned, sql=sql) == alone.ask(alone.pinned, sql=sql), sql
@@ -239,29 +239,33 @@ def test_a_pinned_key_is_told_the_same_whatever_else_the_stream_holds(stores: tu
         assert crowded.ask(crowded.pinned, lql=lql) == alone.ask(alone.pinned, lql=lql), lql
 
 
-def test_without_pins_the_values_of_a_project_are_the_same(stores: tuple[Store, Store]) -> None:
-    """Names of others it may be told: notices and stars are left out."""
+def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
+    """Compare answers to the private key; omit notices and `*`, which may show field names of other projects."""
     alone, crowded = stores
-    for sql in (one for one in some_queries(stores) if one not in BESIDE):
-        (told, _, body), (own, _, expected) = (one.ask(one.private, sql=sql, project="a") for one in (crowded, alone))
-        assert (told, body) == (own, expected), sql
+    for sql in (one for one in some_queries(stores) if one not in OTHER_SQL):
+        (answered, _, body), (own, _, expected) = (
+            one.ask(one.private, sql=sql, project="a") for one in (crowded, alone)
+        )
+        assert (answered, body) == (own, expected), sql
 
 
 @pytest.mark.parametrize("stream", STREAMS.values())
-def test_nor_do_descriptions_tell_of_others(stores: tuple[Store, Store], stream: str) -> None:
+def test_descriptions_for_a_pinned_key_do_not_depend_on_other_projects(
+    stores: tuple[Store, Store], stream: str
+) -> None:
     alone, crowded = stores
     for path in ("/api/endpoints/logs.all/scope", "/api/openapi.json", f"/api/sources/{stream}/schema"):
-        told = crowded.told(path, crowded.pinned_private)
-        assert told == alone.told(path, alone.pinned_private)
-        assert "poison" not in told[2]
+        answered = crowded.answered(path, crowded.pinned_private)
+        assert answered == alone.answered(path, alone.pinned_private)
+        assert "poison" not in answered[2]
     query = {"lql": "f:edge_logs m.list:p s:m.records"}
-    told = crowded.told("/api/endpoints/logs.all/sql", crowded.pinned, **query)
-    assert told == alone.told("/api/endpoints/logs.all/sql", alone.pinned, **query)
+    answered = crowded.answered("/api/endpoints/logs.all/sql", crowded.pinned, **query)
+    assert answered == alone.answered("/api/endpoints/logs.all/sql", alone.pinned, **query)
 
 
-def test_what_the_project_itself_sent_is_told_though_others_filled_the_list(stores: tuple[Store, Store]) -> None:
+def test_paths_of_the_project_are_listed_though_others_filled_the_shape(stores: tuple[Store, Store]) -> None:
     _, crowded = stores
-    _, _, scope = crowded.told("/api/endpoints/logs.all/scope", crowded.pinned)
+    _, _, scope = crowded.answered("/api/endpoints/logs.all/scope", crowded.pinned)
     assert '"records","k"' in scope
     _, headers, _ = crowded.ask(
         crowded.pinned, sql="select m.wide_1_1_1 from edge_logs cross join unnest(metadata) as m"
@@ -270,8 +274,8 @@ def test_what_the_project_itself_sent_is_told_though_others_filled_the_list(stor
 
 
 ADDRESS = "10.0.0.5"
-# Where others have nothing but numbers at the end of ways that lead through their arrays.
-WAYS: tuple[object, ...] = (
+# Events in which a path through arrays has only numbers.
+NUMERIC_PATHS: tuple[object, ...] = (
     {"in": {"address": 5}},
     [{"in": {"address": 5}}],
     {"in": [{"address": 5}]},
@@ -288,12 +292,16 @@ READ_THROUGH = (
 )
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_numbers_of_others_do_not_lay_texts_bare(stores: tuple[Store, Store], way: object) -> None:
+@pytest.mark.parametrize("way", NUMERIC_PATHS, ids=str)
+def test_numbers_of_other_projects_do_not_disable_redaction_of_strings(
+    stores: tuple[Store, Store], numeric_path: object
+) -> None:
     _, crowded = stores
-    number = WAYS.index(way)
+    number = NUMERIC_PATHS.index(numeric_path)
     own: dict[str, object] = {"in": {"address": ADDRESS, "list": [ADDRESS]}}
-    crowded.take("gotrue.logs.prod", [event(f"way{number}", f"y{number}", way), event(f"told{number}", "a", own)])
+    crowded.take(
+        "gotrue.logs.prod", [event(f"way{number}", f"y{number}", numeric_path), event(f"told{number}", "a", own)]
+    )
     for sql in READ_THROUGH:
         query = urlencode({"project": "a", "sql": sql})
         headers = {"x-api-key": crowded.private, "lf-endpoint-redact-pii": "true"}
@@ -302,7 +310,7 @@ def test_numbers_of_others_do_not_lay_texts_bare(stores: tuple[Store, Store], wa
         assert b'"n":1' not in body or b"REDACTED" in body, sql
 
 
-def test_the_list_of_a_stream_is_full_and_a_new_array_is_read_all_the_same(stores: tuple[Store, Store]) -> None:
+def test_a_new_array_is_read_when_the_shape_of_the_stream_is_full(stores: tuple[Store, Store]) -> None:
     _, crowded = stores
     crowded.take("postgres.logs", own_events())
     for number in range(60):

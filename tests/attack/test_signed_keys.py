@@ -1,4 +1,4 @@
-"""What a signed key says is read in one way, and allows what its scopes say, narrowed by its other claims."""
+"""Signed keys (JWT): claims are parsed strictly, and other claims only narrow what the scopes permit."""
 
 import base64
 import hashlib
@@ -18,11 +18,11 @@ from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.catalog.signed_keys import JWTKeys
 from cordwood.errors import BadKey
 from cordwood.model.key import Caller
-from tests.attack.test_pinned import event, send, settings
+from tests.attack.test_pinned_queries import event, send, settings
 
 SECRET = "a-secret-of-more-than-thirty-two-bytes"
 LOGS = "/api/endpoints/query/logs.all"
-# Everything that some reader of text takes for white space, or for the end of a word; only the first parts scopes.
+# Characters that some parser treats as white space or a delimiter; only U+0020 separates scopes.
 ODD_SPACES = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\u200b\u200c\u200d\u2060\ufeff\u180e\x00,;|+/"
@@ -30,7 +30,7 @@ ODD_SPACES = (
 
 
 def signed(claims: bytes, header: bytes = b'{"alg":"HS256","typ":"JWT"}') -> str:
-    """A token with exactly these bytes, and a signature that holds."""
+    """Return a token of exactly these bytes with a valid signature."""
     parts = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
     signature = hmac.new(SECRET.encode(), parts, hashlib.sha256).digest()
     return f"{parts.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
@@ -40,8 +40,8 @@ def token(**claims: object) -> str:
     return signed(json.dumps({"exp": int(time.time()) + 60, **claims}).encode())
 
 
-def written(claims: str) -> str:
-    """A token whose claims are this text, with an end before it."""
+def token_of_text(claims: str) -> str:
+    """Return a token whose claims are `exp` and this text."""
     return signed(f'{{"exp":{int(time.time()) + 60},{claims}}}'.encode("utf-8", "surrogatepass"))
 
 
@@ -75,7 +75,7 @@ def test_endpoints_without_a_scope_grant_nothing(inside: InProcessApp) -> None:
 
 
 @pytest.mark.parametrize("endpoints", [["logs.all"], ["*"], [""], [" "], ["logs.all private"], ["x", "logs.all"], []])
-def test_endpoints_never_add_to_what_the_scopes_allow(inside: InProcessApp, endpoints: list[str]) -> None:
+def test_endpoints_never_extend_the_scopes(inside: InProcessApp, endpoints: list[str]) -> None:
     for scope in ("query", "query:endpoint:usage.api-counts", "ingest", "query ingest"):
         with_claim, without = token(scope=scope, endpoints=endpoints), token(scope=scope)
         for path in (LOGS, "/api/endpoints/query/usage.api-counts", "/api/access-tokens"):
@@ -90,24 +90,24 @@ def test_endpoints_narrow_scopes_that_name_endpoints_too() -> None:
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
-def test_nothing_but_a_space_parts_scopes(inside: InProcessApp, odd: str) -> None:
+def test_only_a_space_separates_scopes(inside: InProcessApp, odd: str) -> None:
     presented = token(scope=f"query{odd}private")
     assert caller(presented).scopes == {f"query{odd}private"}
     assert status(inside, "/api/access-tokens", presented, {"scopes": "private"}) == 403
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
-def test_nothing_but_a_space_parts_the_scopes_of_a_key_that_is_made(inside: InProcessApp, odd: str) -> None:
+def test_only_a_space_separates_the_scopes_of_a_new_key(inside: InProcessApp, odd: str) -> None:
     for scopes in (f"query{odd}private", [f"query{odd}private"], ["query private"]):
-        made, told = send(inside, "/api/access-tokens", {"scopes": scopes})
-        assert made == 422, told
-        assert "contains unrecognized scope" in told
+        made, answer = send(inside, "/api/access-tokens", {"scopes": scopes})
+        assert made == 422, answer
+        assert "contains unrecognized scope" in answer
 
 
 @pytest.mark.parametrize(
     "scope", ["Private", "PRIVATE", "pr\u0131vate", "\uff50rivate", "privat\u0435", "private\u0301"]
 )
-def test_a_scope_that_only_looks_like_another_allows_nothing(inside: InProcessApp, scope: str) -> None:
+def test_a_scope_with_lookalike_letters_permits_nothing(inside: InProcessApp, scope: str) -> None:
     assert status(inside, "/api/access-tokens", token(scope=scope), {"scopes": "private"}) == 403
     assert send(inside, "/api/access-tokens", {"scopes": [scope]})[0] == 422
 
@@ -125,9 +125,9 @@ def test_a_scope_that_only_looks_like_another_allows_nothing(inside: InProcessAp
         '"scope":"query","exp":99999999999',
     ],
 )
-def test_a_claim_that_is_made_twice_is_refused(claims: str) -> None:
+def test_a_duplicate_claim_is_refused(claims: str) -> None:
     with pytest.raises(BadKey, match="twice in one object"):
-        caller(written(claims))
+        caller(token_of_text(claims))
 
 
 @pytest.mark.parametrize(
@@ -138,21 +138,21 @@ def test_a_claim_that_is_made_twice_is_refused(claims: str) -> None:
         '{"scopes":"public","sc\\u006fpes":"private"}',
     ],
 )
-def test_a_term_that_is_given_twice_makes_no_key(inside: InProcessApp, body: str) -> None:
-    answered, _, told = inside.send("POST", "/api/access-tokens", body.encode(), {"content-type": "application/json"})
-    assert (answered, b"twice in one object" in told) == (400, True)
+def test_a_duplicate_field_of_a_new_key_is_refused(inside: InProcessApp, body: str) -> None:
+    answered, _, answer = inside.send("POST", "/api/access-tokens", body.encode(), {"content-type": "application/json"})
+    assert (answered, b"twice in one object" in answer) == (400, True)
 
 
 @pytest.mark.parametrize(
     "exp", ['"9999999999"', '"\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19"', "true", "[]", "{}"]
 )
-def test_an_end_that_is_no_number_is_none(exp: str) -> None:
+def test_an_exp_that_is_not_a_number_is_refused(exp: str) -> None:
     with pytest.raises(BadKey):
         caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
 @pytest.mark.parametrize("exp", ["4102444800000", "1e300", "1" + "0" * 400, "253402300800"])
-def test_an_end_beyond_the_calendar_is_refused(exp: str) -> None:
+def test_an_exp_that_is_too_large_is_refused(exp: str) -> None:
     with pytest.raises(BadKey, match="is too large"):
         caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
@@ -160,30 +160,30 @@ def test_an_end_beyond_the_calendar_is_refused(exp: str) -> None:
 @pytest.mark.parametrize(
     "exp", ["1e400", "-1e400", "Infinity", "-Infinity", "NaN", "1" + "0" * 5000, "null", "0", "-1"]
 )
-def test_an_end_that_no_clock_reaches_is_refused(exp: str) -> None:
+def test_an_exp_that_is_infinite_or_past_is_refused(exp: str) -> None:
     with pytest.raises(BadKey):
         caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
 @pytest.mark.parametrize("nbf", ['"1"', "true", "false", "null", "[]", "1e400", "NaN"])
-def test_a_beginning_that_is_no_number_is_refused(nbf: str) -> None:
+def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
     with pytest.raises(BadKey):
-        caller(written(f'"scope":"query","nbf":{nbf}'))
+        caller(token_of_text(f'"scope":"query","nbf":{nbf}'))
 
 
 @pytest.mark.parametrize(
     "name", ["", " ", "project ", "\uff50roject", "pr\u043eject", "a.b", "1", "project\u0000", "*"]
 )
-def test_a_pin_on_what_no_parameter_is_called_is_refused(inside: InProcessApp, name: str) -> None:
-    """At ingest it would hold back nothing: events would be stamped in a field that nobody reads."""
+def test_a_pin_with_an_invalid_parameter_name_is_refused(inside: InProcessApp, name: str) -> None:
+    """Refuse it because ingest would write the value to a field that no query reads."""
     with pytest.raises(BadKey, match="pins"):
         caller(token(scope="ingest", pins={name: "acme"}))
     assert send(inside, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422
 
 
 @pytest.mark.parametrize("claims", ['"pins":{"project":"\\ud800"}', '"sub":"\\udfff"', '"jti":"\\ud800x"'])
-def test_half_a_letter_is_refused(inside: InProcessApp, claims: str) -> None:
-    assert status(inside, LOGS, written(f'"scope":"query",{claims}')) == 401
+def test_a_lone_surrogate_is_refused(inside: InProcessApp, claims: str) -> None:
+    assert status(inside, LOGS, token_of_text(f'"scope":"query",{claims}')) == 401
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig", "latin-1"])
@@ -194,8 +194,8 @@ def test_claims_in_another_encoding_are_refused(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("rate", ["1" + "0" * 400, "1e400", "-1", "[]", "{}", '""', "false"])
-def test_a_rate_that_cannot_be_counted_is_refused(inside: InProcessApp, rate: str) -> None:
-    assert status(inside, LOGS, written(f'"scope":"query","rate":{rate}')) == 401
+def test_an_invalid_rate_is_refused(inside: InProcessApp, rate: str) -> None:
+    assert status(inside, LOGS, token_of_text(f'"scope":"query","rate":{rate}')) == 401
 
 
 @pytest.mark.parametrize(
@@ -211,21 +211,21 @@ def test_a_rate_that_cannot_be_counted_is_refused(inside: InProcessApp, rate: st
         b'{"alg":"HS256","x":' + b"[" * 40_000 + b"]" * 40_000 + b"}",
     ],
 )
-def test_a_header_that_cannot_be_meant_is_refused(inside: InProcessApp, header: bytes) -> None:
+def test_an_invalid_header_is_refused(inside: InProcessApp, header: bytes) -> None:
     claims = b'{"exp":%d,"scope":"private"}' % (time.time() + 60)
     assert status(inside, "/api/access-tokens", signed(claims, header), {"scopes": "public"}) == 401
 
 
-def test_claims_nested_beyond_reading_are_refused(inside: InProcessApp) -> None:
-    assert status(inside, LOGS, written('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
+def test_claims_nested_too_deeply_are_refused(inside: InProcessApp) -> None:
+    assert status(inside, LOGS, token_of_text('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
 
 
-def test_a_body_nested_beyond_reading_makes_no_key(inside: InProcessApp) -> None:
+def test_a_body_nested_too_deeply_is_refused(inside: InProcessApp) -> None:
     body = b'{"scopes":"public","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     assert inside.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})[0] == 400
 
 
-def test_a_key_for_encryption_signs_nothing(tmp_path: Path) -> None:
+def test_a_key_for_encryption_verifies_no_signature(tmp_path: Path) -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     public: dict[str, Any] = jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
     presented = jwt.encode({"scope": "private", "exp": int(time.time()) + 60}, key, algorithm="RS256")

@@ -1,4 +1,4 @@
-"""Names and texts that reach a statement by another way than SQL: files, streams, parameters, LQL, the engine's client."""
+"""SQL injection through endpoint files, names of streams, parameters, LQL, and the engine's client."""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.errors import BrokenFiles
 from cordwood.settings.settings import Settings
 from tests.attack.injections import as_name, as_text, some
-from tests.attack.test_pinned import FOREIGN, event, send, settings
+from tests.attack.test_pinned_queries import FOREIGN, event, send, settings
 from tests.chdb_databases import fresh_database
 
 KEY_OF_DIGESTS = "s3cr3tk3y0fd1gests"
 STREAM = "a\"b'c{0}@a$x\\%s--/*;"
-# The names of streams and fields are as they are; a parameter's value is told as it came.
+# An endpoint with hostile names of the stream, fields and parameters.
 ENDPOINT = f"""/*
 name = "hostile"
 description = '''{{0}} @a "q" -- $project'''
@@ -61,7 +61,7 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with open_service(with_key(chosen)) as inside:
         for stream in ("postgres.logs", STREAM):
             events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
-            events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **KEYED}
+            events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **IN_PROJECT}
             body = json.dumps(events).encode()
             headers = {"content-type": "application/json"}
             status, _, told = inside.send("POST", f"/api/logs?source_name={quoted(stream)}", body, headers)
@@ -69,7 +69,7 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield inside
 
 
-KEYED = {"project": "default"}
+IN_PROJECT = {"project": "default"}
 
 
 def with_key(chosen: Settings) -> Settings:
@@ -94,7 +94,7 @@ def rows(inside: InProcessApp, key: str, endpoint: str = "hostile", **body: str)
     return list(json.loads(told)["result"]) if status == 200 else None
 
 
-def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: InProcessApp, key: str) -> None:
+def test_an_endpoint_and_a_stream_with_hostile_names_are_read(inside: InProcessApp, key: str) -> None:
     default = '{0}\\"@a'
     assert rows(inside, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
     found = rows(inside, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
@@ -103,7 +103,7 @@ def test_a_file_and_a_stream_of_hostile_names_mean_what_they_say(inside: InProce
 
 @pytest.mark.torture
 @pytest.mark.parametrize("at", range(20))
-def test_a_value_is_a_value(inside: InProcessApp, key: str, at: int) -> None:
+def test_a_value_of_a_parameter_is_never_sql(inside: InProcessApp, key: str, at: int) -> None:
     for value in some(at):
         assert rows(inside, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
         assert rows(inside, key, p=value, sql=f"select @p = {as_text(value)} as same from logs") == [{"same": True}]
@@ -119,14 +119,14 @@ LQL_PLACES = (
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "query"), list(enumerate(LQL_PLACES)))
-def test_lql_says_no_more_than_it_says(inside: InProcessApp, key: str, at: int, query: str) -> None:
+def test_lql_reads_nothing_of_another_project(inside: InProcessApp, key: str, at: int, query: str) -> None:
     for text in some(at):
         said = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
         rows(inside, key, lql=f"f:logs {query.replace('T', said)}")
         rows(inside, key, lql=f"f:logs {query.replace('T', text)}")
 
 
-def test_lql_finds_fields_of_hostile_names(inside: InProcessApp, key: str) -> None:
+def test_lql_finds_fields_with_hostile_names(inside: InProcessApp, key: str) -> None:
     for name, value in (("{0}", "x"), ("@a", "y"), ('q\\"', "z"), ("b\\\\", "w")):
         assert rows(inside, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
         assert rows(inside, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
@@ -136,14 +136,14 @@ def test_lql_finds_fields_of_hostile_names(inside: InProcessApp, key: str) -> No
     "text",
     ["%(cordwood_redaction_key)s", "x%(cordwood_redaction_key)s'", "{cordwood_redaction_key:String}", "%s", "100%"],
 )
-def test_the_engine_s_client_puts_nothing_into_a_text(inside: InProcessApp, text: str) -> None:
-    """ClickHouse's own fills places of its own in any text that has none of the server's."""
+def test_the_engine_s_client_substitutes_nothing_in_a_string(inside: InProcessApp, text: str) -> None:
+    """ClickHouse's client formats a text with `%` if it has none of the server's parameters."""
     sql = f"select {as_text(text)} as v"
     assert rows(inside, inside.key, "hashed", sql=sql) == [{"v": text}]
     assert rows(inside, inside.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
 
 
-def test_two_parameters_are_not_told_apart_by_case(tmp_path: Path) -> None:
+def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
     said = '/* name = "two"\n[parameters.project]\nrequired = true\n[parameters.Project]\n*/ select @project as a'
     (tmp_path / "two.sql").write_text(said)
     with (

@@ -1,4 +1,4 @@
-"""Operators that look at no interrupt end with the engine's process: others are served meanwhile, memory comes back."""
+"""Queries that ignore interrupts are killed with the engine's process; others are served and memory is freed."""
 
 import threading
 import time
@@ -23,31 +23,31 @@ ATTACKS = (
     "select sum(length(regexp_replace(repeat(event_message, 180), '(a?){1000}b', 'x'))) as n from postgres_logs",
     f"select count(*) as n {PAIRS} and array_length(regexp_extract_all(a.event_message, b.event_message)) = 7",
 )
-ENDED = {
+ALLOWED_CODES = {
     "limit.killed",
     "limit.quarantined-query",
     "limit.time",
     "limit.memory",
     "query.value",
     "limit.plan",
-    # Stopped at its time limit after it was sent again to another process.
+    # Stopped at its time limit after a retry in another process.
     "engine.unreachable",
 }
 
 
 class Reader(threading.Thread):
-    """Asks a saved query that no cache has, and notes how long it took: texts of callers' own wait for the others' places."""
+    """Thread that sends a saved query, never cached, and records statuses and durations."""
 
     def __init__(self, service: Service, key: str) -> None:
         super().__init__(daemon=True)
         self.seconds: list[float] = []
         self.statuses: set[int] = set()
-        self.over = threading.Event()
+        self.stopped = threading.Event()
         self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": key}, timeout=60)
 
     def run(self) -> None:
         with self._client:
-            while not self.over.wait(0.05):
+            while not self.stopped.wait(0.05):
                 began = time.monotonic()
                 asked = {"project": str(uuid4())}
                 self.statuses.add(self._client.get("/api/endpoints/query/logs.all", params=asked).status_code)
@@ -66,7 +66,7 @@ def attack(service: Service, key: str, sql: str) -> str:
     return "answered" if answer.status_code == 200 else str(answer.json()["error"]["status"])
 
 
-def test_others_are_served_while_queries_that_do_not_stop_are_ended(start: Start) -> None:
+def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start) -> None:
     service = start("--memory", "512MiB", env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"})
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
@@ -76,20 +76,20 @@ def test_others_are_served_while_queries_that_do_not_stop_are_ended(start: Start
         thread.start()
     keys = [made_key(service) for _ in ATTACKS]
     with ThreadPoolExecutor(len(ATTACKS)) as attackers:
-        told = list(attackers.map(attack, [service] * len(ATTACKS), keys, ATTACKS))
+        codes = list(attackers.map(attack, [service] * len(ATTACKS), keys, ATTACKS))
     time.sleep(1)
     for reader in readers:
-        reader.over.set()
+        reader.stopped.set()
         reader.join()
     seconds = sorted(one for reader in readers for one in reader.seconds)
-    assert "limit.killed" in told
-    assert set(told) <= ENDED | {"answered"}
+    assert "limit.killed" in codes
+    assert set(codes) <= ALLOWED_CODES | {"answered"}
     assert seconds[int(0.99 * (len(seconds) - 1))] < 2.0
     assert set().union(*(reader.statuses for reader in readers)) == {200}
     assert probe.most < 1.25 * CEILING + base
     until(lambda: family_bytes(service.process.pid) < CEILING, 30)
-    probe.over.set()
-    # The same again ends nothing: it is refused, to others too.
-    killed = [sql for sql, code in zip(ATTACKS, told, strict=True) if code == "limit.killed"]
+    probe.stopped.set()
+    # The killed queries are quarantined for every key.
+    killed = [sql for sql, code in zip(ATTACKS, codes, strict=True) if code == "limit.killed"]
     assert {attack(service, made_key(service), sql) for sql in killed} == {"limit.quarantined-query"}
     assert service.stop() == 0

@@ -1,7 +1,7 @@
-"""Events with every kind of key and value that JSON permits, as text: much of it no Python value can be written as.
+"""JSON texts of events with unusual keys and values of every kind, including texts that `json.dumps` cannot produce.
 
-`crafted` is a fixed list, `random_events` makes others of the same parts by a seed, `contradicting` are ordinary events
-with another kind of value at each of their paths.
+`crafted` is a fixed list, `random_events` combines the same parts by a seed, and `contradicting` replaces values of
+ordinary events with values of other types.
 """
 
 import copy
@@ -68,7 +68,7 @@ _SIGNS: Final = (
 
 
 def crafted(project: str) -> Iterator[str]:
-    """Each part in each of the places that an event has, the larger parts in some of them."""
+    """Yield events that place each value and key at the top level, in the metadata and nested."""
     everything = (*SCALARS, *CONTAINERS)
     yield from (event(project, {'"v"': value}) for value in everything)
     yield from (event(project, {key: "1"}) for key in KEYS)
@@ -99,7 +99,7 @@ _OWN: Final = ('"id"', '"timestamp"', '"event_message"', '"metadata"')
 
 
 def event(project: str, metadata: Mapping[str, str], others: Mapping[str, str] | None = None) -> str:
-    """An event by the JSON texts of its keys and values; of a project wherever a stream looks for one."""
+    """Return an event from JSON texts of keys and values, with the project in each field that a stream may read."""
     named = {'"project"': json.dumps(project), '"project_ref"': json.dumps(project)}
     whole = {'"project"': named['"project"'], '"metadata"': _object({**metadata, **named}), **(others or {})}
     return _object(whole)
@@ -144,7 +144,7 @@ def _value(dice: random.Random, depth: int) -> str:
     return _object({_key(dice): _value(dice, depth - 1) for _ in range(dice.randrange(5))})
 
 
-# What stands at a path of an ordinary event instead, by turns.
+# Values that replace those of ordinary events, in rotation.
 KINDS: Final[tuple[Any, ...]] = (
     *("poison", 41, 1.5, True, None, {}, [], {"poison": {"deep": [1]}}, [{"poison": 1}, "x", [2], None], [[1], ["y"]], ["z"]),
     *([{"poison": "p"}], [7, 8], {"poison": 3}, ""),
@@ -152,7 +152,7 @@ KINDS: Final[tuple[Any, ...]] = (
 
 
 def contradicting(events: Iterable[Mapping[str, Any]], project: str) -> Iterator[str]:
-    """Each event once for each kind, which stands at one of its paths, another path each time; and once at all of them."""
+    """Yield each event once per value of KINDS, put at one of its paths in rotation, and once at all of its paths."""
     for number, ordinary in enumerate(events):
         paths = list(_paths(ordinary.get("metadata"), ()))
         for turn, kind in enumerate(KINDS):
@@ -161,10 +161,10 @@ def contradicting(events: Iterable[Mapping[str, Any]], project: str) -> Iterator
             changed = json.loads(json.dumps(ordinary["metadata"]))
             for path in paths if turn == number % len(KINDS) else [paths[(number * 7 + turn * 3) % len(paths)]]:
                 _put(changed, path, copy.deepcopy(kind))
-            yield _of(project, ordinary, changed)
+            yield _with_metadata(project, ordinary, changed)
 
 
-def _of(project: str, ordinary: Mapping[str, Any], metadata: dict[str, Any]) -> str:
+def _with_metadata(project: str, ordinary: Mapping[str, Any], metadata: dict[str, Any]) -> str:
     metadata |= dict.fromkeys(("project", "project_ref"), project)
     written = json.dumps(metadata).replace("default", project)
     return _object(
@@ -180,7 +180,7 @@ def _paths(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
-    """Put the value at the path, where an earlier one has not replaced what leads there."""
+    """Set the value at the path, unless an earlier replacement removed a parent object."""
     for key in path[:-1]:
         tree = tree.get(key) if isinstance(tree, dict) else None
     if isinstance(tree, dict):

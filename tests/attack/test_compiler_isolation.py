@@ -1,4 +1,4 @@
-"""The compiler alone: with the check of statements switched off, a pinned key still reads its own project and no other."""
+"""The compiler without the isolation check: a pinned key still reads only its own project."""
 
 import json
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from tests.attack.test_pinned import ATTACKS, FOREIGN, OWN, STREAMS, ask, event, send, settings
+from tests.attack.test_pinned_queries import ATTACKS, FOREIGN, OWN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database
-from tests.second_wall import switch_off
+from tests.isolation_check import disable_isolation_check
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
 def inside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessApp]:
-    switch_off(monkeypatch)
+    disable_isolation_check(monkeypatch)
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         for stream in STREAMS:
@@ -23,7 +23,7 @@ def inside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         yield inside
 
 
-def test_every_attack_is_refused_or_reads_the_pinned_project_alone(inside: InProcessApp) -> None:
+def test_every_attack_is_refused_or_reads_only_the_pinned_project(inside: InProcessApp) -> None:
     told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})[1]
     key = str(json.loads(told)["token"])
     answers = {sql: ask(inside, key, sql=sql) for sql in [*ATTACKS, *OWN]}

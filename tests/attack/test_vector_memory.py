@@ -1,4 +1,4 @@
-"""What functions make for the rows that an engine computes at a time stays small, though no limit of its counts it."""
+"""Memory of function results for one vector of rows, which DuckDB's memory limit does not include, is bounded."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).parents[2]
 MOST_GROWTH: Final = 600 * 10**6
 SECONDS: Final = 120
 
-# More than the bound is refused, at once.
+# Results beyond the bound, which are refused.
 BEYOND: Final = {
     "repeat": "length(repeat('a', 16385 + mod(x, 7)))",
     "repeat of bytes": "length(repeat(b'a', 16385 + mod(x, 7)))",
@@ -26,7 +26,7 @@ BEYOND: Final = {
     "generate_timestamp_array": "array_length(generate_timestamp_array(timestamp '2020-01-01',"
     " timestamp_add(timestamp '2020-01-04', interval x second), interval 1 minute))",
 }
-# What may be made takes no more than is stated, and so does what other functions make of it.
+# Results within the bound, alone and as arguments of other functions.
 WITHIN: Final = {
     "repeat": "length(repeat('a', 16370 + mod(x, 7)))",
     "lpad": "length(lpad('a', 16370 + mod(x, 7)))",
@@ -77,25 +77,25 @@ os._exit(0)
 """
 
 
-def asked(expression: str) -> tuple[int, str]:
-    """By how many bytes a process grew that asked this of 4,096 rows, and what became of it."""
+def growth_and_outcome(expression: str) -> tuple[int, str]:
+    """Compute the expression for 4,096 rows in a new process; return the growth of its memory and the outcome."""
     sql = f"select sum({expression}) as n from unnest(generate_array(1, 4096)) as x"
     command = [sys.executable, "-c", ASK, sql]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True, cwd=ROOT)
-    grown, said = done.stdout.strip().splitlines()[-1].split(" ", 1)
-    return int(grown), said
+    grown, outcome = done.stdout.strip().splitlines()[-1].split(" ", 1)
+    return int(grown), outcome
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_a_value_beyond_its_bound_is_refused_by_name_and_bound(name: str) -> None:
-    grown, said = asked(BEYOND[name])
-    assert said.startswith("query.value ")
-    assert any(bound in said for bound in ("16384", "4096", "2048"))
+def test_a_value_beyond_its_bound_is_refused_with_the_bound_in_the_message(name: str) -> None:
+    grown, outcome = growth_and_outcome(BEYOND[name])
+    assert outcome.startswith("query.value ")
+    assert any(bound in outcome for bound in ("16384", "4096", "2048"))
     assert grown < 50 * 10**6
 
 
 @pytest.mark.parametrize("name", WITHIN)
-def test_values_within_their_bounds_take_little_for_all_rows_of_a_vector(name: str) -> None:
-    grown, said = asked(WITHIN[name])
-    assert said.startswith(("answered", "limit.memory ", "limit.time "))
+def test_values_within_their_bounds_take_bounded_memory_for_a_vector(name: str) -> None:
+    grown, outcome = growth_and_outcome(WITHIN[name])
+    assert outcome.startswith(("answered", "limit.memory ", "limit.time "))
     assert grown < MOST_GROWTH

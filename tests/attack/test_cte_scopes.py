@@ -1,4 +1,4 @@
-"""Random nestings of CTEs that are called like tables: what the check lets pass reads none of the tables."""
+"""Random nested CTEs with the names of tables: a statement that passes the isolation check reads none of the tables."""
 
 import importlib
 import random
@@ -19,52 +19,52 @@ STATEMENTS = 600
 
 
 @pytest.fixture(autouse=True)
-def second_wall_is_silent() -> None:
-    """Not here."""
+def no_isolation_refusals() -> None:
+    """Disable the fixture of conftest.py: refusals are expected."""
 
 
-class Nested:
-    """Makes queries of one column x over tables that are called as CTEs are; `near` are CTEs that may be seen."""
+class QueryGenerator:
+    """Generator of queries of one column x over names that are tables or CTEs; `in_scope` are the CTEs in scope."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def query(self, depth: int, near: tuple[str, ...] = ()) -> str:
+    def query(self, depth: int, in_scope: tuple[str, ...] = ()) -> str:
         if depth == 0 or self._random.random() < 0.2:
-            return self._body(depth, near)
+            return self._body(depth, in_scope)
         if self._random.random() < 0.25:
-            return self._recursive(depth, near)
+            return self._recursive(depth, in_scope)
         ctes = []
         for name in self._random.sample(NAMES, self._random.choice((1, 1, 2))):
-            ctes.append(f"{name} AS ({self.query(depth - 1, near)})")
-            near = (*near, name)
-        return f"WITH {', '.join(ctes)} {self._body(depth, near)}"
+            ctes.append(f"{name} AS ({self.query(depth - 1, in_scope)})")
+            in_scope = (*in_scope, name)
+        return f"WITH {', '.join(ctes)} {self._body(depth, in_scope)}"
 
-    def _recursive(self, depth: int, near: tuple[str, ...]) -> str:
+    def _recursive(self, depth: int, in_scope: tuple[str, ...]) -> str:
         name = self._random.choice(NAMES)
-        start, step = self.query(depth - 1, near), self._name((*near, name, name))
+        start, step = self.query(depth - 1, in_scope), self._name((*in_scope, name, name))
         looped = f"SELECT concat(x, '+') AS x FROM {step} WHERE length(x) < 9"
         cte = f"{name} AS (SELECT x FROM ({start}) AS s UNION ALL {looped})"
-        return f"WITH RECURSIVE {cte} {self._body(depth, (*near, name))}"
+        return f"WITH RECURSIVE {cte} {self._body(depth, (*in_scope, name))}"
 
-    def _body(self, depth: int, near: tuple[str, ...]) -> str:
+    def _body(self, depth: int, in_scope: tuple[str, ...]) -> str:
         kind = self._random.random()
-        first, second = self._relation(depth, near), self._relation(depth, near)
+        first, second = self._relation(depth, in_scope), self._relation(depth, in_scope)
         if depth and kind < 0.2:
             return f"SELECT x FROM {first} AS l UNION ALL SELECT x FROM {second} AS r"
         if depth and kind < 0.35:
             return f"SELECT x FROM {first} AS o WHERE x IN (SELECT x FROM {second} AS i)"
         if depth and kind < 0.45:
             return f"SELECT (SELECT x FROM {first} AS m LIMIT 1) AS x"
-        return f"SELECT x FROM {first} AS q" if kind < 0.7 and (near or kind < 0.5) else "SELECT 'plain' AS x"
+        return f"SELECT x FROM {first} AS q" if kind < 0.7 and (in_scope or kind < 0.5) else "SELECT 'plain' AS x"
 
-    def _relation(self, depth: int, near: tuple[str, ...]) -> str:
+    def _relation(self, depth: int, in_scope: tuple[str, ...]) -> str:
         if depth and self._random.random() < 0.3:
-            return f"({self.query(depth - 1, near)})"
-        return self._name(near)
+            return f"({self.query(depth - 1, in_scope)})"
+        return self._name(in_scope)
 
-    def _name(self, near: tuple[str, ...]) -> str:
-        return self._random.choice(near if near and self._random.random() < 0.9 else NAMES)
+    def _name(self, in_scope: tuple[str, ...]) -> str:
+        return self._random.choice(in_scope if in_scope and self._random.random() < 0.9 else NAMES)
 
 
 Answer = Callable[[str], str | None]
@@ -72,15 +72,15 @@ Answer = Callable[[str], str | None]
 
 @pytest.fixture
 def on_duckdb() -> Iterator[Answer]:
-    """The rows of a statement; None where it is refused."""
-    checking = StatementCheck(Isolation("duckdb"))
+    """Return a function that runs a statement: its rows or error, or None if the check refuses it."""
+    checker = StatementCheck(Isolation("duckdb"))
     with duckdb.connect() as connection:
         for name in NAMES:
             connection.execute(f"CREATE TABLE {name} AS SELECT '{SECRET}' AS x")
 
         def answer(sql: str) -> str | None:
             try:
-                checking.check(connection, sql, ())
+                checker.check(connection, sql, ())
             except IsolationBroken:
                 return None
             try:
@@ -96,7 +96,7 @@ def on_clickhouse() -> Iterator[Answer]:
     address = fresh_database()
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(address)
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
-    checking = checks.StatementCheck(session, Isolation("clickhouse"))
+    checker = checks.StatementCheck(session, Isolation("clickhouse"))
     for name in NAMES:
         session.command(f"CREATE TABLE {name} (x String) ENGINE = Memory")
         session.command(f"INSERT INTO {name} VALUES ('{SECRET}')")
@@ -104,7 +104,7 @@ def on_clickhouse() -> Iterator[Answer]:
     def answer(sql: str) -> str | None:
         text = with_settings(sql)
         try:
-            checking.check(text, ())
+            checker.check(text, ())
         except IsolationBroken:
             return None
         try:
@@ -117,12 +117,12 @@ def on_clickhouse() -> Iterator[Answer]:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
-def test_what_passes_reads_no_table(request: pytest.FixtureRequest, engine: str) -> None:
+def test_a_statement_that_passes_the_check_reads_no_table(request: pytest.FixtureRequest, engine: str) -> None:
     answer: Answer = request.getfixturevalue(f"on_{engine}")
     refused = 0
     for seed in range(STATEMENTS):
-        sql = Nested(seed).query(3).strip()
-        told = answer(sql)
-        refused += told is None
-        assert told is None or SECRET not in told, sql
+        sql = QueryGenerator(seed).query(3).strip()
+        result = answer(sql)
+        refused += result is None
+        assert result is None or SECRET not in result, sql
     assert STATEMENTS * 0.2 < refused < STATEMENTS * 0.8

@@ -1,9 +1,8 @@
-"""Events of any kind change no answer for other projects, and leave and come back as they were stored.
+"""Events with unusual keys and values change no answer for other projects, and survive export, import and backup.
 
-The same questions are asked before others send events with every key and value that JSON permits, afterwards, and
-again after a restart: each answer is the same, byte for byte,
-but for the order of rows where a client's query leaves it open. `make torture` asks every query and sends more
-random events, of the seed in POISON_SEED.
+The same queries are run before another project sends such events, afterwards, and after a restart. The answers must be
+equal byte for byte, except for the order of rows where a query does not define it. `make torture` runs all queries and
+sends more random events, with the seed POISON_SEED.
 """
 
 import io
@@ -28,23 +27,23 @@ from cordwood.app.event_files import Reading, opened_events
 from cordwood.app.in_process import open_service
 from cordwood.app.restore import restore
 from cordwood.demo import history_events
-from tests.attack.poison import contradicting, crafted, random_events
-from tests.attack.stores import Store, Told
-from tests.attack.test_pinned import settings
+from tests.attack.adversarial_events import contradicting, crafted, random_events
+from tests.attack.store_comparison import Store, Told
+from tests.attack.test_pinned_queries import settings
 from tests.chdb_databases import fresh_database
 
 CLIENTS: Final = Path(__file__).resolve().parents[3] / "shared" / "clients"
 NOW: Final = 1_790_000_000
 FULL: Final = os.environ.get("TORTURE") == "full"
-# Of the clients' queries, every so many: ClickHouse inside this process takes longer for each.
-EVERY: Final = {"duckdb": 1, "clickhouse": 1} if FULL else {"duckdb": 8, "clickhouse": 16}
-# Of the crafted events, so many go to each stream but the first, which has all.
-ELSEWHERE: Final = 1 if FULL else 24
+# Stride through the clients' queries; ClickHouse in this process takes longer for each.
+QUERY_STRIDE: Final = {"duckdb": 1, "clickhouse": 1} if FULL else {"duckdb": 8, "clickhouse": 16}
+# Stride through the crafted events for each stream but the first, which gets all of them.
+OTHER_STREAMS_STRIDE: Final = 1 if FULL else 24
 SEED: Final = os.environ.get("POISON_SEED", "1")
 RANDOM: Final = 20_000 if FULL else 120
-# Clients' queries that leave it open which rows they want: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
-OPEN: Final = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
-# Marks what the private key was told, not the one that is held to the project.
+# Clients' queries with several correct results: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
+NONDETERMINISTIC: Final = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
+# Suffix of answers to the private key, as opposed to the pinned one.
 PRIVATE: Final = " for the private key"
 FIRST: Final = "cloudflare.logs.prod"
 SUB_QUERIES: Final = {
@@ -52,17 +51,17 @@ SUB_QUERIES: Final = {
     "function_logs": "deno-subhosting-events",
     "storage_logs": "storage.logs.prod.2",
 }
-ASKED: Final = (
+SQL_QUERIES: Final = (
     "select * from {table} order by timestamp, id",
     "select t.id, m.* from {table} t cross join unnest(t.metadata) as m order by t.timestamp, t.id",
     "select count(*) as n, count(distinct to_json_string(metadata)) as d, min(timestamp) as a from {table}",
     "select timestamp_seconds(div(unix_seconds(timestamp), 300) * 300) as at, count(*) as events from {table} group by 1 order by 1",
 )
-ASKED_IN_LQL: Final = ("f:{table} s:* limit:50", "f:{table} c:count(*) c:group_by(t::minute)", "f:{table} default")
+LQL_QUERIES: Final = ("f:{table} s:* limit:50", "f:{table} c:count(*) c:group_by(t::minute)", "f:{table} default")
 
 
 def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The clients' own where they lie beside the project, those of the demo elsewhere."""
+    """Yield the clients' events if their folder exists beside the project, otherwise those of the demo."""
     if not CLIENTS.exists():
         streams = {stream: events[:60] for stream, events in history_events(datetime.fromtimestamp(NOW, UTC))}
         yield from streams.items()
@@ -74,7 +73,7 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def emitted(kind: str) -> list[dict[str, Any]]:
-    """The clients' events or queries, their times counted back from NOW."""
+    """Return the clients' events or queries, with times relative to NOW."""
     command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(NOW), "--emit", kind]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in told.splitlines()]
@@ -91,7 +90,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 class Components(msgspec.Struct, frozen=True):
-    """A data folder and the database of its events, which can be opened more than once."""
+    """A data folder with its database, which can be opened repeatedly."""
 
     folder: Path
     engine: str
@@ -108,20 +107,20 @@ class Components(msgspec.Struct, frozen=True):
 
 
 def answers(store: Store, queries: list[dict[str, Any]]) -> dict[str, Told]:
-    """What keys of the project, and the private one that asks for the project, are told."""
+    """Return the answers to the pinned keys of the project, and to the private key with the project as a parameter."""
     found: dict[str, Told] = {}
-    for one in queries[:: EVERY[store.engine]]:
+    for one in queries[:: QUERY_STRIDE[store.engine]]:
         path = f"/api/endpoints/query/{one['endpoint']}"
         asked = {**one["params"], **({"sql": one["sql"]} if one["sql"] else {})}
         status, _, body = store.told_with(one["headers"], path, store.private, asked)
-        # Of names that are unknown it may be told what others call theirs.
+        # Error messages to the private key may suggest field names of other projects.
         found[one["id"] + PRIVATE] = (status, {}, body if status == 200 else "")
         if asked.get("project") == "default":
             found[one["id"]] = store.told_with(one["headers"], path, store.pinned, asked)
     for table, stream in SUB_QUERIES.items():
-        for sql in (one.format(table=table) for one in ASKED):
+        for sql in (one.format(table=table) for one in SQL_QUERIES):
             found[sql] = store.ask(store.pinned, sql=sql)
-        for lql in (one.format(table=table) for one in ASKED_IN_LQL):
+        for lql in (one.format(table=table) for one in LQL_QUERIES):
             found[lql] = store.ask(store.pinned, lql=lql)
         for page in ("/schema", "/recent"):
             found[f"{stream}{page}"] = store.told(f"/api/sources/{stream}{page}", store.pinned_private)
@@ -132,7 +131,7 @@ def answers(store: Store, queries: list[dict[str, Any]]) -> dict[str, Told]:
 
 
 def exported(store: Store, stream: str, key: str) -> list[str]:
-    """The lines of a stream's export, in order of themselves."""
+    """Return the lines of a stream's export, sorted."""
     path = f"/api/streams/{quote(stream)}/events"
     status, _, file = store.inside.send("GET", path, b"", {"x-api-key": key})
     assert status == 200, file
@@ -144,30 +143,31 @@ def exported(store: Store, stream: str, key: str) -> list[str]:
 
 
 def differing(before: Mapping[str, Told], after: Mapping[str, Told]) -> dict[str, tuple[Told, Told]]:
-    """What is answered differently, but for the choice that a query leaves open."""
+    """Return the answers that differ, except where a query has several correct results."""
     assert before.keys() == after.keys()
     return {
         name: (told, after[name])
         for name, told in before.items()
-        if told != after[name] and not _is_choice(name.removesuffix(PRIVATE), _rows(told), _rows(after[name]))
+        if told != after[name]
+        and not _is_permitted_difference(name.removesuffix(PRIVATE), _rows(told), _rows(after[name]))
     }
 
 
 def _rows(told: Told) -> list[str]:
-    """The rows of an answer, each as JSON."""
+    """Return the rows of an answer, each as JSON."""
     body = json.loads(told[2] or "null")
     return [json.dumps(row) for row in body["result"]] if isinstance(body, dict) and "result" in body else []
 
 
-def _is_choice(query: str, before: list[str], after: list[str]) -> bool:
-    """Whether a client's query leaves it open: most order their rows by what several have alike."""
-    if query in OPEN:
+def _is_permitted_difference(query: str, before: list[str], after: list[str]) -> bool:
+    """Return whether the difference is permitted: most clients' queries sort by a key that is not unique."""
+    if query in NONDETERMINISTIC:
         return len(before) == len(after) > 0
     return not query.startswith(("select ", "f:")) and bool(before) and sorted(before) == sorted(after)
 
 
 def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
-    """Send the events: nothing but what is stored, set aside, there already, or refused as a whole for a stated reason."""
+    """Send the events; each must be stored, quarantined or a duplicate, or the whole batch refused with a message."""
     status, told = store.send_text(f"/api/logs?source_name={quote(stream)}", f"[{','.join(items)}]")
     if status != 200:
         assert 400 <= status < 500, (status, told, items)
@@ -180,11 +180,15 @@ def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
 
 
 def send_poison(store: Store, ordinary: Mapping[str, list[dict[str, Any]]]) -> Counter[str]:
-    """Some events alone, some together; all crafted ones to the first stream, and a share of them to each other one."""
+    """Send all crafted events to the first stream and some to the others; repeat refused batches event by event."""
     outcome: Counter[str] = Counter()
     for place, (stream, events) in enumerate(ordinary.items()):
         items = [
-            *(list(crafted("poison")) if stream == FIRST else list(crafted("poison"))[place % ELSEWHERE :: ELSEWHERE]),
+            *(
+                list(crafted("poison"))
+                if stream == FIRST
+                else list(crafted("poison"))[place % OTHER_STREAMS_STRIDE :: OTHER_STREAMS_STRIDE]
+            ),
             *contradicting(events[:: 1 if FULL else 6], "poison"),
             *random_events(f"{SEED}:{stream}", "poison", RANDOM // len(ordinary)),
         ]
@@ -197,14 +201,14 @@ def send_poison(store: Store, ordinary: Mapping[str, list[dict[str, Any]]]) -> C
     return outcome
 
 
-def hold_pages(store: Store) -> None:
-    """Whoever sees all events is served, the poison among them."""
+def check_private_key(store: Store) -> None:
+    """Check that the private key, which reads all events, is answered with status 200."""
     for table, stream in SUB_QUERIES.items():
         for page in ("", "/schema", "/recent", "/schema?variant=dot"):
             assert store.told(f"/api/sources/{stream}{page}", store.private)[0] == 200, (stream, page)
-        for sql in (one.format(table=table) for one in ASKED):
+        for sql in (one.format(table=table) for one in SQL_QUERIES):
             assert store.ask(store.private, project="poison", sql=sql)[0] == 200, sql
-        for lql in (one.format(table=table) for one in ASKED_IN_LQL):
+        for lql in (one.format(table=table) for one in LQL_QUERIES):
             assert store.ask(store.private, project="poison", lql=lql)[0] == 200, lql
     for address in ("/api/endpoints/logs.all/scope", "/api/openapi.json", "/api/quarantine?limit=1000", "/api/status"):
         assert store.told(address, store.private)[0] == 200, address
@@ -214,14 +218,14 @@ def everything(store: Store) -> dict[str, list[str]]:
     return {stream: exported(store, stream, store.private) for stream in SUB_QUERIES.values()}
 
 
-def take_back(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
+def import_events(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
     for stream, lines in streams.items():
         status, told = store.send_text(f"/api/streams/{quote(stream)}/events", "\n".join(lines))
         assert (status, json.loads(told).get("accepted")) == (200, len(lines)), told[:500]
 
 
 def restored(store: Store, folder: Path) -> Path:
-    """A data folder that is made of the store's backup."""
+    """Restore the store's backup into a new data folder."""
     status, _, archive = store.inside.send("GET", "/api/backup", b"", {"x-api-key": store.private})
     assert status == 200
     with tarfile.open(fileobj=io.BytesIO(archive)) as backup:
@@ -230,7 +234,7 @@ def restored(store: Store, folder: Path) -> Path:
     return folder / "restored"
 
 
-def test_other_projects_are_answered_as_before_and_all_events_come_back(
+def test_answers_of_other_projects_are_unchanged_and_all_events_survive_export(
     engine: str, tmp_path: Path, client_queries: list[dict[str, Any]]
 ) -> None:
     components, ordinary = Components.new(tmp_path / "data", engine), dict(ordinary_events())
@@ -242,14 +246,14 @@ def test_other_projects_are_answered_as_before_and_all_events_come_back(
         outcome = send_poison(store, ordinary)
         assert outcome["accepted"] > 10 * outcome["quarantined"] > 0
         assert differing(before, answers(store, client_queries)) == {}
-        hold_pages(store)
+        check_private_key(store)
     with components.opened() as store:
         assert differing(before, answers(store, client_queries)) == {}
         stored = everything(store)
         backup = restored(store, tmp_path) if engine == "duckdb" else None
     assert sum(map(len, stored.values())) > outcome["accepted"] / 3
     with Components.new(tmp_path / "imported", engine).opened() as store:
-        take_back(store, stored)
+        import_events(store, stored)
         assert everything(store) == stored
     if backup is not None:
         with Components.new(backup, engine).opened() as store:

@@ -1,4 +1,4 @@
-"""Sandbox queries that try to recover a redacted value, or to learn it by yes and no."""
+"""Sandbox queries that try to recover a redacted value, or to infer it from conditions."""
 
 _R = "from logs cross join unnest(metadata) m cross join unnest(m.request) r"
 

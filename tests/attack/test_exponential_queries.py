@@ -1,4 +1,4 @@
-"""No text doubles what it takes: each is answered or refused within seconds and memory that are bounded, by either engine."""
+"""Queries that grow exponentially with nesting are answered or refused within bounded time and memory."""
 
 import json
 import subprocess
@@ -12,17 +12,17 @@ from tests.attack.doubling import LEVELS, texts
 from tests.chdb_databases import IS_THERE, REASON
 
 ROOT = Path(__file__).parents[2]
-# Of processor time; compiling ends at two, and what was begun then is finished.
+# CPU time. The compiler stops at two seconds, after the step that it has begun.
 COMPILE_SECONDS = 4.0
 PLAN_SECONDS = 4.0
 MOST_BYTES = 400 * 2**20
-# Of address space, so that what is missed ends the process instead of the machine. ClickHouse maps gigabytes idle.
-ADDRESSES = {"duckdb": 4 * 2**30, "clickhouse": 12 * 2**30}
+# Limit of the address space, which protects the machine. ClickHouse maps gigabytes without using them.
+ADDRESS_SPACE = {"duckdb": 4 * 2**30, "clickhouse": 12 * 2**30}
 ALLOWED = {"answered", "limit.plan", "limit.compile", "limit.memory", "limit.time"}
 
 
-@pytest.mark.parametrize("engine", ADDRESSES)
-def test_no_construct_doubles_what_it_takes(engine: str) -> None:
+@pytest.mark.parametrize("engine", ADDRESS_SPACE)
+def test_no_nested_construct_exceeds_the_limits(engine: str) -> None:
     if engine == "clickhouse" and not IS_THERE:
         pytest.skip(REASON)
     found = {one["name"]: one for one in measured(engine)}
@@ -38,7 +38,7 @@ def is_clean(code: str) -> bool:
 
 
 def measured(engine: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.attack.doubling", engine, str(ADDRESSES[engine])]
+    command = [sys.executable, "-m", "tests.attack.doubling", engine, str(ADDRESS_SPACE[engine])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]
     return [json.loads(line) for line in done.stdout.splitlines()]

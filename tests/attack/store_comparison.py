@@ -1,4 +1,4 @@
-"""A service whose every answer can be compared with another one: all that is told, but for when and under which number."""
+"""A service whose responses can be compared with those of another: without times and request ids."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from cordwood.app.in_process import InProcessApp
 
 Told = tuple[int, Mapping[str, str], str]
 
-# Of one request, and of the time that it took.
+# Headers that differ between two equal requests.
 _OF_ONE_CALL: Final = frozenset(
     {
         *("x-request-id", "cordwood-request-id", "server-timing", "date", "etag", "content-length"),
@@ -19,7 +19,7 @@ _OF_ONE_CALL: Final = frozenset(
 
 
 class Store:
-    """A service, and keys of its own: `pinned` and `pinned_private` are held to the project."""
+    """A service with keys; `pinned` and `pinned_private` are pinned to the project."""
 
     def __init__(self, inside: InProcessApp, engine: str, project: str = "a") -> None:
         self.inside = inside

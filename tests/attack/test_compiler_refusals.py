@@ -1,4 +1,4 @@
-"""Every attack is refused by the compiler, with a code, a place where there is one, and no engine asked: for either engine."""
+"""The compiler refuses every forbidden query for both engines, with a code and a position, without running it."""
 
 import time
 from importlib import resources
@@ -25,7 +25,7 @@ from tests.attack.attacks import (
     UNSUPPORTED,
 )
 
-# Reading any text, however it is made, takes no longer than this: it is measured in thousandths.
+# Generous limit; compilation takes milliseconds.
 PATIENCE_SECONDS = 10
 
 
@@ -39,7 +39,7 @@ TARGETS: tuple[Target, ...] = (DuckDBTarget(), ClickHouseTarget())
 
 
 def fault_of(program: Program, sql: str) -> QueryFault:
-    """The fault, which is the same whatever the query is compiled for."""
+    """Return the fault, whose code must be the same for both engines."""
     faults = [_fault_for(target, program, sql) for target in TARGETS]
     assert len({fault.code for fault in faults}) == 1
     return faults[0]
@@ -53,7 +53,7 @@ def _fault_for(target: Target, program: Program, sql: str) -> QueryFault:
 
 @pytest.mark.parametrize("place", TABLE_PLACES)
 @pytest.mark.parametrize("table", OUTSIDE)
-def test_no_table_outside_the_scope_wherever_a_table_can_stand(program: Program, place: str, table: str) -> None:
+def test_a_table_outside_the_scope_is_refused_in_every_place(program: Program, place: str, table: str) -> None:
     fault = fault_of(program, place.replace("X", table))
     assert fault.code == REFUSED
     assert fault.span is not None
@@ -62,37 +62,37 @@ def test_no_table_outside_the_scope_wherever_a_table_can_stand(program: Program,
 
 
 @pytest.mark.parametrize("table", TABLE_NAMES)
-def test_no_table_that_an_engine_knows(program: Program, table: str) -> None:
+def test_a_system_table_is_refused(program: Program, table: str) -> None:
     assert fault_of(program, f"select * from {table}").code in (REFUSED, SYNTAX)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_no_function_that_is_not_listed(program: Program, function: str) -> None:
+def test_a_function_that_is_not_permitted_is_refused(program: Program, function: str) -> None:
     fault = fault_of(program, f"select {function} from edge_logs")
     assert fault.code in (REFUSED, UNSUPPORTED, SYNTAX)
     assert fault.span is not None
 
 
 @pytest.mark.parametrize("place", CALL_PLACES)
-def test_no_function_wherever_a_call_can_stand(program: Program, place: str) -> None:
+def test_a_function_is_refused_in_every_place_of_a_call(program: Program, place: str) -> None:
     assert fault_of(program, place.replace("F", "getenv('HOME')", 1)).code == REFUSED
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_no_statement_but_one_query(program: Program, statement: str) -> None:
+def test_anything_but_a_single_query_is_refused(program: Program, statement: str) -> None:
     fault = fault_of(program, statement)
     assert fault.code in (REFUSED, SYNTAX)
     assert fault.span is not None
 
 
 @pytest.mark.parametrize(("sql", "code"), FORMS)
-def test_odd_forms_are_refused(program: Program, sql: str, code: str | None) -> None:
+def test_other_forms_of_tables_and_clauses_are_refused(program: Program, sql: str, code: str | None) -> None:
     assert fault_of(program, sql).code == code or code is None
 
 
 @pytest.mark.parametrize("depth", [1000, 10_000, 100_000])
 @pytest.mark.parametrize("name", DEEP)
-def test_deep_nesting_ends_in_a_fault_and_soon(program: Program, name: str, depth: int) -> None:
+def test_deep_nesting_is_refused_quickly(program: Program, name: str, depth: int) -> None:
     before, middle, after = DEEP[name]
     began = time.monotonic()
     fault = fault_of(program, "select " + before * depth + middle + after * depth)
@@ -112,7 +112,7 @@ def test_deep_nesting_ends_in_a_fault_and_soon(program: Program, name: str, dept
     ],
     ids=["text", "comments", "columns", "unions", "joins", "ctes"],
 )
-def test_a_megabyte_of_sql_ends_in_a_fault_and_soon(program: Program, sql: str) -> None:
+def test_a_megabyte_of_sql_is_refused_quickly(program: Program, sql: str) -> None:
     began = time.monotonic()
     assert fault_of(program, sql).code == REFUSED
     assert time.monotonic() - began < PATIENCE_SECONDS

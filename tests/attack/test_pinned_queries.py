@@ -1,4 +1,4 @@
-"""The whole suite again with a key that is pinned to one project: of the other nothing is read, whatever is answered."""
+"""All forbidden queries with a key that is pinned to one project: no answer contains data of another project."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from cordwood.settings.settings import Settings
 from tests.attack.attacks import CALL_PLACES, FORMS, FUNCTIONS, OUTSIDE, STATEMENTS, TABLE_NAMES, TABLE_PLACES
 from tests.chdb_databases import fresh_database
 
-# Stands in every event of the other project, in every place an event has.
+# Part of every event of the other project, in every field.
 FOREIGN = "f0re1gn"
 SUB_QUERIES = ("edge_logs", "postgres_logs", "auth_logs", "function_logs", "realtime_logs")
 STREAMS = ("cloudflare.logs.prod", "postgres.logs", "gotrue.logs.prod", "deno-subhosting-events", "realtime.logs.prod")
@@ -39,18 +39,18 @@ OWN = [
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("pinned"), of_each=3) as inside:
+    with two_projects(request.param, tmp_path_factory.mktemp("pinned"), per_project=3) as inside:
         yield inside
 
 
 @contextmanager
-def two_projects(engine: str, folder: Path, *others: object, of_each: int = 1) -> Iterator[InProcessApp]:
-    """A service with the same events of two projects in every stream, and others beside them."""
+def two_projects(engine: str, folder: Path, *others: object, per_project: int = 1) -> Iterator[InProcessApp]:
+    """Open a service with equal events of two projects in every stream, and with `others`."""
     address = fresh_database() if engine == "clickhouse" else engine
     projects = ("default", "ours"), ("other", FOREIGN)
     with open_service(settings(folder / "data", engine=address)) as inside:
         for stream in STREAMS:
-            events = [event(project, mark) for project, mark in projects for _ in range(of_each)]
+            events = [event(project, mark) for project, mark in projects for _ in range(per_project)]
             assert send(inside, f"/api/logs?source_name={stream}", [*events, *others])[0] == 200
         yield inside
 
@@ -92,13 +92,13 @@ def ask(inside: InProcessApp, key: str, **body: str) -> tuple[int, str]:
     return send(inside, "/api/endpoints/query/logs.all", body, x_api_key=key)
 
 
-def test_without_a_pin_the_other_project_is_there_to_be_read(inside: InProcessApp) -> None:
+def test_without_a_pin_the_other_project_is_readable(inside: InProcessApp) -> None:
     for sub_query in SUB_QUERIES:
         assert FOREIGN in ask(inside, inside.key, project="other", sql=f"select * from {sub_query}")[1]
 
 
 @pytest.mark.parametrize("sql", OWN)
-def test_queries_that_are_answered_read_the_pinned_project_alone(inside: InProcessApp, key: str, sql: str) -> None:
+def test_permitted_queries_read_only_the_pinned_project(inside: InProcessApp, key: str, sql: str) -> None:
     status, told = ask(inside, key, sql=sql)
     assert status == 200, told
     assert FOREIGN not in told
@@ -112,11 +112,11 @@ def test_nothing_of_another_project_is_read(inside: InProcessApp, key: str, sql:
     assert FOREIGN not in told
 
 
-def test_the_counts_are_those_of_the_pinned_project(inside: InProcessApp, key: str) -> None:
+def test_counts_include_only_the_pinned_project(inside: InProcessApp, key: str) -> None:
     assert json.loads(ask(inside, key, sql="select count(*) as n from edge_logs")[1]) == {"result": [{"n": 3}]}
 
 
-def test_the_key_reads_nothing_of_an_endpoint_that_cannot_hold_it(tmp_path: Path) -> None:
+def test_an_endpoint_without_the_pinned_parameter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.sql").write_text('/* name = "all" */ select event_message from `cloudflare.logs.prod`')
     with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as inside:
         _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})

@@ -1,7 +1,6 @@
-"""What an engine does for a statement, told without a clock: its plan, the rows that pass each step, the texts it redacts.
+"""The work of an engine for a statement, measured without a clock: plan, rows of each operator, number of redactions.
 
-Two stores that differ in private values alone must have it the same: then they need the same time, too, as far as that
-hangs on what is done.
+It must be equal for two stores that differ only in private values; otherwise the time of a query leaks them.
 """
 
 import json
@@ -19,17 +18,17 @@ from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT
 from cordwood.sql.stages import Question, Statement
 from tests.attack.twins import Twin
 
-# Of a step's description, what is an estimate of the engine's own, or a time.
+# Fields of an operator that are estimates or times.
 _ESTIMATES: Final = frozenset({"Estimated Cardinality", "Total Time"})
-# What a plan calls its database, and a set that it makes of a sub-query by a digest with the database in it.
-_NAMES_OF_ITS_OWN: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
+# Names in a plan that depend on the name of the database.
+_DATABASE_NAMES: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
 _MODE: Final = RedactMode.REPLACE
 _COUNTED: Final = (REDACT_TEXT, REDACT_EVENT, OPTIMISTIC_TEXT)
 _CALLS: Final = re.compile(rf"\b({'|'.join(_COUNTED)})_{_MODE}\(")
 
 
 def work(twin: Twin, question: Question) -> list[object]:
-    """For each text that the engine may run for the question."""
+    """Return the work for each variant of the statement that the engine may run."""
     statement = question.statement
     if twin.engine_name == "clickhouse":
         return [_clickhouse_plan(twin, statement.sql, question)]
@@ -43,59 +42,59 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
         plan = session.rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
     except QueryFault as fault:  # scalar sub-queries are worked out for the plan
         return fault.message
-    return [_NAMES_OF_ITS_OWN.sub("", str(row[0])) for row in plan]
+    return [_DATABASE_NAMES.sub("", str(row[0])) for row in plan]
 
 
 def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
-    """Each run in a transaction of its own: one that fails takes it along."""
+    """Yield the work of each variant, each run in its own transaction because a failure aborts it."""
     storage = twin.components.engine._storage  # type: ignore[attr-defined]
-    with twin.components.engine._session.cursor() as beside:  # type: ignore[attr-defined]
-        _count_by(beside)
-        yield from _each_way(storage, question, beside)
+    with twin.components.engine._session.cursor() as own_cursor:  # type: ignore[attr-defined]
+        _define_counting_macros(own_cursor)
+        yield from _variants_work(storage, question, own_cursor)
 
 
-def _count_by(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Functions that count how often they are called, in a sequence: no failure takes that back."""
+def _define_counting_macros(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Define redaction macros that count their calls in a sequence, which no rollback resets."""
     cursor.execute("CREATE SEQUENCE IF NOT EXISTS memory.main.calls")
     for name in _COUNTED:
         counted = f"CASE WHEN nextval('memory.main.calls') > 0 THEN {name}_{_MODE}(t) END"
         cursor.execute(f"CREATE OR REPLACE MACRO memory.main.counted_{name}(t) AS {counted}")
 
 
-def _each_way(storage: Storage, question: Question, beside: duckdb.DuckDBPyConnection) -> Iterator[object]:
-    for told in (_plan, _redacted):
+def _variants_work(storage: Storage, question: Question, own_cursor: duckdb.DuckDBPyConnection) -> Iterator[object]:
+    for result in (_plan, _redacted):
         for is_trusting in (False, True):
             with storage.query_view(question.statement.streams) as shown:
-                sql = _way(question.statement, at_rest=shown.at_rest, is_trusting=is_trusting)
+                sql = _variant_sql(question.statement, at_rest=shown.at_rest, is_trusting=is_trusting)
                 if sql is not None:
-                    before = _calls(beside)
-                    yield told(shown.cursor, sql, question.values), _calls(beside) - before
+                    before = _calls(own_cursor)
+                    yield result(shown.cursor, sql, question.values), _calls(own_cursor) - before
 
 
-def _way(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
+def _variant_sql(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
     variant = statement.plan.choose(Reads.FLUSHED if at_rest else Reads.ALL, optimistic=is_trusting)
     return None if variant is None else print_segments(variant.segments)
 
 
 def _plan(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
-    told = _run(cursor, f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", values)
-    if isinstance(told, str):
-        return told
-    (plan,) = json.loads(told[0][1])["operator"]
-    return _step(plan)
+    result = _run(cursor, f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", values)
+    if isinstance(result, str):
+        return result
+    (plan,) = json.loads(result[0][1])["operator"]
+    return _operator(plan)
 
 
-def _step(step: dict[str, Any]) -> object:
-    """A step of the plan with the rows that left it and those that it read, and the steps before it."""
+def _operator(step: dict[str, Any]) -> object:
+    """Return an operator of the plan with its row counts, its properties and its inputs."""
     facts = {name: fact for name, fact in step["extra_info"].items() if name not in _ESTIMATES}
     rows = [step.get(count) for count in ("intermediate_rows", "rows_scanned", "row_groups_scanned")]
-    return step["type"], rows, facts, [_step(before) for before in step.get("children", ())]
+    return step["type"], rows, facts, [_operator(before) for before in step.get("children", ())]
 
 
 def _redacted(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
-    """Looks through texts by the functions that count; the same sentence where the engine will not count there."""
-    told = _run(cursor, _CALLS.sub(r"counted_\1(", sql), values)
-    return told if isinstance(told, str) else len(told)
+    """Run the statement with the counting macros; return the number of rows, or the engine's error message."""
+    result = _run(cursor, _CALLS.sub(r"counted_\1(", sql), values)
+    return result if isinstance(result, str) else len(result)
 
 
 def _calls(cursor: duckdb.DuckDBPyConnection) -> int:

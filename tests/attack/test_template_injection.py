@@ -1,7 +1,7 @@
-"""A canary in every place where a name or a text can stand: no template and no tokenized SQL ever holds it.
+"""Canaries as names and strings: none ever reaches a template or tokenized SQL, so none can be read as SQL.
 
-Templates are text of the rules alone, and tokenized SQL is made of templates and tokens. So whatever a rule does with a
-text of an author, a caller or an event, it cannot be read as SQL. New rules are held to it by the pages of their spec.
+Templates consist of text of the rules only, and tokenized SQL of templates and tokens. New rules are covered by the
+pages of the spec.
 """
 
 import os
@@ -35,7 +35,7 @@ from tests.spec_runner.page import read_cases
 CANARY = "qz9canary"
 PAGES = sorted(Path("spec").glob("*/*.md"))
 TARGETS: Mapping[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
-# In CI every so many cases of the pages; `make torture` has all.
+# Stride through the cases of a page; `make torture` uses all.
 STRIDE = 1 if os.environ.get("TORTURE") == "full" else 6
 TOKENS = Dialect.get_or_raise("bigquery").tokenize
 
@@ -81,7 +81,7 @@ LQL = (
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The templates that are split and the tokenized SQL that is rendered meanwhile; none may hold the canary."""
+    """Record the templates that are split and the tokenized SQL that is rendered; fail if one contains the canary."""
     seen: list[str] = []
     split_template, render = fragments.split_template, TokenizedSql.render
 
@@ -100,7 +100,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def compiled(make: Callable[[], Statement]) -> bool:
-    """Whether it is answered at all: what is refused has no text."""
+    """Return whether the query compiles and its statement contains the canary."""
     try:
         statement = make()
     except Fault:
@@ -109,7 +109,7 @@ def compiled(make: Callable[[], Statement]) -> bool:
 
 
 @pytest.mark.parametrize("engine", TARGETS)
-def test_of_the_places_of_the_grammar(engine: str, seen: list[str]) -> None:
+def test_no_template_contains_a_canary_from_any_place_of_the_grammar(engine: str, seen: list[str]) -> None:
     target, program = TARGETS[engine], read_endpoint(ENDPOINT)
     name, text = as_name(CANARY), as_text(CANARY)
     queries = [
@@ -129,8 +129,8 @@ def test_of_the_places_of_the_grammar(engine: str, seen: list[str]) -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 @pytest.mark.usefixtures("seen")
-def test_of_the_pages_of_the_spec(page: Path) -> None:
-    """Each literal of each query in turn, and all of its aliases at once."""
+def test_no_template_contains_a_canary_from_the_queries_of_the_spec(page: Path) -> None:
+    """Put the canary into each literal of each query in turn, and into all of its aliases at once."""
     queries = [case.text("sql") or "" for case in read_cases(page) if not case.all("stream")]
     for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
         for changed in with_canaries(sql):
