@@ -1,4 +1,4 @@
-"""Every engine there is, opened empty."""
+"""Fixtures that open each engine without events."""
 
 import importlib
 import socket
@@ -27,16 +27,16 @@ def open_duckdb(folder: Path) -> DuckDBEngine:
 
 
 def open_clickhouse() -> Engine:
-    """Events of these tests are old by the server's own clock."""
+    """Open an engine without TTL, because the events of these tests are old by the server's clock."""
     address = fresh_database()
-    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(address, room.Options(with_ttl=False))
+    module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = module.ClickHouse(address, module.Options(with_ttl=False))
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine
 
 
 def duckdb_process(link: socket.socket) -> None:
-    """What a forked process runs: the embedded engine with the clock of these tests."""
+    """Run the embedded engine with the clock of these tests in a forked process."""
     run_engine(link, lambda folder, _: DuckDBEngine(Path(folder), DuckDBTarget(), clock_us=lambda: NOW_US))
 
 
@@ -48,7 +48,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def open_hosted(folder: Path, fork_server: ForkServer, note: Note = note_nothing, ceiling: int = 10**9) -> HostedEngine:
-    """The embedded engine in a process of its own."""
+    """Open the embedded engine in its own process."""
     plan = LaunchOptions(str(folder), ceiling, lambda _: None)
     engine = HostedEngine(
         fork_server, plan, Dialect(DuckDBTarget(), lambda one: StreamTables(one).select_events()), note

@@ -1,4 +1,4 @@
-"""Asks an engine in BigQuery's words, through the compiler, as the journeys do."""
+"""Helpers that compile BigQuery SQL and run it on an engine."""
 
 from collections.abc import Callable
 from uuid import UUID, uuid5

@@ -1,4 +1,4 @@
-"""What every engine must do, whatever it is made of."""
+"""The contract of the engine interface, for every engine."""
 
 import json
 import threading
@@ -24,13 +24,13 @@ def event(id_: str, metadata: object = None, **fields: object) -> Event:
     return Event(id_, NOW_US, metadata=text, **fields)  # type: ignore[arg-type]
 
 
-def test_what_was_appended_is_in_the_next_answer(engine: Engine) -> None:
+def test_appended_events_are_in_the_next_answer(engine: Engine) -> None:
     for number in range(5):
         assert engine.append([batch(event(f"e{number}"))]) == [Appended(1, 0)]
         assert ids(engine) == [f"e{one}" for one in range(number + 1)]
 
 
-def test_every_field_comes_back_as_it_was_given(engine: Engine) -> None:
+def test_every_field_is_read_as_it_was_appended(engine: Engine) -> None:
     engine.append(
         [
             batch(
@@ -53,23 +53,23 @@ def test_every_field_comes_back_as_it_was_given(engine: Engine) -> None:
     assert texts == ["a", NOW_US - 1, "a message", "proj", '[{"x":[1,{"y":"z"}]}]', '"web"', NOW_US, True]
 
 
-def test_an_event_of_nothing_is_stored(engine: Engine) -> None:
+def test_an_event_without_optional_fields_is_stored(engine: Engine) -> None:
     engine.append([batch(Event("a", NOW_US))])
     assert rows(engine, "select event_message, project, metadata from `s`") == [(None, None, None)]
 
 
-def test_streams_do_not_see_each_other(engine: Engine) -> None:
+def test_streams_are_separate(engine: Engine) -> None:
     engine.append([batch(event("a")), batch(event("a"), to="other.stream-2")])
     assert ids(engine) == ids(engine, "other.stream-2") == ["a"]
 
 
-def test_the_first_event_of_an_id_stays(engine: Engine) -> None:
+def test_the_first_event_with_an_id_is_kept(engine: Engine) -> None:
     engine.append([batch(event("a", event_message="first"))])
     assert engine.append([batch(event("a", event_message="second"), event("b"))]) == [Appended(1, 1, (0,))]
     assert rows(engine, "select event_message from `s` where id = 'a'") == [("first",)]
 
 
-def test_an_id_twice_in_one_append_is_stored_once(engine: Engine) -> None:
+def test_a_duplicate_id_in_one_append_is_stored_once(engine: Engine) -> None:
     assert engine.append([batch(event("a"), event("a"), event("b")), batch(event("b"), event("c"))]) == [
         Appended(2, 1, (1,)),
         Appended(1, 1, (0,)),
@@ -77,7 +77,7 @@ def test_an_id_twice_in_one_append_is_stored_once(engine: Engine) -> None:
     assert ids(engine) == ["a", "b", "c"]
 
 
-def test_a_duplicate_is_known_among_a_hundred_thousand(engine: Engine) -> None:
+def test_a_duplicate_of_100_000_events_is_found(engine: Engine) -> None:
     for start in range(0, 100_000, 20_000):
         engine.append([batch(*[event(f"e{number}") for number in range(start, start + 20_000)])])
     assert engine.append([batch(event("e0"), event("e99999"), event("new"))]) == [Appended(1, 2, (0, 1))]
@@ -100,7 +100,7 @@ def test_a_duplicate_is_known_among_a_hundred_thousand(engine: Engine) -> None:
         "{broken",
     ],
 )
-def test_no_metadata_sinks_its_batch(engine: Engine, metadata: str) -> None:
+def test_unusual_metadata_does_not_fail_its_batch(engine: Engine, metadata: str) -> None:
     assert engine.append([batch(event("a"), Event("odd", NOW_US, metadata=metadata), event("b"))]) == [Appended(3, 0)]
     assert ids(engine) == ["a", "b", "odd"]
     for row in rows(engine, "select metadata from `s` where id = 'odd'"):
@@ -108,7 +108,7 @@ def test_no_metadata_sinks_its_batch(engine: Engine, metadata: str) -> None:
         json.loads(bytes(row[0]))
 
 
-def test_answers_are_cut_at_their_rows_and_say_so(engine: Engine) -> None:
+def test_answers_are_truncated_at_their_row_limit(engine: Engine) -> None:
     engine.append([batch(*[event(f"e{number}") for number in range(2500)])])
     for most, truncated in ((2499, True), (2500, False), (2501, False), (1000, True), (1, True)):
         answer = ask(engine, "select id from `s`", AnswerLimits(most, 20.0))
@@ -147,18 +147,18 @@ def test_an_answer_without_rows_has_its_columns(engine: Engine) -> None:
         ("cast('1.50' as numeric)", "1.5"),
     ],
 )
-def test_cells_are_in_answer_form(engine: Engine, expression: str, cell: object) -> None:
+def test_cells_are_converted_to_json_values(engine: Engine, expression: str, cell: object) -> None:
     ((found,),) = rows(engine, f"select {expression} as x from unnest([1])")
     assert (bytes(found).decode() if isinstance(found, msgspec.Raw) else found) == cell
 
 
-def test_a_question_is_stopped_when_its_time_is_up(engine: Engine) -> None:
+def test_a_query_is_stopped_at_its_time_limit(engine: Engine) -> None:
     with pytest.raises(OutOfTime, match=r"0\.2 s"):
         rows(engine, SLOW, AnswerLimits(10, 0.2))
     assert ids(engine) == []
 
 
-def test_a_question_is_stopped_when_nobody_waits(engine: Engine) -> None:
+def test_a_query_is_stopped_when_it_is_cancelled(engine: Engine) -> None:
     class CancelledSoon:
         def on_cancel(self, stop: Callable[[], None]) -> None:
             threading.Timer(0.2, stop).start()
@@ -167,14 +167,14 @@ def test_a_question_is_stopped_when_nobody_waits(engine: Engine) -> None:
         rows(engine, SLOW, cancel=CancelledSoon())
 
 
-def test_a_bad_value_is_the_questions_fault_and_hides_the_engine(engine: Engine) -> None:
+def test_an_invalid_value_is_a_query_fault_without_the_engine_s_message(engine: Engine) -> None:
     with pytest.raises(Fault) as fault:
         rows(engine, "select cast('x' as int64) as n from unnest([1])")
     assert fault.value.code == "query.value"
     assert "Conversion Error" not in fault.value.message
 
 
-def test_shapes_and_facts_are_up_to_the_last_append(engine: Engine) -> None:
+def test_shapes_and_facts_include_the_last_append(engine: Engine) -> None:
     learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.NUMBER})}
     before = engine.shapes()["s"].version
     engine.append([Batch("s", [event("a", {"a": 1})], NOW_US, learnt)])
@@ -186,16 +186,16 @@ def test_shapes_and_facts_are_up_to_the_last_append(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a.*b", "", "(?i)x", r"\d+$", "[[:alpha:]]"])
-def test_regular_expressions_are_known(engine: Engine, pattern: str) -> None:
+def test_valid_regular_expressions_are_accepted(engine: Engine, pattern: str) -> None:
     assert engine.is_regex(pattern) is None
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", "(?<!x)y", r"\1", "[z-a]"])
-def test_what_is_no_regular_expression_is_said_why(engine: Engine, pattern: str) -> None:
+def test_an_invalid_regular_expression_is_refused_with_a_reason(engine: Engine, pattern: str) -> None:
     assert engine.is_regex(pattern)
 
 
-def test_events_past_their_retention_go(engine: Engine) -> None:
+def test_events_past_their_retention_are_deleted(engine: Engine) -> None:
     engine.prepare([stream("s", retention_seconds=60.0)])
     old = [Event(f"old{number}", NOW_US - 61_000_000) for number in range(3)]
     engine.append([batch(*old, event("young"))])
@@ -204,7 +204,7 @@ def test_events_past_their_retention_go(engine: Engine) -> None:
     assert engine.facts()["s"].events == 1
 
 
-def test_readers_never_see_an_event_twice_or_miss_one_while_others_append(engine: Engine) -> None:
+def test_concurrent_reads_and_appends_neither_duplicate_nor_miss_events(engine: Engine) -> None:
     done = threading.Event()
     appended = [0]
 
@@ -226,7 +226,7 @@ def test_readers_never_see_an_event_twice_or_miss_one_while_others_append(engine
     assert rows(engine, "select count(*), count(distinct id) from `s`") == [(60_000, 60_000)]
 
 
-def test_a_statement_that_reads_another_stream_than_it_says_is_refused(engine: Engine) -> None:
+def test_a_statement_that_reads_an_undeclared_stream_is_refused(engine: Engine) -> None:
     sql, values = engine.stored_events_sql("other.stream-2"), {"since": 0, "until": NOW_US, "project": None}
     own = Statement(
         fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED_COLUMNS)

@@ -1,4 +1,4 @@
-"""What an engine in a process of its own does beyond the port: its process ends at any moment, and is replaced."""
+"""The engine in its own process: the process may end at any time and is replaced without losing events."""
 
 import os
 import signal
@@ -34,21 +34,21 @@ LARGE_BYTES, GROWTH_BYTES = 400 * 10**6, 10**6
 
 
 def end_process(number: signal.Signals) -> None:
-    """End this process before its next statement: another of its threads may receive the signal a moment later."""
+    """Send a fatal signal to this process, and sleep, since another thread may receive it a moment later."""
     os.kill(os.getpid(), number)
     time.sleep(600)
 
 
 class FragileEngine(DuckDBEngine):
-    """Ends its process where a marker asks for it, before it has said what became of the request."""
+    """Engine that ends its process, blocks or allocates memory when an event or query contains a keyword."""
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        return self._told(super().append(batches), batches)
+        return self._maybe_end(super().append(batches), batches)
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
-        return self._told(super().retry_append(batches, acknowledged), batches)
+        return self._maybe_end(super().retry_append(batches, acknowledged), batches)
 
-    def _told(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
+    def _maybe_end(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
         marker = self._file.parent / "ended"
         if any(event.id == "deadly" for one in batches for event in one.events) and not marker.exists():
             marker.touch()
@@ -117,7 +117,7 @@ def engine(tmp_path: Path, fork_server: ForkServer, notes: list[object]) -> Iter
     opened.close()
 
 
-def test_what_was_stored_and_not_acknowledged_counts_as_accepted_once(engine: HostedEngine) -> None:
+def test_events_stored_before_the_process_ended_are_accepted_once(engine: HostedEngine) -> None:
     engine.append([batch(Event("old", NOW_US))])
     sent = batch(Event("old", NOW_US), Event("deadly", NOW_US), Event("a", NOW_US), Event("a", NOW_US))
     assert engine.append([sent, batch(Event("a", NOW_US), Event("b", NOW_US))]) == [
@@ -129,7 +129,7 @@ def test_what_was_stored_and_not_acknowledged_counts_as_accepted_once(engine: Ho
     assert engine.append([sent]) == [Appended(0, 4, (0, 1, 2, 3))]
 
 
-def test_shapes_are_kept_and_never_go_back_when_the_engine_is_replaced(engine: HostedEngine) -> None:
+def test_shapes_and_versions_survive_a_replacement_of_the_process(engine: HostedEngine) -> None:
     learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.TEXT})}
     engine.append([Batch("s", [Event("a", NOW_US, metadata='{"a":"b"}')], NOW_US, learnt, {"p": learnt})])
     before = engine.shapes()["s"]
@@ -152,7 +152,7 @@ def outcome(ask: Callable[[], object], found: list[object]) -> threading.Thread:
     return thread
 
 
-def test_of_the_queries_under_way_the_one_that_ends_the_process_twice_is_the_cause(
+def test_a_query_that_ends_the_process_twice_is_blamed_and_the_others_are_retried(
     engine: HostedEngine, notes: list[object]
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
@@ -171,10 +171,10 @@ def test_of_the_queries_under_way_the_one_that_ends_the_process_twice_is_the_cau
     ]
 
 
-def test_a_process_that_cannot_open_the_events_is_reported_with_the_reason_alone(
+def test_a_process_that_cannot_open_the_events_is_reported_with_its_reason(
     engine: HostedEngine, notes: list[object], tmp_path: Path
 ) -> None:
-    """Each failure to open counts once: it is no process that ended soon after it was opened."""
+    """Count each failure to open once, not also as a process that ended early."""
     engine.append([batch(Event("a", NOW_US))])
     marker = tmp_path / "data" / "unreadable"
     marker.touch()
@@ -189,7 +189,7 @@ def messages(notes: list[object]) -> list[str]:
     return [note.message for note in notes if isinstance(note, Noted)]
 
 
-def test_queries_that_had_just_begun_are_repeated_before_those_that_had_run_for_long(engine: HostedEngine) -> None:
+def test_after_a_crash_the_newest_queries_are_retried_first(engine: HostedEngine) -> None:
     engine.append([batch(Event("a", NOW_US))])
     found: list[object] = []
     unhurried = [f"select 'unhurried' as d, {number} as n from `s`" for number in range(3)]
@@ -204,14 +204,14 @@ def test_queries_that_had_just_begun_are_repeated_before_those_that_had_run_for_
     assert sorted(map(str, found[1:])) == [str([("unhurried", number)]) for number in range(3)]
 
 
-def test_an_engine_that_cannot_read_its_file_any_more_is_replaced_and_the_query_answered(engine: HostedEngine) -> None:
+def test_an_engine_that_lost_its_file_is_replaced_and_the_query_retried(engine: HostedEngine) -> None:
     engine.append([batch(Event("a", NOW_US))])
     before = engine.pids()
     assert rows(engine, "select id, 'detached' as d from `s`") == [("a", "detached")]
     assert engine.pids()[-1] != before[-1]
 
 
-def test_a_query_that_does_not_stop_is_killed_and_others_are_asked_again(engine: HostedEngine) -> None:
+def test_a_query_that_does_not_stop_is_killed_and_the_next_is_answered(engine: HostedEngine) -> None:
     engine.append([batch(Event("a", NOW_US))])
     with pytest.raises(QueryKilled, match="did not stop within 1 s"):
         rows(engine, "select 'stuck' as d from `s`", AnswerLimits(10, 0.1))
@@ -221,7 +221,7 @@ def test_a_query_that_does_not_stop_is_killed_and_others_are_asked_again(engine:
 @pytest.mark.parametrize(
     ("text", "fault"), [("growing", OutOfMemory), ("large", QueryKilled)], ids=["stopped", "killed"]
 )
-def test_a_query_during_which_memory_passes_the_ceiling_is_stopped_or_killed(
+def test_a_query_that_exceeds_the_memory_ceiling_is_stopped_or_killed(
     engine: HostedEngine, text: str, fault: type[Exception]
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
@@ -230,7 +230,9 @@ def test_a_query_during_which_memory_passes_the_ceiling_is_stopped_or_killed(
     assert rows(engine, "select id from `s`") == [("a",)]
 
 
-def test_processes_killed_for_their_queries_do_not_delay_the_next(engine: HostedEngine, notes: list[object]) -> None:
+def test_a_process_killed_because_of_its_query_is_replaced_without_delay(
+    engine: HostedEngine, notes: list[object]
+) -> None:
     engine.append([batch(Event("a", NOW_US))])
     for number in range(5):
         with pytest.raises(QueryKilled, match="passed its ceiling"):
@@ -239,8 +241,8 @@ def test_processes_killed_for_their_queries_do_not_delay_the_next(engine: Hosted
     assert not [note for note in notes if isinstance(note, Noted)]
 
 
-def test_processes_that_end_by_themselves_one_after_the_other_delay_the_next_by_little(engine: HostedEngine) -> None:
-    """Six queries end twelve processes; a pause that doubled with each would be five seconds from the seventh on."""
+def test_repeated_crashes_delay_the_next_process_only_briefly(engine: HostedEngine) -> None:
+    """Six queries end twelve processes; an exponential backoff would reach five seconds with the seventh."""
     engine.append([batch(Event("a", NOW_US))])
     began_at = time.monotonic()
     for number in range(6):
@@ -250,7 +252,7 @@ def test_processes_that_end_by_themselves_one_after_the_other_delay_the_next_by_
     assert time.monotonic() - began_at < 25
 
 
-def test_a_query_that_waited_for_a_process_until_it_was_cancelled_was_not_answered_because_of_the_process(
+def test_a_query_cancelled_while_waiting_for_a_process_reports_the_engine_as_unreachable(
     engine: HostedEngine,
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
@@ -272,7 +274,7 @@ def test_a_query_that_waited_for_a_process_until_it_was_cancelled_was_not_answer
     assert rows(engine, "select id from `s`") == [("a",)]
 
 
-def test_a_newer_query_is_not_taken_for_the_one_that_took_the_memory(engine: HostedEngine) -> None:
+def test_the_query_that_used_the_memory_is_killed_not_a_newer_one(engine: HostedEngine) -> None:
     engine.append([batch(Event("a", NOW_US))])
     swelling: list[object] = []
     older = outcome(lambda: rows(engine, "select 'swelling' as d from `s`", LIMITS), swelling)

@@ -1,4 +1,4 @@
-"""Every engine hands out events as they are stored, for an export to be taken back."""
+"""Export: every engine returns events as they are stored, so that they can be imported again."""
 
 from uuid import UUID
 
@@ -23,11 +23,11 @@ def stored(engine: Engine, wanted: Range) -> list[Row]:
 
 
 def step(engine: Engine) -> int:
-    """By how many microseconds the receive times of the events of a batch differ."""
+    """Return the difference in microseconds between the receive times of consecutive events of a batch."""
     return 0 if engine.newest_receipt_us() is None else 1
 
 
-def test_every_field_of_an_event_is_as_it_was_stored(engine: Engine) -> None:
+def test_every_field_of_an_event_is_exported(engine: Engine) -> None:
     whole = Event("a", NOW_US - 1, "m", "p", '{"x":[1,{"y":null}],"z":{}}', '{"app":"web"}', timestamp_inferred=True)
     engine.append([batch(whole, Event("b", NOW_US))])
     assert stored(engine, Range("s", 0, NOW_US + 1)) == [
@@ -36,13 +36,13 @@ def test_every_field_of_an_event_is_as_it_was_stored(engine: Engine) -> None:
     ]
 
 
-def test_a_range_holds_its_start_and_not_its_end_and_one_project_where_one_is_meant(engine: Engine) -> None:
+def test_a_range_includes_its_start_excludes_its_end_and_filters_by_project(engine: Engine) -> None:
     engine.append([batch(*(Event(f"e{n}", NOW_US + n, project="p" if n % 2 else None) for n in range(4)))])
     assert [row[0] for row in stored(engine, Range("s", NOW_US + 1, NOW_US + 3))] == ["e1", "e2"]
     assert [row[0] for row in stored(engine, Range("s", 0, NOW_US + 9, project="p"))] == ["e1", "e3"]
 
 
-def test_what_comes_back_keeps_the_time_at_which_it_was_received(engine: Engine) -> None:
+def test_an_imported_event_keeps_its_receive_time(engine: Engine) -> None:
     long_ago = NOW_US - 10**15
     back = Event("a", NOW_US - 1, received_us=long_ago), Event("b", NOW_US - 1, received_us=long_ago + 5)
     engine.append([batch(*back, Event("c", NOW_US - 1))])
@@ -50,7 +50,7 @@ def test_what_comes_back_keeps_the_time_at_which_it_was_received(engine: Engine)
     assert times == [("a", long_ago), ("b", long_ago + 5), ("c", NOW_US + 2 * step(engine))]
 
 
-def test_each_event_is_received_later_than_all_before_it_or_the_engine_says_that_it_does_not_ensure_it(
+def test_receive_times_increase_strictly_if_the_engine_guarantees_it(
     engine: Engine,
 ) -> None:
     if engine.newest_receipt_us() is None:
@@ -74,11 +74,11 @@ def test_each_event_is_received_later_than_all_before_it_or_the_engine_says_that
     assert engine.newest_receipt_us() == times[-1]
 
 
-def test_what_comes_back_again_is_known_however_long_ago_it_was_received(engine: Engine) -> None:
+def test_a_repeated_import_of_old_events_is_recognised_as_duplicates(engine: Engine) -> None:
     back = [Event(f"e{n}", NOW_US - 1, received_us=NOW_US - 10**15 + n) for n in range(4)]
     engine.append([batch(*back[:3])])
     many = [Event(f"n{n}", NOW_US) for n in range(250_000)]
     for first in range(0, len(many), 50_000):
         engine.append([batch(*many[first : first + 50_000])])
-    (told,) = engine.append([batch(*back)])
-    assert (told.accepted, told.duplicates) == (1, 3)
+    (appended,) = engine.append([batch(*back)])
+    assert (appended.accepted, appended.duplicates) == (1, 3)

@@ -1,7 +1,7 @@
-"""Mistakes that callers make, each with its code, its place, its message, and what to write instead.
+"""Error messages and notices for mistakes that callers make, with code, position, message and hint.
 
-The table is `mistakes.jsonl`: what is sent in `sql` or `lql`, and what must be answered. Whether there are events
-makes no difference. Rows with a `notice` are answered, and the receipt says what else may have been meant.
+The table `mistakes.jsonl` has the `sql` or `lql` that is sent and the expected error, with or without events stored.
+Rows with a `notice` are answered, with that notice in the receipt.
 """
 
 import json
@@ -53,7 +53,7 @@ def send(inside: InProcessApp, path: str, body: object) -> tuple[int, Any]:
 
 
 def ask(inside: InProcessApp, **texts: str) -> tuple[int, str, Any]:
-    """Status, notice and body of an answer of logs.all."""
+    """Return status, notice and body of an answer of logs.all."""
     body = json.dumps({"project": "default", **texts}).encode()
     path = "/api/endpoints/query/logs.all"
     status, headers, told = inside.send("POST", path, body, {"content-type": "application/json"})
@@ -65,7 +65,7 @@ def language(row: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[language(row)][:80])
-def test_a_mistake_is_told_with_its_place_and_what_to_write(inside: InProcessApp, row: dict[str, str]) -> None:
+def test_a_mistake_is_reported_with_position_message_and_hint(inside: InProcessApp, row: dict[str, str]) -> None:
     name = language(row)
     status, told = send(inside, "/api/endpoints/query/logs.all", {"project": "default", name: row[name]})
     assert status in (400, 422), told
@@ -93,7 +93,7 @@ def test_a_mistake_is_told_with_its_place_and_what_to_write(inside: InProcessApp
         ("select (select id from edge_logs union all select 'a') from edge_logs", "1:9", None),
     ],
 )
-def test_a_value_that_fails_in_a_row_is_told_with_its_place(
+def test_a_value_that_fails_in_a_row_is_reported_with_its_position(
     inside: InProcessApp, sql: str, at: str, also: str | None
 ) -> None:
     status, _, told = ask(inside, sql=sql)
@@ -117,20 +117,22 @@ VALUES = (
     "struct(1 as a)",
     "json '1'",
 )
-OF_TWO = (
+FORMS_OF_TWO_VALUES = (
     "{} + {}", "{} = {}", "{} like {}", "{} || {}", "{} in ({})", "concat({}, {})", "substr({}, {})", "split({}, {})",
     "mod({}, {})", "lpad({}, {})", "regexp_extract({}, {})", "json_value({}, {})", "date_diff({}, {}, day)",
     "coalesce({}, {})", "[{}, {}]", "{} in unnest({})", "cast({} as int64) + {}", "string_agg({}, {})",
 )  # fmt: skip
-OF_AN_ENGINE = re.compile(
+ENGINE_WORDS = re.compile(
     r"VARCHAR|BIGINT|_LITERAL|DOUBLE|\bBLOB\b|BOOLEAN|DECIMAL|STRUCT\(|TIME ZONE|list_|regexp_matches|~~|struct_|::|json_|TINYINT"
     r"|\bINTEGER\b|_p\.|another type|Nullable|Column"
 )
 
 
-def test_no_word_of_an_engine_reaches_a_caller_whatever_types_meet(inside: InProcessApp) -> None:
-    """Each form with each pair of values that differ, in turns: two hundred queries, most of which fail."""
-    texts = [form.format(*pair) for form in OF_TWO for pair in zip(VALUES, VALUES[3:] + VALUES[:3], strict=True)]
+def test_type_errors_contain_no_engine_terms(inside: InProcessApp) -> None:
+    """Combine each form with pairs of values of different types: two hundred queries, most of which fail."""
+    texts = [
+        form.format(*pair) for form in FORMS_OF_TWO_VALUES for pair in zip(VALUES, VALUES[3:] + VALUES[:3], strict=True)
+    ]
     refused = 0
     for text in texts:
         status, _, told = ask(inside, sql=f"select {text} from edge_logs")
@@ -139,7 +141,7 @@ def test_no_word_of_an_engine_reaches_a_caller_whatever_types_meet(inside: InPro
         refused += 1
         error = told["error"]
         assert status in (400, 422), (text, told)
-        assert not OF_AN_ENGINE.search(f"{error['message']} {error.get('hint')}"), (text, error)
+        assert not ENGINE_WORDS.search(f"{error['message']} {error.get('hint')}"), (text, error)
         assert error.get("line") == 1, (text, error)
     assert refused > len(texts) / 2
 
@@ -150,7 +152,7 @@ def test_the_table_has_each_mistake_once() -> None:
 
 
 @pytest.mark.parametrize("row", NOTICES, ids=lambda row: row[language(row)][:80])
-def test_a_likely_slip_is_told_in_the_receipt(inside: InProcessApp, row: dict[str, str]) -> None:
+def test_a_likely_mistake_is_noted_in_the_receipt(inside: InProcessApp, row: dict[str, str]) -> None:
     status, notice, _ = ask(inside, **{language(row): row[language(row)]})
     assert (status, notice) == (200, row["notice"])
 
@@ -158,7 +160,7 @@ def test_a_likely_slip_is_told_in_the_receipt(inside: InProcessApp, row: dict[st
 @pytest.mark.parametrize(
     "lql", ["f:edge_logs GET", 'f:edge_logs "or" "m.a=b" "x*"', "f:edge_logs timestamp:today id:a"]
 )
-def test_what_cannot_be_meant_otherwise_has_no_notice(inside: InProcessApp, lql: str) -> None:
+def test_unambiguous_lql_has_no_notice(inside: InProcessApp, lql: str) -> None:
     status, notice, _ = ask(inside, lql=lql)
     assert (status, notice) == (200, "")
 
@@ -171,12 +173,12 @@ def test_what_cannot_be_meant_otherwise_has_no_notice(inside: InProcessApp, lql:
         'select id from edge_logs where event_message = "ID of all" and id is not distinct from null',
     ],
 )
-def test_sql_that_cannot_be_meant_otherwise_has_no_notice(inside: InProcessApp, sql: str) -> None:
+def test_unambiguous_sql_has_no_notice(inside: InProcessApp, sql: str) -> None:
     status, notice, _ = ask(inside, sql=sql)
     assert (status, notice) == (200, "")
 
 
-def test_a_path_that_was_seen_is_named_for_one_that_is_nearly_it(inside: InProcessApp) -> None:
+def test_a_similar_known_path_is_suggested(inside: InProcessApp) -> None:
     seen = ask(inside, lql="f:edge_logs m.level:error s:id")[1] == ""
     meant = "; did you mean metadata.response.status_code?" if seen else ""
     assert ask(inside, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{meant}"
@@ -203,7 +205,7 @@ def test_a_path_that_was_seen_is_named_for_one_that_is_nearly_it(inside: InProce
         ("f:edge_logs c:group_by(m.level) c:p90(m.response.status_code) c:p99.9(m.response.origin_time)", None),
     ],
 )
-def test_new_words_of_lql_are_read(inside: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
+def test_lql_syntax_is_read(inside: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
     is_empty = ask(inside, lql="f:edge_logs")[2] == {"result": []}
     status, _, told = ask(inside, lql=lql)
     assert status == 200, told
@@ -231,7 +233,7 @@ QUERY = "/api/endpoints/query/logs.all"
 
 
 @pytest.mark.parametrize("sent", ["projct", "Project", "projects"])
-def test_a_required_parameter_under_another_name_is_told(inside: InProcessApp, sent: str) -> None:
+def test_a_misspelled_required_parameter_is_reported(inside: InProcessApp, sent: str) -> None:
     status, _, told = get(inside, f"{QUERY}?{sent}=default")
     assert (status, told["error"]["status"]) == (400, "request.bad-parameter")
     assert told["error"]["message"] == f"The parameter project is required, and {sent} was sent."
@@ -240,7 +242,7 @@ def test_a_required_parameter_under_another_name_is_told(inside: InProcessApp, s
     assert (status, body["error"]["hint"]) == (400, "Send it as project.")
 
 
-def test_a_parameter_that_means_nothing_is_told_in_the_receipt(inside: InProcessApp) -> None:
+def test_an_unknown_parameter_is_noted_in_the_receipt(inside: InProcessApp) -> None:
     for _ in range(2):
         status, headers, _ = get(inside, f"{QUERY}?project=default&limt=5&format=json")
         assert (status, headers["cordwood-notice"]) == (200, "parameter ignored: limt")
@@ -257,7 +259,9 @@ def test_a_parameter_that_means_nothing_is_told_in_the_receipt(inside: InProcess
         ({}, "Send a key in the header X-API-KEY, or as Authorization: Bearer."),
     ],
 )
-def test_a_key_in_a_form_that_is_not_read_is_told(inside: InProcessApp, headers: dict[str, str], hint: str) -> None:
+def test_a_key_in_an_unsupported_header_or_form_is_reported(
+    inside: InProcessApp, headers: dict[str, str], hint: str
+) -> None:
     status, _, told = get(inside, f"{QUERY}?project=default", x_api_key="", **headers)
     assert (status, told["error"]["status"]) == (401, "request.no-key")
     assert told["error"]["hint"].startswith(hint)
@@ -273,12 +277,12 @@ def test_a_key_in_a_form_that_is_not_read_is_told(inside: InProcessApp, headers:
         ("/heath", "/health"),
     ],
 )
-def test_an_address_that_is_nearly_one_is_told(inside: InProcessApp, address: str, meant: str) -> None:
+def test_a_misspelled_path_has_a_suggestion(inside: InProcessApp, address: str, meant: str) -> None:
     status, _, told = get(inside, address)
     assert (status, told["error"]["hint"]) == (404, f"Did you mean {meant}?")
 
 
-def test_a_sub_query_where_a_stream_is_wanted_is_told(inside: InProcessApp) -> None:
+def test_a_sub_query_named_as_a_stream_is_reported(inside: InProcessApp) -> None:
     status, told = send(inside, "/api/logs?source_name=edge_logs", [{"event_message": "x"}])
     hint = "edge_logs is a sub-query of the endpoint logs.all; the stream that it reads is cloudflare.logs.prod."
     assert (status, told["error"]["hint"]) == (404, hint)
