@@ -1,4 +1,4 @@
-"""What callers send is kept within bytes, never by count: a cache is a BoundedCache, or stands here with its reason."""
+"""Caches are limited in bytes, not in entries: each is a BoundedCache or listed here with a reason."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.tree import Module, modules
 
-# Decorators and structures that keep values by their number, or without any bound.
+# Decorators and classes for caches that are limited by the number of entries, or not at all.
 BY_COUNT = {"lru_cache", "cache", "OrderedDict"}
 
 ALLOWED = {
@@ -56,5 +56,5 @@ def test_a_cache_that_counts_entries_is_listed_with_its_reason() -> None:
 @pytest.mark.parametrize(
     "text", ["from functools import lru_cache", "collections.OrderedDict()", "@functools.cache\ndef f(): ..."]
 )
-def test_each_spelling_is_seen(text: str) -> None:
+def test_each_spelling_is_detected(text: str) -> None:
     assert list(used(Module(Path("x.py"), text, ast.parse(text))))

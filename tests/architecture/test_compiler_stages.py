@@ -1,4 +1,4 @@
-"""Each stage's type is made by its own stage alone: no room may forge a guard it did not pass."""
+"""Each type of a compiler stage is constructed only by that stage, so that no check can be bypassed."""
 
 import ast
 
@@ -10,14 +10,14 @@ MAKERS = {
     "Parsed": ("sql/parse.py", "lql/", "logql/", "clickhouse_sql/"),
     "Admitted": ("sql/admit.py",),
     "Resolved": ("sql/resolve",),
-    # The compiler's stand-in for an engine, where only names matter, lowers nothing and says so.
+    # The target without an engine, for which only names matter, constructs Lowered without lowering.
     "Lowered": ("engines/", "sql/resolve/entry.py"),
     "Question": ("sql/bind.py",),
 }
 
 
 @pytest.mark.parametrize("stage", MAKERS)
-def test_a_stage_is_made_only_where_it_is_earned(stage: str) -> None:
+def test_a_stage_type_is_constructed_only_by_its_stage(stage: str) -> None:
     makers = {
         module.name
         for module in modules()

@@ -15,7 +15,7 @@ DOCUMENTS = [
     for path in tracked_files()
     if path.suffix == ".md" and (path.parent == ROOT or path.is_relative_to(ROOT / "docs"))
 ]
-# Targets inside of code are examples.
+# Links in code are examples.
 FENCE = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(rf"{FENCE.pattern}|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")
@@ -32,7 +32,7 @@ def test_a_decision_has_a_numbered_title_and_the_four_parts_in_order(page: Path)
 
 
 @EVERY_PAGE
-def test_a_status_is_one_of_those_known_and_names_the_superseding_decision(page: Path) -> None:
+def test_a_status_is_known_and_names_the_superseding_decision(page: Path) -> None:
     status = page.read_text().split("\n## Status\n")[1].split("\n## ")[0].strip()
     assert re.match(r"(Accepted|Superseded by|Partly superseded by|Rejected)\b", status)
     assert not re.match(r"(?:Partly s|S)uperseded by(?! \[\d+\])", status)
@@ -55,7 +55,7 @@ def test_modules_that_a_decision_names_by_path_exist() -> None:
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_between_documents_lead_to_a_file_and_a_heading(page: Path) -> None:
+def test_links_between_documents_point_to_an_existing_file_and_heading(page: Path) -> None:
     targets = [(page.parent / file if file else page, anchor) for file, anchor in LINK.findall(plain(page))]
     assert not [str(file) for file, _ in targets if not file.exists()]
     assert not [f"{file.name}#{anchor}" for file, anchor in targets if anchor and anchor not in anchors(file)]
@@ -66,6 +66,6 @@ def plain(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a forge gives to headings: in lower case, without punctuation, spaces as hyphens."""
+    """Return the anchors of headings as GitHub makes them: lower case, no punctuation, hyphens for spaces."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}

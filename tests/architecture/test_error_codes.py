@@ -1,4 +1,4 @@
-"""Every code a caller may read is documented, and some test or page of spec/ provokes it."""
+"""Every error code is documented, and some test or page of spec/ causes it."""
 
 import re
 
@@ -9,8 +9,8 @@ from cordwood.web.problems import status_of
 from tests.architecture.tree import ROOT, texts_under
 
 REFERENCE = ROOT / "docs" / "reference" / "errors.md"
-TROUBLES = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
-TOLD = dict(re.findall(r"^### `([a-z.-]+)`\n\n(.*?)(?=^##|\Z)", TROUBLES, re.MULTILINE | re.DOTALL))
+TROUBLESHOOTING = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
+SECTIONS = dict(re.findall(r"^### `([a-z.-]+)`\n\n(.*?)(?=^##|\Z)", TROUBLESHOOTING, re.MULTILINE | re.DOTALL))
 
 
 def leaves(family: type[errors.Fault] = errors.Fault) -> list[type[errors.Fault]]:
@@ -24,29 +24,29 @@ def test_the_code_is_documented_with_its_status(fault: type[errors.Fault]) -> No
 
 
 @pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
-def test_some_case_provokes_it(fault: type[errors.Fault]) -> None:
+def test_some_test_causes_the_fault(fault: type[errors.Fault]) -> None:
     cases = texts_under("tests/unit", "tests/contract", "tests/journey", "tests/property", "spec")
     assert re.search(rf"\b({re.escape(fault.code)}|{fault.__name__})\b", cases)
 
 
-def test_no_code_belongs_to_two_faults() -> None:
+def test_codes_are_unique() -> None:
     codes = [fault.code for fault in leaves()]
     assert len(codes) == len(set(codes))
 
 
-def test_the_reference_names_no_code_that_is_gone() -> None:
+def test_the_reference_names_only_existing_codes() -> None:
     families = "request|query|limit|service|engine|setup|bug"
     named = set(re.findall(rf"`((?:{families})\.[a-z-]+)`", REFERENCE.read_text()))
     assert named <= {fault.code for fault in leaves()}
 
 
-def test_the_guide_tells_of_every_code_and_of_no_other() -> None:
-    assert sorted(TOLD) == sorted(fault.code for fault in leaves())
+def test_the_troubleshooting_guide_has_a_section_for_each_code() -> None:
+    assert sorted(SECTIONS) == sorted(fault.code for fault in leaves())
 
 
 @pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
-def test_the_guide_has_the_status_the_cause_and_what_to_do(fault: type[errors.Fault]) -> None:
-    cause, _, cure = TOLD[fault.code].partition("**Do:**")
+def test_a_section_of_the_guide_has_status_cause_and_remedy(fault: type[errors.Fault]) -> None:
+    cause, _, cure = SECTIONS[fault.code].partition("**Do:**")
     assert len(cause.split()) >= 4
     assert len(cure.split()) >= 2
     stated = re.match(r"(\d{3}): ", cause)

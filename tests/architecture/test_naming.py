@@ -1,4 +1,4 @@
-"""Rooms and classes are named for what they do; every module says what it is; nothing is left for later unsaid."""
+"""Rules for names of modules and classes, docstrings of modules, TODO comments and imports."""
 
 import ast
 import re
@@ -7,16 +7,16 @@ import pytest
 
 from tests.architecture.tree import Module, modules
 
-DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "types", "models", "shared"}
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "types", "models", "shared"}
 PATTERN_WORDS = re.compile(r"(Manager|Service|Handler|Impl|Helper|Util|Utils)$|^(Base|Abstract)[A-Z]")
-LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?! ?\(#\d+\))")
+TODO_WITHOUT_ISSUE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?! ?\(#\d+\))")
 
 EVERY_MODULE = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
 
 
 @EVERY_MODULE
-def test_no_module_is_a_drawer(module: Module) -> None:
-    assert not DRAWERS & set(module.name.removesuffix(".py").split("/"))
+def test_no_module_has_a_vague_name(module: Module) -> None:
+    assert not VAGUE_NAMES & set(module.name.removesuffix(".py").split("/"))
 
 
 @EVERY_MODULE
@@ -26,19 +26,19 @@ def test_no_class_is_named_after_a_pattern(module: Module) -> None:
 
 
 @EVERY_MODULE
-def test_every_module_begins_with_a_sentence(module: Module) -> None:
+def test_every_module_has_a_docstring(module: Module) -> None:
     docstring = ast.get_docstring(module.tree)
     assert docstring
     assert docstring.split("\n\n")[0].rstrip()[-1] in ".:!?"
 
 
 @EVERY_MODULE
-def test_what_is_left_for_later_names_its_issue(module: Module) -> None:
-    assert not LEFT_OVER.findall(module.text)
+def test_a_todo_names_its_issue(module: Module) -> None:
+    assert not TODO_WITHOUT_ISSUE.findall(module.text)
 
 
 @EVERY_MODULE
-def test_imports_stand_at_the_top_unless_they_load_a_command(module: Module) -> None:
+def test_no_function_contains_an_import(module: Module) -> None:
     hidden = [
         statement.lineno
         for function in module.functions

@@ -1,4 +1,4 @@
-"""Functions and files stay small enough to be read in one go."""
+"""Limits for the size and complexity of functions and the size of files."""
 
 import ast
 
@@ -12,7 +12,7 @@ DEEPEST_NESTING = 4
 MOST_PARAMETERS = 7
 LONGEST_FILE = 700
 
-# Files that are one table, read by looking up and not from top to bottom.
+# Files that consist of one table of data.
 TABLES_OF_DATA = {"sql/permitted.py"}
 
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
@@ -22,12 +22,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
-def test_every_function_is_small(module: Module) -> None:
+def test_every_function_is_within_the_limits(module: Module) -> None:
     assert not [fault for function in module.functions for fault in size_faults(function)]
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
-def test_every_file_is_small_unless_it_is_a_table(module: Module) -> None:
+def test_every_file_but_tables_is_within_the_limit(module: Module) -> None:
     lines = [line for line in module.text.splitlines() if line.strip()]
     assert len(lines) <= LONGEST_FILE or module.name in TABLES_OF_DATA
 
@@ -39,7 +39,7 @@ def size_faults(function: Function) -> list[str]:
         ("levels", nesting(function), DEEPEST_NESTING),
         ("parameters", parameters(function), MOST_PARAMETERS),
     ]
-    return [f"{function.name}: {seen} {what}, at most {most}" for what, seen, most in measures if seen > most]
+    return [f"{function.name}: {seen} {measure}, at most {most}" for measure, seen, most in measures if seen > most]
 
 
 def length(function: Function) -> int:

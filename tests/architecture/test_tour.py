@@ -10,20 +10,20 @@ from tests.architecture.tree import ROOT, SOURCE, tracked_files
 TOUR = ROOT / "docs" / "tour.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 LONGEST_TOUR = 150
-# What makes the folder a package, and says that its types can be believed.
-NO_ROOMS = {"__init__.py", "py.typed"}
+# Files that mark a package and its type information.
+MARKER_FILES = {"__init__.py", "py.typed"}
 
 
-def rooms() -> set[str]:
-    """Folders that hold modules, and modules that stand beside them."""
+def packages_and_modules() -> set[str]:
+    """Return the sub-packages and the modules beside them."""
     below = [path.relative_to(SOURCE) for path in tracked_files() if path.is_relative_to(SOURCE)]
     folders = {f"{path.parts[0]}/" for path in below if len(path.parts) > 1}
-    return folders | {path.name for path in below if len(path.parts) == 1 and path.name not in NO_ROOMS}
+    return folders | {path.name for path in below if len(path.parts) == 1 and path.name not in MARKER_FILES}
 
 
 def test_the_tour_lists_every_package_and_no_other() -> None:
     named = set(re.findall(r"^\| `([a-z_]+(?:/|\.py))` \|", TOUR.read_text(), re.MULTILINE))
-    assert named == rooms()
+    assert named == packages_and_modules()
 
 
 def test_the_tour_is_short() -> None:

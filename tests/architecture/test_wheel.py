@@ -16,7 +16,7 @@ REPOSITORY = "https://forge.example/group/cordwood"
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ProjectMetadata[PluginManager]:
-    """The metadata as a build reads it; the parameter is the address in the environment of the release."""
+    """Return the metadata as a build reads it; the parameter is the URL of the repository in the environment."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("CORDWOOD_REPOSITORY_URL", request.param)
     metadata = ProjectMetadata(str(ROOT), PluginManager())
@@ -31,13 +31,13 @@ def test_the_long_description_has_no_relative_links(built: ProjectMetadata[Plugi
 
 
 @pytest.mark.parametrize("built", [REPOSITORY], indirect=True)
-def test_links_lead_to_the_files_of_the_version(built: ProjectMetadata[PluginManager]) -> None:
+def test_links_point_to_the_files_of_the_version(built: ProjectMetadata[PluginManager]) -> None:
     assert f"]({REPOSITORY}/blob/v{built.version}/docs/guide/install.md)" in built.core.readme
     assert f'src="{REPOSITORY}/raw/v{built.version}/docs/pictures/explorer.png"' in built.core.readme
 
 
 @pytest.mark.parametrize(("built", "named"), [("", 0), (REPOSITORY, 5)], indirect=["built"])
-def test_urls_are_those_of_the_repository(built: ProjectMetadata[PluginManager], named: int) -> None:
+def test_urls_point_to_the_repository(built: ProjectMetadata[PluginManager], named: int) -> None:
     urls: Mapping[str, str] = built.core.urls
     assert len(urls) == named
     assert all(url.startswith(REPOSITORY) for url in urls.values())

@@ -1,4 +1,4 @@
-"""What the house rules read: the tracked files of the project, and its modules as syntax trees."""
+"""The tracked files of the project and the syntax trees of its modules, for the architecture tests."""
 
 import ast
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "cordwood"
-LEFT_OUT = {".git", ".venv", "node_modules", "dist", "__pycache__"}
+IGNORED = {".git", ".venv", "node_modules", "dist", "__pycache__"}
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ def modules() -> tuple[Module, ...]:
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    """The files git knows; every file where there is no git, as in an unpacked archive."""
+    """Return the files that git tracks; without git, as in an unpacked archive, all files."""
     if shutil.which("git") and (ROOT / ".git").exists():
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
         paths = [ROOT / name for name in listed.stdout.split("\0") if name]
     else:
-        paths = [path for path in ROOT.rglob("*") if not LEFT_OUT & set(path.parts)]
+        paths = [path for path in ROOT.rglob("*") if not IGNORED & set(path.parts)]
     return tuple(sorted(path for path in paths if path.is_file()))
 
 
 def texts_under(*folders: str) -> str:
-    """Everything written in these folders, as one text to search."""
+    """Return the text of all files of the folders, concatenated."""
     roots = [ROOT / folder for folder in folders]
     wanted = [path for path in tracked_files() if any(path.is_relative_to(root) for root in roots)]
     return "\n".join(path.read_text(errors="replace") for path in wanted)
