@@ -1,4 +1,4 @@
-"""A caller of an ASGI application, without a server between."""
+"""A client that calls an ASGI application directly, without a server."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from cordwood.web.asgi import Message, Scope
 
 
 @dataclass
-class Said:
-    """What an application answered."""
+class Response:
+    """The response of an application."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -35,18 +35,18 @@ def scope(method: str, address: str, headers: dict[str, str] | None = None) -> S
     }
 
 
-def call(site: HttpApplication, method: str, address: str, **headers: str) -> Said:
-    said = Said()
+def call(site: HttpApplication, method: str, address: str, **headers: str) -> Response:
+    response = Response()
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
-            said.status = message["status"]
-            said.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            response.status = message["status"]
+            response.headers = {name.decode(): value.decode() for name, value in message["headers"]}
         else:
-            said.body += message.get("body", b"")
+            response.body += message.get("body", b"")
 
     asyncio.run(site(scope(method, address, headers), receive, send))
-    return said
+    return response

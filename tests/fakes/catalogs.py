@@ -1,4 +1,4 @@
-"""A catalog whose endpoints a test changes as a reload would."""
+"""A catalog in memory whose endpoints a test can replace, as a reload does."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""An engine that answers what a test tells it to, and counts what it was asked."""
+"""A fake engine with scripted answers that records its questions."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ COLUMNS = (Column("n", Datatype(Kind.INT64)),)
 
 
 class ScriptedEngine:
-    """Each answer is one row that counts the questions; `hold` makes questions wait until released or stopped."""
+    """An engine that answers with the number of questions; `hold` blocks answers until `release` or cancellation."""
 
     def __init__(self) -> None:
         self.target: Target = DuckDBTarget()
@@ -46,7 +46,7 @@ class ScriptedEngine:
         return len(self.questions)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        """Every stream is there."""
+        """Accept all streams."""
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         return [Appended(len(batch.events), 0) for batch in batches]
@@ -55,10 +55,10 @@ class ScriptedEngine:
         with self._lock:
             self.questions.append(question)
             number = len(self.questions)
-        pulled = threading.Event()
-        cancel.on_cancel(pulled.set)
+        cancelled = threading.Event()
+        cancel.on_cancel(cancelled.set)
         while not self._released.wait(0.001):
-            if pulled.is_set():
+            if cancelled.is_set():
                 self.stopped += 1
                 raise Cancelled("The question was stopped.")
         if self.fails_with is not None:
@@ -97,4 +97,4 @@ class ScriptedEngine:
         return None
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Whatever stands between the words of a query: it gets its own answer, and shares those of equal statements only."""
+"""Cached answers are shared only by equal statements, whatever comments and white space the queries contain."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ ENDPOINT = msgspec.structs.replace(
 PROGRAM = read_endpoint(ENDPOINT)
 LATER_SECONDS = 901
 
-# What ends a line for somebody: CR, LF, both, vertical tab, form feed, file separators, NEL, LS, PS.
+# Line ends of various parsers: CR, LF, both, vertical tab, form feed, file separators, NEL, LS, PS.
 LINE_ENDS = ("\n", "\r", "\r\n", "\n\r", "\v", "\f", "\x1c", "\x1e", "\x85", "\u2028", "\u2029")
 SPACES = (" ", "\t", "\u00a0", "\u2003", "\u3000", "\ufeff", "\u200b", "\x00", "")
 SIGNS = (
@@ -92,7 +92,7 @@ gaps = st.one_of(blanks, blanks, comments.map(lambda text: f" {text} "), comment
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """A small query with anything at all at two places between its words; many still compile."""
+    """Draw a small query with random text at two places between its words; many still compile."""
     words = [*HEAD, *draw(st.sampled_from([(), (), ("+ 4711",), ("- 1",), (", b",)])), *TAIL]
     between = [draw(blanks) for _ in words]
     for _ in range(2):
@@ -102,7 +102,7 @@ def texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[str, str]:
-    """Two texts that differ in what stands at one place, or in anything."""
+    """Draw two queries that differ at one place, or are independent."""
     text = draw(texts())
     if draw(st.booleans()):
         return text, draw(texts())
@@ -123,14 +123,14 @@ def compiled(text: str) -> Statement | None:
 @example(("select a -- \u2028 + 4711\n as n from t", "select a as n from t"))
 @example(("select`` a as n from t", "select a as n from t"))
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-def test_equal_digests_are_those_of_equal_statements(pair: tuple[str, str]) -> None:
+def test_digests_are_equal_if_and_only_if_statements_are(pair: tuple[str, str]) -> None:
     one, other = map(compiled, pair)
     if one is not None and other is not None:
         assert (one.digest == other.digest) == (one == other)
 
 
 class Journey:
-    """Asks one service, and the same service where nothing is kept."""
+    """A service that is queried with and without its cache."""
 
     def __init__(self, engine: DuckDBEngine, runner: asyncio.Runner) -> None:
         self._runner = runner
@@ -160,17 +160,17 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
 @given(pair=pairs())
 @example(pair=("select sum(a) --\r+ 4711\n as n from t", "select sum(a) as n from t"))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_kept_answer_is_what_a_fresh_run_says(journey: Journey, pair: tuple[str, str]) -> None:
+def test_a_cached_answer_equals_a_fresh_one(journey: Journey, pair: tuple[str, str]) -> None:
     journey.now_us += LATER_SECONDS * 1_000_000
     for text in pair:
-        kept = journey.ask(text)[1]
-        assert kept == journey.ask(text, fresh=True)[1]
+        cached = journey.ask(text)[1]
+        assert cached == journey.ask(text, fresh=True)[1]
 
 
 @pytest.mark.parametrize(
     "gap", ["\n", "\t", " /* x */ ", " -- x\n", " # x\n", "\r\n", " --\r\n", "\n\n\n", " /* -- */ "]
 )
-def test_layout_and_comments_share_an_answer(journey: Journey, gap: str) -> None:
+def test_queries_that_differ_in_layout_and_comments_share_an_answer(journey: Journey, gap: str) -> None:
     journey.now_us += LATER_SECONDS * 1_000_000
     assert journey.ask("select a + 1 as n from t")[0] is Outcome.MISS
     outcome, body = journey.ask(gap.join(("select", "a", "+", "1", "as n from t")))

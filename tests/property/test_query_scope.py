@@ -1,4 +1,4 @@
-"""Whatever is admitted reads only its scope: asked of the engine's own plan, for queries nobody wrote."""
+"""Admitted queries read only the streams in scope, according to the engine's plan; for random queries."""
 
 import json
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(text=queries)
-def test_the_plan_of_what_is_admitted_scans_only_the_streams_of_its_sub_queries(
+def test_the_plan_scans_only_the_streams_of_the_sub_queries(
     program: Program, engine: duckdb.DuckDBPyConnection, text: str
 ) -> None:
     try:
@@ -129,7 +129,7 @@ HARMLESS = {"DUMMY_SCAN", "DELIM_SCAN", "COLUMN_DATA_SCAN", "EXPRESSION_SCAN"}
 
 
 def plan(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[dict[str, Any]]:
-    """Every operator; none when the engine does not take the statement at all."""
+    """Yield every operator of the plan; none if the engine refuses the statement."""
     values = {slot.name: VALUES[slot.name] for slot in statement.slots if slot.is_read and slot.parameter is not None}
     if any(slot.parameter is None for slot in statement.slots):
         values["now"] = "2026-01-01"
@@ -138,13 +138,13 @@ def plan(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[di
     except duckdb.Error as problem:
         assert "secrets" not in str(problem)
         return
-    waiting = list(json.loads(found[0][1]))
-    while waiting:
-        node = waiting.pop()
-        waiting += node.get("children", [])
+    pending = list(json.loads(found[0][1]))
+    while pending:
+        node = pending.pop()
+        pending += node.get("children", [])
         yield node
 
 
 def table_of(name: str) -> str:
-    """`store.main."a.b"` names the table a.b."""
+    """Return the name of the table: a.b for `store.main."a.b"`."""
     return name.split(".", 2)[2].strip('"')

@@ -1,4 +1,4 @@
-"""However relations and sub-queries are put together, the rows are those that the bare engine finds in a plain table."""
+"""Random joins and sub-queries return the same rows as plain DuckDB over a plain table."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +16,7 @@ from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 EVENTS = [Event(letter, NOW_US + place, f"m{place % 2}", f"p{place % 3}") for place, letter in enumerate("fghij")]
-# A relation's text, and the names that can be read of it.
+# The text of a relation, and the names of its tables.
 Relation = tuple[str, tuple[str, ...]]
 
 COLUMNS = ("id", "project", "event_message")
@@ -56,7 +56,7 @@ def named(draw: st.DrawFn, names: Iterator[int]) -> Relation:
 
 @st.composite
 def joined(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
-    """Draw joins in parentheses where they are required or permitted; around one table they are drawn as "[" and "]"."""
+    """Draw joins, some in parentheses; those around a single table are drawn as "[" and "]"."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
         text, found = draw(named(names))
         return (f"[{text}]" if draw(st.integers(0, 4)) == 0 else text), found
@@ -78,7 +78,7 @@ def queries_over_joins(draw: st.DrawFn) -> str:
 
 @st.composite
 def chains(draw: st.DrawFn) -> str:
-    """Sub-queries of sub-queries; each picks the three columns under each other's names, filters, and maybe does more."""
+    """Draw nested sub-queries; each permutes the names of the three columns and may filter, compute or deduplicate."""
     source = "`s`"
     for _ in range(draw(st.integers(1, 4))):
         read = draw(st.permutations(COLUMNS))
@@ -97,9 +97,7 @@ def chains(draw: st.DrawFn) -> str:
 
 @given(st.one_of(queries_over_joins(), chains()))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_rows_are_those_of_the_plain_table(
-    engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, sql: str
-) -> None:
+def test_the_rows_equal_those_of_plain_duckdb(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, sql: str) -> None:
     expected: list[Any] = []
     # DuckDB permits no parentheses around one table; BigQuery does.
     plain_sql = sql.translate({ord("`"): '"', ord("["): None, ord("]"): None})
