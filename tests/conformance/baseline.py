@@ -1,6 +1,6 @@
-"""Keep what every conformance case gives on each engine in `baseline.tsv`, by its id.
+"""The expected outcome of each conformance case on each engine, in `baseline.tsv`.
 
-`python -m tests.conformance.baseline` runs all cases and writes the file anew.
+`python -m tests.conformance.baseline` runs all cases and rewrites the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from tests.conformance.outcomes import OUTCOMES, Clickhouse, DuckDB, Found
 FILE = Path(__file__).with_name("baseline.tsv")
 RENEW = "make baseline"
 
-# By engine, then by case.
+# Outcome by engine and case.
 Outcomes = Mapping[str, Mapping[str, str]]
 
 
@@ -37,7 +37,7 @@ def better(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str], sign: int) -> list[str]:
-    """Name each case whose outcome moved in that direction, and from what to what."""
+    """Return each case whose outcome changed in that direction, with both outcomes."""
     both = [name for name in now if name in before]
     return [
         f"{name}: {before[name]} -> {now[name]}"

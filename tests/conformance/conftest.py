@@ -28,6 +28,6 @@ def _found(runner: type[Runner]) -> Found:
 
 @pytest.fixture(params=[DuckDB, Clickhouse], ids=lambda runner: runner.name)
 def found(all_cases: Sequence[Case], request: pytest.FixtureRequest) -> Found:
-    """What every case gives on one engine; each engine is asked once per process."""
+    """Return the outcomes of all cases on one engine; each engine runs once per process."""
     assert all_cases
     return _found(request.param)

@@ -1,9 +1,9 @@
-"""Run conformance cases through the whole compiler on a bare engine, and say what each one gives.
+"""Conformance cases, compiled and run on a bare engine, and their outcomes.
 
 An outcome is one of:
 
 - `right`: the documented rows
-- `refused`: a fault of the query, told before it runs
+- `refused`: a fault of the query, raised before it runs
 - `error`: the engine failed, or the compiler crashed (`bug.*`)
 - `wrong`: other rows than the documented ones
 """
@@ -26,18 +26,18 @@ from tests.chdb_databases import bare_connection, fresh_database
 from tests.conformance.cases import Case, comparison
 
 RIGHT, REFUSED, ERROR, WRONG = "right", "refused", "error", "wrong"
-# From the best to the worst: an answer that is silently wrong is worse than none.
+# From best to worst: a wrong answer is worse than none.
 OUTCOMES = (RIGHT, REFUSED, ERROR, WRONG)
 
 
 class Found(msgspec.Struct):
-    """What all cases give on one engine."""
+    """The outcomes of all cases on one engine."""
 
     engine: str
     outcomes: dict[str, str] = {}
-    # What was answered instead of the documented rows, by case: a code and message, or the comparison's reason.
+    # By case, why the outcome is not `right`: code and message, or the reason of the comparison.
     details: dict[str, str] = {}
-    # Statements that the check of the engine's own parser does not let pass.
+    # Statements that the isolation check refuses.
     breaches: dict[str, str] = {}
     unreadable: list[str] = []
 
@@ -54,7 +54,7 @@ class DuckDB:
     name = "duckdb"
 
     def __init__(self) -> None:
-        # As compiled SQL may expect it: only the time zone is set.
+        # Compiled SQL relies only on the time zone.
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET TimeZone='UTC'")
         self._check = StatementCheck(Isolation("duckdb"))
@@ -76,7 +76,7 @@ class Clickhouse:
     name = "clickhouse"
 
     def __init__(self) -> None:
-        # Only the form in which JSON is sent is set: everything else that a query needs stands in the query.
+        # Only the output format of JSON is set; other settings are part of the query.
         self._connection = bare_connection()
         self._connection.query("SET output_format_binary_write_json_as_string = 1")
         self._session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
@@ -93,7 +93,7 @@ class Clickhouse:
         try:
             answer = self._connection.query(sql, "RowBinaryWithNamesAndTypes").bytes()
         except Exception:
-            # What a failed query had begun to write stands before the next answer.
+            # The output of a failed query would otherwise precede the next answer.
             self._connection.query("SELECT 1", "RowBinary")
             raise
         return comparison().rowbinary_rows(answer)[1]

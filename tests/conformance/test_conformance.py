@@ -1,4 +1,4 @@
-"""Documented answers of BigQuery through the whole compiler, on both engines, against the committed baseline."""
+"""Conformance with BigQuery's documented answers on both engines, compared with the committed baseline."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import pytest
 from tests.conformance import baseline
 from tests.conformance.outcomes import ERROR, REFUSED, RIGHT, WRONG, Found
 
-# The least share of right answers, and the greatest of wrong ones, that a baseline may have.
+# The minimum share of right and the maximum share of wrong answers in a baseline.
 LIMITS = {"duckdb": (0.99, 0.004), "clickhouse": (0.97, 0.008)}
 
 
@@ -24,7 +24,7 @@ def test_a_case_that_gets_better_is_in_the_baseline(found: Found) -> None:
 
 
 @pytest.mark.parametrize("engine", LIMITS)
-def test_the_baseline_has_few_cases_that_are_not_right(engine: str) -> None:
+def test_the_baseline_has_few_wrong_answers(engine: str) -> None:
     outcomes = baseline.read()[engine]
     counted = Counter(outcomes.values())
     least_right, most_wrong = LIMITS[engine]
@@ -32,14 +32,14 @@ def test_the_baseline_has_few_cases_that_are_not_right(engine: str) -> None:
     assert counted[WRONG] / len(outcomes) <= most_wrong, counted
 
 
-def test_a_change_of_outcome_is_named() -> None:
+def test_changes_of_outcomes_are_listed() -> None:
     before = {"a": RIGHT, "b": REFUSED, "c": ERROR, "d": WRONG, "e": RIGHT, "gone": RIGHT}
     now = {"a": REFUSED, "b": RIGHT, "c": WRONG, "d": ERROR, "e": RIGHT, "new": WRONG}
     assert baseline.worse(before, now) == ["a: right -> refused", "c: error -> wrong"]
     assert baseline.better(before, now) == ["b: refused -> right", "d: wrong -> error"]
 
 
-def test_statements_pass_the_check_by_the_parser_of_the_engine(found: Found) -> None:
+def test_compiled_statements_pass_the_isolation_check(found: Found) -> None:
     assert not found.breaches
-    # What the compiler makes and the engine cannot read fails there as well, with the engine's error.
+    # Statements that the engine cannot parse, which are also counted as errors.
     assert len(found.unreadable) <= 1, found.unreadable
