@@ -1,4 +1,4 @@
-"""Queries of one detail each: functions at their edges, the clauses of a SELECT, and names in WITH."""
+"""Queries for single details: edge cases of functions, clauses of SELECT, and names in WITH."""
 
 from typing import Final
 

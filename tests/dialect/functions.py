@@ -1,4 +1,4 @@
-"""Every function of the dialect that no other query asks, and times that are relative to the time of the query."""
+"""Queries for functions of the dialect that no other query uses, and for times relative to the query's time."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ _NUMBERS: Final = (
     *(f"toFloat32{suffix}({_ODD})" for suffix in ("OrNull", "OrZero")),
     "toFloat32('1.5')",
     "toUInt64('12')",
-    # Of more than 64 bits with a sign it is 0 here: the guide says so.
+    # More than 63 bits give 0, as the guide documents.
     "toUInt64OrZero(log_attributes['response.status_code'])",
     "toUInt64OrZero('-1')",
     "toUInt64OrZero('9223372036854775807')",

@@ -1,4 +1,4 @@
-"""The same events on both engines, and in a table `logs` that ClickHouse itself is asked over."""
+"""The same events in both engines, and in a table `logs` of ClickHouse for reference answers."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ NOW_US = int(NOW.timestamp()) * 1_000_000
 LIMITS = AnswerLimits(max_rows=1000, seconds=60)
 ENDPOINT = "logs.all.otel"
 
-# Of every third event a project that is not asked for.
+# The stream of each source, and its field of the project; every fifth event has another project.
 SOURCES = {
     "edge_logs": ("cloudflare.logs.prod", "project"),
     "postgres_logs": ("postgres.logs", "project"),
@@ -90,8 +90,8 @@ def _metadata(source: str, at: int) -> dict[str, Any]:
 
 
 def events_of(source: str, count: int = 40) -> list[dict[str, Any]]:
-    """Events as they are sent, oldest first."""
-    _, place = SOURCES[source]
+    """Return the events of a source as they are sent, newest first."""
+    _, project_field = SOURCES[source]
     made = []
     for at in range(count):
         project = "other" if at % 5 == 4 else "default"
@@ -102,10 +102,10 @@ def events_of(source: str, count: int = 40) -> list[dict[str, Any]]:
             "event_message": _message(source, at),
             "metadata": _metadata(source, at),
         }
-        if place == "project":
+        if project_field == "project":
             event["project"] = project
         else:
-            event["metadata"][place.removeprefix("metadata.")] = project
+            event["metadata"][project_field.removeprefix("metadata.")] = project
         if source == "my.app":
             event |= {"severity_text": "Debug", "level": "x", "service.name": f"svc{at % 2}", "flag": "top"}
         if source == "auth_logs" and at % 6 == 0:
@@ -129,7 +129,7 @@ def _message(source: str, at: int) -> str:
 
 
 def attributes(event: Mapping[str, Any]) -> dict[str, str]:
-    """The map of an event, as the page of the dialect describes it."""
+    """Return the attribute map of an event, as the documentation of the dialect describes it."""
     top = {key: value for key, value in event.items() if key not in ("id", "event_message", "timestamp", "metadata")}
     top = {key: value for key, value in top.items() if value is not None}
     return dict(_flattened({**event.get("metadata", {}), **top}, ""))
@@ -166,19 +166,21 @@ def severity(event: Mapping[str, Any]) -> str:
 
 
 def project_of(event: Mapping[str, Any], source: str) -> str:
-    _, place = SOURCES[source]
-    return str(event["project"] if place == "project" else event["metadata"][place.removeprefix("metadata.")])
+    _, project_field = SOURCES[source]
+    return str(
+        event["project"] if project_field == "project" else event["metadata"][project_field.removeprefix("metadata.")]
+    )
 
 
 def contents(folder: Path) -> Contents:
-    """What the service serves with one stream of a user's own."""
+    """Return the contents of the service, with two streams of a file."""
     streams = folder / "streams.toml"
     streams.write_text('[[stream]]\nname = "my.app"\n\n[[stream]]\nname = "never.sent"\n')
     return checked_contents(Sources(streams=streams))
 
 
 class Cordwood:
-    """One engine with the events in it, asked through the endpoint."""
+    """An engine with the events, queried through the endpoint."""
 
     def __init__(
         self, name: str, folder: Path, found: Contents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}
@@ -214,7 +216,7 @@ def _cell(value: Any) -> Any:
 
 
 class PlainClickHouse:
-    """ClickHouse's own answers over a table of the same events."""
+    """Reference answers of ClickHouse from a table of the same events."""
 
     def __init__(self) -> None:
         self._database = fresh_database().rpartition("=")[2]

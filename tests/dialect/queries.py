@@ -1,4 +1,4 @@
-"""Queries whose answers ClickHouse itself tells: functions over arguments, and the shapes that clients send."""
+"""Queries that are compared with ClickHouse's answers: functions with various arguments, and queries of clients."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ _STATUS = "log_attributes['response.status_code']"
 _METHOD = "log_attributes['request.method']"
 _WHERE_JSON = "event_message LIKE '{%'"
 
-# Expressions of a row of the gateway's events.
+# Expressions over one event of edge_logs.
 _TEXTS = (
     _METHOD,
     _STATUS,
@@ -309,7 +309,7 @@ def _rows() -> Iterator[str]:
 
 
 def _together(expressions: Sequence[str]) -> Iterator[str]:
-    """The columns of one query: a few expressions each, for a query costs more than an expression."""
+    """Yield the columns of queries with three expressions each, because a query costs more than an expression."""
     for at in range(0, len(expressions), 3):
         yield ", ".join(f"{one} AS v{number}" for number, one in enumerate(expressions[at : at + 3]))
 

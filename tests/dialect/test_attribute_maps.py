@@ -1,4 +1,4 @@
-"""A map that is only answered is made after the rows are fetched; it is the one that the engine's expression makes."""
+"""Attribute maps that are only returned are built after the rows are fetched, equal to those the engine builds."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Cell
 from cordwood.sql.plan import Reads
 from cordwood.sql.stages import AttributeMap
-from tests.dialect.logs_world import NOW, NOW_US, Cordwood, contents
+from tests.dialect.log_events import NOW, NOW_US, Cordwood, contents
 
 COUNT = 400
 KEYS = ("a", "b", "a.b", "", ".", "project", "level", "metadata", "ü", 'q"', "\\", "{", "}", ":", ",", "[", "Infinity")
@@ -44,23 +44,23 @@ TEXTS = (
     "NaN",
     "null",
 )
-# An infinite number of the engine, and texts that are spelled like it.
+# Values that resemble the engine's spelling of infinity, and unusual numbers.
 ODD = ("Infinity", "\ue000Infinity", "-Infinity", 1, -0.0, 1.50, 1e22, 2**63, 10**30, 0.1, True, False, None)
 
 
-def _value(chance: random.Random, depth: int) -> Any:
-    kind = chance.randrange(9 if depth else 6)
+def _value(rng: random.Random, depth: int) -> Any:
+    kind = rng.randrange(9 if depth else 6)
     if kind < 3:
-        return chance.choice(TEXTS)
+        return rng.choice(TEXTS)
     if kind < 6:
-        return chance.choice(ODD)
+        return rng.choice(ODD)
     if kind == 6:
-        return [_value(chance, depth - 1) for _ in range(chance.randrange(3))]
-    return _object(chance, depth - 1)
+        return [_value(rng, depth - 1) for _ in range(rng.randrange(3))]
+    return _object(rng, depth - 1)
 
 
-def _object(chance: random.Random, depth: int) -> dict[str, Any]:
-    return {chance.choice(KEYS): _value(chance, depth) for _ in range(chance.randrange(4))}
+def _object(rng: random.Random, depth: int) -> dict[str, Any]:
+    return {rng.choice(KEYS): _value(rng, depth) for _ in range(rng.randrange(4))}
 
 
 def _nested(depth: int) -> dict[str, Any]:
@@ -68,16 +68,16 @@ def _nested(depth: int) -> dict[str, Any]:
 
 
 def _event(number: int) -> dict[str, Any]:
-    chance = random.Random(number)
+    rng = random.Random(number)
     event: dict[str, Any] = {
         "id": f"{number:05}",
         "timestamp": NOW.isoformat(),
         "event_message": "m",
         "project": "default",
     }
-    event |= {f"top{key}": value for key, value in _object(chance, 2).items() if number % 3 == 0}
+    event |= {f"top{key}": value for key, value in _object(rng, 2).items() if number % 3 == 0}
     if number % 5 == 0:
-        event |= {"a": _value(chance, 2), "level": None}
+        event |= {"a": _value(rng, 2), "level": None}
     odd_metadata: dict[int, Any] = {
         1: "a text",
         2: ["a", {"b": 1}],
@@ -93,7 +93,7 @@ def _event(number: int) -> dict[str, Any]:
         12: {"inner": {f"k{at}": at for at in range(512)}},
         13: {"text": '":' * 600, "inner": {"a": 1}},
     }
-    event["metadata"] = odd_metadata.get(number, _object(chance, 4))
+    event["metadata"] = odd_metadata.get(number, _object(rng, 4))
     return event
 
 
@@ -124,7 +124,7 @@ def _rows(world: Cordwood, sql: str, mode: RedactMode | None = None) -> list[dic
 
 
 @pytest.mark.parametrize("mode", [None, *RedactMode])
-def test_a_map_is_the_same_whether_it_is_read_or_only_answered(world: Cordwood, mode: RedactMode | None) -> None:
+def test_a_map_is_the_same_in_a_sub_query_and_in_the_result(world: Cordwood, mode: RedactMode | None) -> None:
     answered = _rows(world, "SELECT id, log_attributes FROM logs", mode)
     inner = "SELECT id, timestamp, source, event_message, log_attributes FROM logs"
     read = _rows(world, f"SELECT id, log_attributes FROM ({inner})", mode)
@@ -133,7 +133,7 @@ def test_a_map_is_the_same_whether_it_is_read_or_only_answered(world: Cordwood, 
         assert list(one["log_attributes"].items()) == list(other["log_attributes"].items()), one["id"]
 
 
-def test_maps_and_times_stand_where_they_are_selected(world: Cordwood) -> None:
+def test_maps_and_times_keep_the_selected_order_of_columns(world: Cordwood) -> None:
     sql = (
         "SELECT log_attributes AS one, timestamp, toStartOfHour(timestamp) AS hour, log_attributes AS two, id FROM logs"
     )
@@ -143,7 +143,7 @@ def test_maps_and_times_stand_where_they_are_selected(world: Cordwood) -> None:
         assert (row["timestamp"], row["hour"]) == ("2026-06-22T12:00:00.000000",) * 2
 
 
-def test_of_several_streams_the_maps_are_the_same(world: Cordwood) -> None:
+def test_maps_of_several_streams_are_the_same(world: Cordwood) -> None:
     order = "ORDER BY timestamp DESC, id LIMIT 500"
     answered = world.rows(f"SELECT id, timestamp, log_attributes FROM logs {order}")
     read = world.rows(
@@ -153,7 +153,7 @@ def test_of_several_streams_the_maps_are_the_same(world: Cordwood) -> None:
     assert len({row["id"] for row in answered}) == 500
 
 
-def test_a_page_of_maps_can_be_read_from_the_recent_events(world: Cordwood) -> None:
+def test_a_page_of_maps_can_be_read_from_the_recent_cache(world: Cordwood) -> None:
     sql = "SELECT id, timestamp, event_message, log_attributes FROM logs WHERE source = 'my.app' ORDER BY timestamp DESC LIMIT 100"
     statement = compile_sql(world.program, sql, world.engine.target, world.engine.shapes(), None)
     assert statement.plan.variant(Reads.RECENT) is not None
@@ -161,7 +161,7 @@ def test_a_page_of_maps_can_be_read_from_the_recent_events(world: Cordwood) -> N
     assert "strftime" not in statement.sql
 
 
-# Metadata, and keys of its map.
+# Metadata at the limits of expansion, and a key of its map.
 BOUNDS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"a" * 64: {"b" * 63: {"x": 1}}}, f"{'a' * 64}.{'b' * 63}.x"),
     ({"a" * 64: {"b" * 64: {"x": 1}}}, f"{'a' * 64}.{'b' * 64}"),
@@ -177,7 +177,7 @@ BOUNDS: tuple[tuple[dict[str, Any], str], ...] = (
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_both_engines_expand_the_same_objects(tmp_path: Path, engine: str) -> None:
-    """Read or only answered, and as keys, which are those that `mapKeys` has."""
+    """Compare maps that are returned with the keys of `mapKeys`."""
     common = {"timestamp": NOW.isoformat(), "event_message": "m", "project": "default"}
     events = [{"id": str(at), **common, "metadata": metadata} for at, (metadata, _) in enumerate(BOUNDS)]
     world = Cordwood(engine, tmp_path / engine, contents(tmp_path), {"my.app": events})
@@ -188,8 +188,8 @@ def test_both_engines_expand_the_same_objects(tmp_path: Path, engine: str) -> No
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
-def test_members_are_counted_however_they_are_spaced(tmp_path: Path, engine: str) -> None:
-    """ClickHouse stores events as they were sent."""
+def test_members_are_counted_regardless_of_white_space(tmp_path: Path, engine: str) -> None:
+    """Vary the white space, because ClickHouse stores events as they were sent."""
     world = Cordwood(engine, tmp_path / engine, contents(tmp_path))
     (stream,) = [stream for stream in contents(tmp_path).streams if stream.name == "my.app"]
     intake = Intake(world.engine, lambda: NOW_US)
@@ -205,7 +205,7 @@ def test_members_are_counted_however_they_are_spaced(tmp_path: Path, engine: str
     world.close()
 
 
-def test_times_are_those_of_the_engine() -> None:
+def test_times_are_formatted_as_the_engine_formats_them() -> None:
     spans = (
         0,
         1,
@@ -225,7 +225,7 @@ def test_times_are_those_of_the_engine() -> None:
     assert iso_times([None]) == [None]
 
 
-def test_numbers_that_json_has_not_are_texts_as_the_engine_prints_them() -> None:
+def test_numbers_outside_json_are_strings_as_the_engine_prints_them() -> None:
     event = '{"a":Infinity,"b":[NaN,"NaN",1.50],"c":"Infinity","d":{"e":-Infinity,"f":"\ue000NaN"}}'
     (found,) = attribute_maps([(event, '{"x":NaN}', None)], 8)
     expected = {
@@ -244,8 +244,8 @@ def _json(cell: Cell) -> bytes:
     return bytes(cell)
 
 
-def test_keys_that_are_repeated_by_nesting_take_a_bounded_amount_of_memory() -> None:
-    """Of 16 KB, one event would take ten megabytes, and a page of them all of the machine's."""
+def test_long_keys_of_nested_objects_take_bounded_memory() -> None:
+    """Refuse events of 16 KB that expand to ten megabytes each, because a page of them would exhaust the memory."""
     leaves = ",".join(f'"{number:x}":1' for number in range(500))
     path = [f'{{"{letter * 63}":' for letter in "ab"]
     event = f"{''.join(path)}{{{leaves}}}{'}' * len(path)}"

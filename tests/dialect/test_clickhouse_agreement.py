@@ -1,4 +1,4 @@
-"""The dialect's answers are ClickHouse's own: the same queries over the same events, on both engines and on chDB itself."""
+"""Answers in ClickHouse's dialect equal those of ClickHouse: the same queries on both engines and on chDB."""
 
 import math
 import re
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cordwood.clickhouse_sql.permitted import FUNCTIONS
-from tests.dialect.logs_world import Cordwood, PlainClickHouse, contents
+from tests.dialect.log_events import Cordwood, PlainClickHouse, contents
 from tests.dialect.queries import queries
 
 
@@ -37,13 +37,13 @@ def test_there_are_enough_queries() -> None:
     assert len(set(queries())) >= 300
 
 
-def test_every_function_of_the_dialect_is_asked() -> None:
-    asked = " ".join(queries()).lower()
-    assert not [name for name in FUNCTIONS if not re.search(rf"\b{name}(?:if)?\(", asked)]
+def test_every_function_of_the_dialect_is_used() -> None:
+    used = " ".join(queries()).lower()
+    assert not [name for name in FUNCTIONS if not re.search(rf"\b{name}(?:if)?\(", used)]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
-def test_every_answer_is_that_of_clickhouse(worlds: _Worlds, engine: str) -> None:
+def test_every_answer_equals_that_of_clickhouse(worlds: _Worlds, engine: str) -> None:
     wrong = [found for sql in queries() if (found := _difference(worlds, engine, sql))]
     assert not wrong, "\n".join([f"{len(wrong)} answers differ:", *wrong])
 
@@ -62,7 +62,7 @@ def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
 
 
 def _in_order(sql: str, rows: list[list[Any]]) -> list[list[Any]]:
-    """The branches of a union come in any order."""
+    """Sort the rows of a union, whose order is undefined."""
     return sorted(rows, key=str) if "UNION ALL" in sql else rows
 
 

@@ -1,4 +1,4 @@
-"""The calls of dashboards to `logs.all.otel`, over HTTP, on both engines."""
+"""Queries of dashboards to `logs.all.otel` over HTTP, on both engines."""
 
 import json
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
-from tests.dialect.logs_world import SOURCES, STATUSES_SENT, events_of
+from tests.dialect.log_events import SOURCES, STATUSES_SENT, events_of
 
 ADDRESS = "/api/endpoints/query/logs.all.otel"
-# Failures among the events of the project, newest first.
+# Server errors among the events of the project, newest first.
 STATUSES = [STATUSES_SENT[at % 8] for at in range(40) if at % 5 != 4 and STATUSES_SENT[at % 8] >= 500]
 Answer = tuple[int, Any]
 
@@ -26,28 +26,28 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     streams = folder / "streams.toml"
     streams.write_text('[[stream]]\nname = "my.app"\n')
     serve = msgspec.structs.replace(Serve(), data_dir=str(folder / "data"), streams=str(streams))
-    with open_service(Settings(engine=engine, serve=serve)) as house:
+    with open_service(Settings(engine=engine, serve=serve)) as opened:
         for source, (stream, _) in SOURCES.items():
             body = json.dumps(events_of(source)).encode()
             path = f"/api/logs?{urlencode({'source_name': stream})}"
-            assert house.send("POST", path, body, {"content-type": "application/json"})[0] == 200
-        yield house
+            assert opened.send("POST", path, body, {"content-type": "application/json"})[0] == 200
+        yield opened
 
 
 def get(inside: InProcessApp, **parameters: str) -> Answer:
-    status, _, told = inside.send("GET", f"{ADDRESS}?{urlencode(parameters)}", b"", {})
-    return status, json.loads(told)
+    status, _, body_text = inside.send("GET", f"{ADDRESS}?{urlencode(parameters)}", b"", {})
+    return status, json.loads(body_text)
 
 
 def rows(inside: InProcessApp, sql: str, **parameters: str) -> list[dict[str, Any]]:
-    status, told = get(inside, project="default", sql=sql, **parameters)
-    assert status == 200, told
-    return list(told["result"])
+    status, body_text = get(inside, project="default", sql=sql, **parameters)
+    assert status == 200, body_text
+    return list(body_text["result"])
 
 
 def refusal(inside: InProcessApp, **parameters: str) -> tuple[int, str, str]:
-    status, told = get(inside, **{"project": "default", **parameters})
-    return status, told["error"]["status"], told["error"]["message"]
+    status, body_text = get(inside, **{"project": "default", **parameters})
+    return status, body_text["error"]["status"], body_text["error"]["message"]
 
 
 def test_a_page_of_logs(inside: InProcessApp) -> None:
@@ -74,7 +74,7 @@ def test_the_next_page_begins_where_the_last_one_ended(inside: InProcessApp) -> 
     assert both[:7] == first
 
 
-def test_whole_rows_have_a_plain_object_of_texts(inside: InProcessApp) -> None:
+def test_the_attributes_of_a_row_are_an_object_of_strings(inside: InProcessApp) -> None:
     sql = "SELECT id, source, severity_text, log_attributes FROM logs WHERE source = 'auth_logs' ORDER BY id LIMIT 1"
     assert rows(inside, sql) == [
         {
@@ -94,28 +94,28 @@ def test_whole_rows_have_a_plain_object_of_texts(inside: InProcessApp) -> None:
     ]
 
 
-def test_pages_of_whole_rows_are_those_of_one_answer(inside: InProcessApp) -> None:
+def test_pages_have_the_rows_of_one_answer(inside: InProcessApp) -> None:
     sql = "SELECT log_attributes, timestamp, toStartOfHour(timestamp) AS hour, id FROM logs ORDER BY timestamp DESC"
     parameters = {"project": "default", "sql": sql}
     found: list[dict[str, Any]] = []
     cursor: dict[str, str] = {"page_size": "50"}
     while cursor:
-        status, headers, told = inside.send("GET", f"{ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
-        assert status == 200, told
-        found += json.loads(told)["result"]
+        status, headers, body_text = inside.send("GET", f"{ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
+        assert status == 200, body_text
+        found += json.loads(body_text)["result"]
         following = headers.get("cordwood-next")
         cursor = {"page_size": "50", "cursor": following} if following else {}
-    # Several events have the same time.
+    # Several events have the same time, so their order may differ.
     assert sorted(found, key=str) == sorted(rows(inside, sql), key=str)
     assert len(found) == 192
 
 
-def test_without_a_query_the_newest_rows_of_all_sources_come(inside: InProcessApp) -> None:
-    status, told = get(inside, project="default")
+def test_without_a_query_the_newest_rows_of_all_sources_are_returned(inside: InProcessApp) -> None:
+    status, body_text = get(inside, project="default")
     assert status == 200
-    assert len(told["result"]) == 100
-    assert {row["source"] for row in told["result"]} == set(SOURCES)
-    times = [row["timestamp"] for row in told["result"]]
+    assert len(body_text["result"]) == 100
+    assert {row["source"] for row in body_text["result"]} == set(SOURCES)
+    times = [row["timestamp"] for row in body_text["result"]]
     assert times == sorted(times, reverse=True)
 
 
@@ -127,51 +127,51 @@ def test_bounds_apply_inside_the_table(inside: InProcessApp) -> None:
     assert rows(inside, "SELECT count() AS n FROM logs", iso_timestamp_start="", iso_timestamp_end="") == [{"n": 192}]
 
 
-def test_a_stream_of_a_users_own_is_a_source(inside: InProcessApp) -> None:
+def test_a_stream_of_the_streams_file_is_a_source(inside: InProcessApp) -> None:
     assert rows(inside, "SELECT count() AS n FROM logs WHERE source = 'my.app'") == [{"n": 32}]
-    status, told = get(
+    status, body_text = get(
         inside, project="other", sql="SELECT source, count() AS n FROM logs GROUP BY source ORDER BY source"
     )
     assert status == 200
-    assert {row["n"] for row in told["result"]} == {8}
+    assert {row["n"] for row in body_text["result"]} == {8}
 
 
-def test_a_body_carries_what_an_address_carries(inside: InProcessApp) -> None:
+def test_a_query_is_accepted_in_the_body(inside: InProcessApp) -> None:
     body = {"project": "default", "sql": "SELECT count() AS n FROM logs"}
     headers = {"content-type": "application/json"}
-    status, _, told = inside.send("POST", ADDRESS, json.dumps(body).encode(), headers)
-    assert (status, json.loads(told)) == (200, {"result": [{"n": 192}]})
+    status, _, body_text = inside.send("POST", ADDRESS, json.dumps(body).encode(), headers)
+    assert (status, json.loads(body_text)) == (200, {"result": [{"n": 192}]})
 
 
-def test_an_answer_has_the_numbers_of_json(inside: InProcessApp) -> None:
+def test_infinity_nan_and_booleans_are_answered_as_json(inside: InProcessApp) -> None:
     sql = "SELECT count() AS n, n / 0 AS inf, avgIf(1, source = 'x') AS nan, n > 1 AS many, NULL AS nothing, [1, 2] AS list FROM logs"
     assert rows(inside, sql) == [{"n": 192, "inf": None, "nan": None, "many": 1, "nothing": None, "list": [1, 2]}]
 
 
-def test_what_cannot_be_asked_is_refused_at_its_place(inside: InProcessApp) -> None:
+def test_unsupported_queries_are_refused_with_a_position(inside: InProcessApp) -> None:
     assert refusal(inside, sql="SELECT * FROM logs") == (422, "query.refused", '"*" is refused.')
     assert refusal(inside, sql="SELECT id FROM edge_logs")[:2] == (422, "query.refused")
     assert refusal(inside, sql="SELECT nope FROM logs") == (400, "query.unknown-name", 'There is no column "nope".')
     assert refusal(inside, sql="SELECT id FROM")[:2] == (400, "query.syntax")
     assert refusal(inside, lql="error")[:2] == (400, "query.unsupported")
-    status, told = get(inside, sql="SELECT 1")
-    assert (status, told["error"]["status"]) == (400, "request.bad-parameter")
-    _, told = get(inside, project="default", sql="SELECT id,\n  log_attributes['a'] > 5 FROM logs")
-    assert told["error"]["line"] == 2
-    assert "toInt64OrZero" in told["error"]["hint"]
+    status, body_text = get(inside, sql="SELECT 1")
+    assert (status, body_text["error"]["status"]) == (400, "request.bad-parameter")
+    _, body_text = get(inside, project="default", sql="SELECT id,\n  log_attributes['a'] > 5 FROM logs")
+    assert body_text["error"]["line"] == 2
+    assert "toInt64OrZero" in body_text["error"]["hint"]
 
 
-def test_a_key_that_is_pinned_reads_its_project(inside: InProcessApp) -> None:
+def test_a_pinned_key_reads_only_its_project(inside: InProcessApp) -> None:
     body = json.dumps({"scopes": "query", "pins": {"project": "other"}}).encode()
-    _, _, told = inside.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})
+    _, _, body_text = inside.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})
     query = urlencode({"sql": "SELECT DISTINCT project FROM logs WHERE source = 'edge_logs'"})
-    status, _, answer = inside.send("GET", f"{ADDRESS}?{query}", b"", {"x-api-key": json.loads(told)["token"]})
+    status, _, answer = inside.send("GET", f"{ADDRESS}?{query}", b"", {"x-api-key": json.loads(body_text)["token"]})
     assert (status, json.loads(answer)) == (200, {"result": [{"project": "other"}]})
 
 
-def test_its_table_is_offered_to_who_writes_a_query(inside: InProcessApp) -> None:
-    status, _, told = inside.send("GET", "/api/endpoints/logs.all.otel/scope", b"", {})
+def test_the_scope_lists_the_table_and_its_columns(inside: InProcessApp) -> None:
+    status, _, body_text = inside.send("GET", "/api/endpoints/logs.all.otel/scope", b"", {})
     assert status == 200
-    (table,) = json.loads(told)["sub_queries"]
+    (table,) = json.loads(body_text)["sub_queries"]
     assert table["name"] == "logs"
     assert [column["name"] for column in table["columns"]][-1] == "log_attributes"
