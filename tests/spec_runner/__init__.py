@@ -1,1 +1,1 @@
-"""Runs the pages of spec/ as tests: what a page says, what happens, and whether they agree."""
+"""Runner of the pages of spec/: parses cases, runs them on each engine, and compares the results."""

@@ -1,4 +1,4 @@
-"""What happened, in the spelling in which a page expects it."""
+"""Results of a case in the notation of each kind of fence."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,18 +7,18 @@ import msgspec
 from cordwood.errors import Fault
 from cordwood.model.rows import Cell
 from cordwood.sql.stages import Statement
-from tests.spec_runner.asking import compiled, explained, given
+from tests.spec_runner.compiling import compiled, explained, given
 from tests.spec_runner.page import Case, Fence
 from tests.spec_runner.world import World
 
 
 def answered(case: Case, world: World, fence: Fence) -> str:
-    """What stands in the fence when the page is right."""
+    """Return the text that the fence must have."""
     return ANSWERS[fence.kind](case, world, fence)
 
 
 def _rows(case: Case, world: World, fence: Fence) -> str:
-    """A line of names, then a line a row, cells as JSON; `rows unordered` are sorted."""
+    """Return a line of names and a line for each row, with cells as JSON; `rows unordered` are sorted."""
     return _table(case, world, is_sorted="unordered" in fence.notes)
 
 
@@ -30,37 +30,37 @@ def _table(case: Case, world: World, *, is_sorted: bool) -> str:
 
 
 def _refused(case: Case, world: World, fence: Fence) -> str:
-    """`code at line:column`, and below it the sentence and the hint where the page has them."""
+    """Return `code at line:column`, then message and hint as far as the page has lines."""
     try:
         _rows(case, world, fence)
     except Fault as fault:
-        place = f" at {fault.span}" if fault.span else ""
-        lines = [f"{fault.code}{place}", fault.message, *([fault.hint] if fault.hint else [])]
+        position = f" at {fault.span}" if fault.span else ""
+        lines = [f"{fault.code}{position}", fault.message, *([fault.hint] if fault.hint else [])]
         return "\n".join(lines[: max(1, len(fence.text.splitlines()))])
     return "nothing was refused"
 
 
 def instead(case: Case, world: World) -> str:
-    """What happens where a page expects something else: the rows, or the refusal with its sentence."""
+    """Return the actual result for a failure report: the rows, or the fault with its message."""
     try:
         return _table(case, world, is_sorted=False)
     except Fault as fault:
-        place = f" at {fault.span}" if fault.span else ""
-        return f"{fault.code}{place}\n{fault.message}"
+        position = f" at {fault.span}" if fault.span else ""
+        return f"{fault.code}{position}\n{fault.message}"
 
 
-def _means(case: Case, world: World, _: Fence) -> str:
-    """The SQL that LQL means."""
+def _translated(case: Case, world: World, _: Fence) -> str:
+    """Return the SQL into which LQL is translated."""
     return explained(case, world.engine)
 
 
 def _noticed(case: Case, world: World, _: Fence) -> str:
-    """What the receipt says beside the rows."""
+    """Return the notices of the statement."""
     return "\n".join(_statement(case, world).notices)
 
 
 def _emitted(case: Case, world: World, _: Fence) -> str:
-    """The engine's own text."""
+    """Return the SQL for the engine."""
     return _statement(case, world).sql
 
 
@@ -76,7 +76,7 @@ def _cell(cell: Cell) -> str:
 ANSWERS: Mapping[str, Callable[[Case, World, Fence], str]] = {
     "rows": _rows,
     "refused": _refused,
-    "means": _means,
+    "means": _translated,
     "noticed": _noticed,
     "duckdb": _emitted,
     "clickhouse": _emitted,

@@ -1,4 +1,4 @@
-"""From a case's fences to a statement, through the compiler's own doors."""
+"""Compilation of a case's fences to a statement."""
 
 import tomllib
 from uuid import NAMESPACE_DNS, uuid5
@@ -19,7 +19,7 @@ Declared = dict[str, tuple[Kind, str | None]]
 
 
 def compiled(case: Case, engine: Engine) -> Statement:
-    """Stand-alone SQL, unless the case gives streams, parameters or a visitor's query over it."""
+    """Compile a case: a stand-alone query, or an endpoint if there are streams, parameters or a sandbox query."""
     target, shapes = engine.target, engine.shapes()
     sql = case.text("sql") or ""
     sandbox, lql = case.text("sandbox"), case.text("lql")
@@ -35,13 +35,13 @@ def compiled(case: Case, engine: Engine) -> Statement:
 
 
 def explained(case: Case, engine: Engine) -> str:
-    """The SQL that the case's LQL means."""
+    """Return the SQL into which the case's LQL is translated."""
     program = read_endpoint(_endpoint(case, case.text("sql") or ""))
     return explain_lql(program, case.text("lql") or "", engine.target, engine.shapes())
 
 
 def redaction_rules(case: Case) -> RedactionRules:
-    """What the operator has set: `detectors` and `patterns` of the case's `redact` fence, else what ships."""
+    """Return the rules of the case's `redact` fence, with defaults for `detectors` and `patterns`."""
     said = tomllib.loads(case.text("redact") or "")
     shipped = RedactionRules()
     detectors = tuple(map(Detector, said["detectors"])) if "detectors" in said else shipped.detectors
@@ -49,7 +49,7 @@ def redaction_rules(case: Case) -> RedactionRules:
 
 
 def _redaction(case: Case) -> Redaction | None:
-    """A case with a `redact` fence is redacted, in the mode that it names."""
+    """Return the redaction of the case's `redact` fence, or None without one."""
     said = case.text("redact")
     if said is None:
         return None
@@ -57,7 +57,7 @@ def _redaction(case: Case) -> Redaction | None:
 
 
 def given(case: Case) -> dict[str, str]:
-    """The raw values of the case's parameters, as a query string would bring them."""
+    """Return the raw values of the case's parameters, as in a query string."""
     return {name: value for name, (_, value) in _declared(case).items() if value is not None}
 
 
@@ -73,7 +73,7 @@ def _zone(case: Case) -> str:
 
 
 def _declared(case: Case) -> Declared:
-    """`name = "value"` is a text; `name = {type = "INT64", value = "5"}` says its type; a value may be missing."""
+    """Parse the parameters: `name = "value"` is a string, `name = {type = "INT64", value = "5"}` has a type."""
     declared: Declared = {}
     for name, stated in tomllib.loads(case.text("params") or "").items():
         if isinstance(stated, dict):

@@ -1,4 +1,4 @@
-"""A page of spec/ as cases: a heading is a case, its fences are what is given and what must follow."""
+"""Parser for pages of spec/: each heading is a case, and its fences are inputs and expected results."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ FENCE = re.compile(r"^```([a-z]+)((?: [^\n]*)?)\n(.*?)^```$", re.MULTILINE | re.
 
 @dataclass(frozen=True)
 class Fence:
-    """`notes` are the words after the kind: `stream name=edge` has {"name": "edge"}, `rows unordered` {"unordered": ""}.
+    """A fenced block; `notes` are the words after the kind, {"name": "edge"} for `stream name=edge`.
 
     `start` and `end` are offsets of the text in the page, so that it can be rewritten.
     """
@@ -25,7 +25,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class Case:
-    """A heading with its fences; those that stand before the page's first heading are given to every case."""
+    """A heading with its fences; those before the first heading of the page belong to every case."""
 
     title: str
     line: int
@@ -35,7 +35,7 @@ class Case:
         return [fence for fence in self.fences if fence.kind == kind]
 
     def text(self, kind: str) -> str | None:
-        """The one fence of this kind; the case's own comes after the page's, and wins."""
+        """Return the text of the last fence of this kind, so that a case overrides its page."""
         found = self.all(kind)
         return found[-1].text if found else None
 
@@ -44,7 +44,7 @@ def read_cases(path: Path) -> Iterator[Case]:
     text = path.read_text()
     fences = [_fence(match) for match in FENCE.finditer(text)]
     inside = [(fence.start, fence.end) for fence in fences]
-    headings = [match for match in HEADING.finditer(text) if not _stands_in(match.start(), inside)]
+    headings = [match for match in HEADING.finditer(text) if not _is_inside(match.start(), inside)]
     first = headings[0].start() if headings else len(text)
     given = tuple(fence for fence in fences if fence.start < first)
     for heading, following in zip(headings, [*headings[1:], None], strict=True):
@@ -54,7 +54,7 @@ def read_cases(path: Path) -> Iterator[Case]:
 
 
 def rewrite(path: Path, replacements: Iterable[tuple[Fence, str]]) -> None:
-    """Put new texts into fences, last first, so that offsets stay true."""
+    """Replace the texts of fences, last first, so that offsets stay valid."""
     text = path.read_text()
     for fence, replacement in sorted(replacements, key=lambda pair: -pair[0].start):
         text = text[: fence.start] + replacement + "\n" + text[fence.end :]
@@ -67,5 +67,5 @@ def _fence(match: re.Match[str]) -> Fence:
     return Fence(match[1], notes, match[3].rstrip("\n"), match.start(3), match.end(3))
 
 
-def _stands_in(offset: int, spans: list[tuple[int, int]]) -> bool:
+def _is_inside(offset: int, spans: list[tuple[int, int]]) -> bool:
     return any(start <= offset < end for start, end in spans)

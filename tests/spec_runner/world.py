@@ -1,4 +1,4 @@
-"""What a case is asked of: an engine with the case's streams in it, at the moment the case names."""
+"""Engines for cases: each has the streams and events of a case, and its clock."""
 
 import asyncio
 import importlib
@@ -18,7 +18,7 @@ from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.stages import Statement
 from tests.chdb_databases import fresh_database
-from tests.spec_runner.asking import redaction_rules
+from tests.spec_runner.compiling import redaction_rules
 from tests.spec_runner.page import Case, Fence
 
 DEFAULT_CLOCK = "2024-05-15T12:34:56Z"
@@ -29,7 +29,7 @@ OpenEngine = Callable[[Path, Callable[[], int], RedactionConfig], Engine]
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine that every page is run on, and how it is opened in an empty folder."""
+    """An engine for all pages, with a function that opens it in an empty folder."""
 
     name: str
     open: OpenEngine
@@ -40,9 +40,9 @@ def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: RedactionC
 
 
 def open_clickhouse(_: Path, __: Callable[[], int], redacting: RedactionConfig) -> Engine:
-    """The pages' events are old by the server's own clock, which must not drop them."""
-    room = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = room.ClickHouse(fresh_database(), room.Options(with_ttl=False, redacting=redacting))
+    """Open an engine without TTL, because the events of the pages are old by the server's clock."""
+    module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
+    engine: Engine = module.ClickHouse(fresh_database(), module.Options(with_ttl=False, redacting=redacting))
     return engine
 
 
@@ -50,7 +50,7 @@ ENGINES = (EngineKind("duckdb", open_duckdb), EngineKind("clickhouse", open_clic
 
 
 class World:
-    """One engine, holding the events of one set of stream fences."""
+    """An engine with the events of one set of stream fences."""
 
     def __init__(
         self, kind: EngineKind, folder: Path, streams: list[Fence], now_us: int, rules: RedactionRules
@@ -75,13 +75,13 @@ class World:
 
 
 class Unstoppable:
-    """Nobody cancels a case."""
+    """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 class Worlds:
-    """Cases with the same streams at the same moment share a world."""
+    """Engines by streams, clock and redaction rules, shared by cases with equal ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -98,7 +98,7 @@ class Worlds:
         return self._worlds[key]
 
     def close(self) -> None:
-        """Close and forget them: what still holds the engine at exit is reported by it as leaked."""
+        """Close and drop all engines, which would otherwise report leaks at exit."""
         while self._worlds:
             self._worlds.popitem()[1].close()
 
