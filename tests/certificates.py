@@ -1,4 +1,4 @@
-"""Certificates for servers of the tests' own: an authority nobody knows, and what it signs."""
+"""A certificate authority for tests, and certificates for their servers."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -24,32 +24,32 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """`file` is what a client is given to know the authority by."""
+    """A certificate authority; `file` is its certificate for clients."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("an authority of a test")
-        made = (
-            _begun(self._name, self._name, self._key)
+        certificate = (
+            _certificate_builder(self._name, self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
         )
         self.file = folder / "authority.pem"
-        self.file.write_bytes(made.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+        self.file.write_bytes(certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
 
     def signs(self, *, name: str = "localhost", address: str = "127.0.0.1") -> Path:
-        """A file of a certificate for that host and that address, and its key."""
+        """Return a file with a signed certificate for that host and address, and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         hosts = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ip_address(address))])
         # Without it, Python 3.13 and later refuse the certificate.
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        begun = _begun(_name(name), self._name, key).add_extension(hosts, critical=False)
-        made = begun.add_extension(issuer, critical=False).sign(self._key, SHA256())
+        builder = _certificate_builder(_name(name), self._name, key).add_extension(hosts, critical=False)
+        certificate = builder.add_extension(issuer, critical=False).sign(self._key, SHA256())
         file = self._folder / f"{name}-{address}.pem"
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        file.write_bytes(made.public_bytes(Encoding.PEM) + secret)
+        file.write_bytes(certificate.public_bytes(Encoding.PEM) + secret)
         return file
 
 
@@ -57,7 +57,9 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _certificate_builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     began = datetime.now(UTC) - timedelta(days=1)
     return (
         x509.CertificateBuilder()

@@ -1,4 +1,4 @@
-"""Databases of ClickHouse inside this process: one folder for all, since chDB opens no second one."""
+"""Databases of chDB, ClickHouse in this process; all share one folder, because chDB opens only one."""
 
 import atexit
 import importlib
@@ -25,27 +25,27 @@ def _folder() -> str:
 
 
 @cache
-def _keeper() -> Any:
-    """Open for as long as the process lives: with its last connection the engine goes, leaving ten threads each time.
+def _permanent_connection() -> Any:
+    """Keep one connection open until the process ends.
 
-    It would come again with every table of every test before.
+    Closing the last one stops the engine and leaks ten threads; reopening it loads the tables of all earlier tests.
     """
-    opened = importlib.import_module("chdb").connect(_folder())
-    atexit.register(opened.close)
-    return opened
+    connection = importlib.import_module("chdb").connect(_folder())
+    atexit.register(connection.close)
+    return connection
 
 
 def fresh_database() -> str:
-    """The address of a database that is empty and nobody else's; skips the test where chDB is missing."""
+    """Create an empty database and return its address; skip the test without chDB."""
     if not IS_THERE:
         pytest.skip(REASON)
     name = f"test_{next(_numbers)}"
-    _keeper().query(f"CREATE DATABASE {name}")
+    _permanent_connection().query(f"CREATE DATABASE {name}")
     return f"chdb://{_folder()}?database={name}"
 
 
 def bare_connection() -> Any:
-    """A connection of chDB's own, past the client; skips the test where chDB is missing."""
+    """Return a connection of chDB itself, not of the client; skip the test without chDB."""
     if not IS_THERE:
         pytest.skip(REASON)
     return importlib.import_module("chdb").connect(_folder())

@@ -1,4 +1,4 @@
-"""ClickHouse's HTTP interface on loopback, in front of chDB: the client's own way to a server, without a server."""
+"""A fake ClickHouse server: its HTTP interface on loopback, backed by chDB."""
 
 import base64
 import importlib
@@ -21,8 +21,8 @@ import chdb
 
 USER, PASSWORD = "cordwood", "open sesame"
 
-# What is said to the server, and is no setting of a query.
-_SAID = frozenset(
+# Parameters of a request that are not settings of a query.
+_REQUEST_PARAMETERS = frozenset(
     {
         *("query", "database", "query_id", "session_id", "compress", "decompress", "default_format", "role"),
         *("client_protocol_version", "wait_end_of_query", "send_progress_in_http_headers", "buffer_size"),
@@ -33,18 +33,18 @@ _SAID = frozenset(
         ),
     }
 )
-# Between an INSERT and its block.
+# Separator between an INSERT and its data.
 _DATA = b"FORMAT Native\n"
-# What a real server takes of one value (`http_max_field_value_size`).
+# The limit of a real server for one value (`http_max_field_value_size`).
 _LONGEST_FIELD = 128 << 10
 _CODE = re.compile(r"Code: (\d+)")
 
 
 @dataclass
 class Mood:
-    """How the server behaves: `seen` are the statements it was sent, each with its settings.
+    """Behaviour of the server: delay and lost answers; `seen` are the received statements with their settings.
 
-    With `loses_answers` it does what an INSERT asks and hangs up.
+    With `loses_answers` it runs an INSERT and closes the connection without an answer.
     """
 
     seconds_late: float = 0.0
@@ -52,7 +52,7 @@ class Mood:
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def tarry(self) -> None:
-        """Late as it is, unless its mood turns meanwhile."""
+        """Sleep for the configured delay, which may be changed meanwhile."""
         began = time.monotonic()
         while time.monotonic() - began < self.seconds_late:
             time.sleep(0.02)
@@ -70,19 +70,19 @@ class Handler(BaseHTTPRequestHandler):
         self._respond()
 
     def _respond(self) -> None:
-        body = _plain(self._body(), self.headers.get("Content-Encoding"))
+        body = _decompressed(self._body(), self.headers.get("Content-Encoding"))
         if urlsplit(self.path).path == "/ping":
             return self._send(200, b"Ok.\n")
-        if not self._may_enter():
+        if not self._is_authenticated():
             return self._fail(
                 "Code: 516. DB::Exception: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)"
             )
         try:
-            said = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
+            parameters = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("multipart/form-data"):
-                said, body = {**said, **_fields(kind, body)}, b""
-            answer = self._run(said, body)
+                parameters, body = {**parameters, **_fields(kind, body)}, b""
+            answer = self._run(parameters, body)
             if self.mood.loses_answers and self.mood.seen[-1][0].startswith("INSERT"):
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
@@ -94,30 +94,34 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        pieces = []
+        chunks = []
         while size := int(self.rfile.readline().strip() or b"0", 16):
-            pieces.append(self.rfile.read(size))
+            chunks.append(self.rfile.read(size))
             self.rfile.readline()
         self.rfile.readline()
-        return b"".join(pieces)
+        return b"".join(chunks)
 
-    def _may_enter(self) -> bool:
+    def _is_authenticated(self) -> bool:
         if isinstance(self.connection, ssl.SSLSocket) and self.connection.getpeercert():
             return self.headers.get("X-ClickHouse-User") == USER
         expected = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         return self.headers.get("Authorization") == f"Basic {expected}"
 
-    def _run(self, said: dict[str, str], body: bytes) -> bytes:
-        values = {name.removeprefix("param_"): value for name, value in said.items() if name.startswith("param_")}
-        settings = {name: value for name, value in said.items() if name not in _SAID and not name.startswith("param_")}
+    def _run(self, parameters: dict[str, str], body: bytes) -> bytes:
+        values = {name.removeprefix("param_"): value for name, value in parameters.items() if name.startswith("param_")}
+        settings = {
+            name: value
+            for name, value in parameters.items()
+            if name not in _REQUEST_PARAMETERS and not name.startswith("param_")
+        }
         text, _, data = body.partition(_DATA)
-        sql = said.get("query") or text.decode()
+        sql = parameters.get("query") or text.decode()
         self.mood.seen.append((sql, settings))
         self.mood.tarry()
         connection: Any = chdb.connect(self.folder)  # type: ignore[no-untyped-call]
         try:
-            if "database" in said:
-                connection.query(f"USE {said['database']}")
+            if "database" in parameters:
+                connection.query(f"USE {parameters['database']}")
             for name, value in settings.items():
                 connection.query(f"SET {name} = {_literal(value)}")
             if data:
@@ -141,11 +145,11 @@ class Handler(BaseHTTPRequestHandler):
         self._send(500, text.encode(), X_ClickHouse_Exception_Code=code[1] if code else "1001")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's word
-        """Tests are quiet."""
+        """Log nothing."""
 
 
 def _fields(kind: str, body: bytes) -> Mapping[str, str]:
-    """The parts of a form, as what a query is long with comes."""
+    """Return the fields of a multipart form, in which the client sends long queries."""
     form = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
     fields = {}
     for part in form.walk():
@@ -157,8 +161,8 @@ def _fields(kind: str, body: bytes) -> Mapping[str, str]:
     return fields
 
 
-def _plain(body: bytes, encoding: str | None) -> bytes:
-    """The client packs what it inserts."""
+def _decompressed(body: bytes, encoding: str | None) -> bytes:
+    """Decompress a body; the client compresses inserts."""
     if encoding == "lz4":
         return bytes(importlib.import_module("lz4.frame").decompress(body))
     return body
@@ -172,7 +176,7 @@ def _insert(connection: Any, sql: str, body: bytes) -> bytes:
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows its connections, which would else outlive it."""
+    """An HTTP server that can close its connections, which would otherwise outlive it."""
 
     daemon_threads = True
 
@@ -188,9 +192,9 @@ class _Server(ThreadingHTTPServer):
 
 @dataclass
 class ClickHouseServer:
-    """Goes away and comes back on the same port; with a certificate it speaks TLS.
+    """A server that can stop and restart on the same port; with a certificate it uses TLS.
 
-    A certificate's file holds its key, too. `knows` is an authority whose certificates let their holders in.
+    The file of the certificate includes its key. `knows` is the authority of accepted client certificates.
     """
 
     folder: str
@@ -229,7 +233,7 @@ class ClickHouseServer:
 def serving(
     chdb_address: str, certificate: Path | None = None, knows: Path | None = None
 ) -> Iterator[ClickHouseServer]:
-    """A server for the database of a chdb:// address."""
+    """Run a server for the database of a chdb:// address."""
     place = urlsplit(chdb_address)
     server = ClickHouseServer(
         place.path, dict(parse_qsl(place.query))["database"], certificate=certificate, knows=knows

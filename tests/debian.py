@@ -1,6 +1,6 @@
-"""Programs of Debian packages that a test drives: installed where CI runs as root, or else the test is skipped.
+"""Programs of Debian packages for tests: installed in CI as root, otherwise the test is skipped.
 
-Never in CI: there a program that is not to be had is a failure, so that no test is skipped without anybody noticing.
+In CI a missing program is a failure, so that no test is skipped unnoticed.
 """
 
 import fcntl
@@ -33,13 +33,13 @@ def need_rsyslog_module(name: str, package: str) -> str:
 def _need(find: Callable[[], str | None], name: str, package: str) -> str:
     found = _found_or_installed(find, package) if _may_install() else find()
     if found is None:
-        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
-        give_up(f"{name} is not there: apt-get install {package}")
+        fail_or_skip = pytest.fail if os.environ.get("CI") else pytest.skip
+        fail_or_skip(f"{name} is not there: apt-get install {package}")
     return found
 
 
 def _found_or_installed(find: Callable[[], str | None], package: str) -> str | None:
-    with _alone():
+    with _install_lock():
         return find() or (find() if _installed(package) else None)
 
 
@@ -48,15 +48,15 @@ def _find_rsyslog_module(name: str) -> str | None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Of several test processes one installs; the others find what is there when it has been set up, not before."""
+def _install_lock() -> Iterator[None]:
+    """Lock out other test processes while one installs a package."""
     with Path(tempfile.gettempdir(), "cordwood-tests-installing").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         yield
 
 
 def _find(command: str) -> str | None:
-    """Look also where the commands of PostgreSQL's newest version and of systemd are."""
+    """Search PATH, and the folders of PostgreSQL's newest version and of systemd."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
     places = [
         os.environ.get("PATH", os.defpath),

@@ -1,4 +1,4 @@
-"""A demo under way: `cordwood serve --demo` as a process of its own, and what it says at its start."""
+"""A running demo: the process of `cordwood serve --demo` and its output."""
 
 import os
 import re
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_SECONDS = 60
-# Lines to paste: with the last of them it has said all.
+# Number of curl commands in the output, the last of which ends it.
 _CALLS = 3
 
 
 @dataclass(frozen=True)
 class Demo:
-    """All that it said so far, and the folder that it makes its own folder in."""
+    """A demo process with its output and its temporary folder."""
 
     process: "subprocess.Popen[str]"
     told: str
@@ -27,7 +27,7 @@ class Demo:
     key: str
 
     def calls(self) -> list[str]:
-        """The lines to paste."""
+        """Return the curl commands of the output."""
         return [line for line in self.told.splitlines() if line.startswith("curl ")]
 
 

@@ -1,4 +1,4 @@
-"""Write requirements for the lowest or the newest versions of our dependencies that pyproject.toml allows.
+"""Requirements files with the lowest or newest versions of our dependencies that pyproject.toml permits.
 
 `python -m tests.dependency_versions lowest|newest FOLDER` writes two files for pip there: requirements.txt, with our
 dependencies and what the quick tests need, and constraints.txt, which holds everything else to its locked version.
@@ -22,14 +22,14 @@ _LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==\S+(?: ;.*?)?(?= \\$)", re.MULTILINE)
 
 
 def requirements(which: str) -> list[str]:
-    """Return our dependencies, each at the lowest version or left to pip, which takes the newest."""
+    """Return our dependencies at the lowest version, or without a version, so that pip takes the newest."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = chain.from_iterable(project["optional-dependencies"][extra] for extra in EXTRAS)
     return [_stated(text, which) for text in (*project["dependencies"], *extras)]
 
 
 def constraints(stated: list[str]) -> list[str]:
-    """Return the locked version of whatever is not ours to choose."""
+    """Return the locked versions of all other packages."""
     ours = {_name(text) for text in stated}
     locks = "".join((ROOT / "requirements" / f"{lock}.lock").read_text() for lock in ("build", "dev"))
     return sorted({found[0] for found in _LOCKED.finditer(locks) if _name(found[1]) not in ours})

@@ -1,11 +1,11 @@
-"""The SQL of a plan's variants, for tests that look at what an engine would run."""
+"""The SQL of a plan's variants, for tests of what an engine runs."""
 
 from cordwood.sql.plan import Reads, print_segments
 from cordwood.sql.stages import Statement
 
 
 def sql_of(statement: Statement, reads: Reads, *, optimistic: bool = False) -> str | None:
-    """Return the SQL of the variant with all of its conditions; None where the plan has no such variant."""
+    """Return the SQL of the variant with all of its conditions; None if the plan has no such variant."""
     variant = statement.plan.variant(reads, optimistic=optimistic)
     return None if variant is None else print_segments(variant.segments)
 

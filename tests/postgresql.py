@@ -1,4 +1,4 @@
-"""A PostgreSQL of Debian's on loopback, in a folder of its own, that is gone after the test."""
+"""A temporary PostgreSQL server of Debian's package on loopback."""
 
 import os
 import shutil
@@ -12,20 +12,20 @@ from pathlib import Path
 from tests.debian import need
 
 USER, PASSWORD = "keeper", "open sesame"
-# What was written need not outlive the test.
+# Durability is not needed.
 _FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_wal_size=512MB"
 
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Its address, without a password; skips the test where PostgreSQL is missing."""
+    """Run a server and yield its address without the password; skip the test without PostgreSQL."""
     initdb, pg_ctl = need("initdb", "postgresql"), need("pg_ctl", "postgresql")
     with tempfile.TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as name:
         folder, port = Path(name), _free_port()
         data, password = folder / "data", folder / "password"
         password.write_text(PASSWORD)
         for path in (folder, password):
-            _give_away(path)
+            _change_owner(path)
         _run(initdb, "-D", str(data), "-U", USER, "-A", "scram-sha-256", "--pwfile", str(password), "--no-sync")
         options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories='' {_FAST}"
         _run(pg_ctl, "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
@@ -36,14 +36,14 @@ def postgresql() -> Iterator[str]:
 
 
 def _run(*command: str) -> None:
-    """As an ordinary user: the server refuses to run as root."""
+    """Run the command as an ordinary user, because the server refuses to run as root."""
     user = "postgres" if os.geteuid() == 0 else None
     subprocess.run(
         command, check=True, capture_output=True, cwd="/", user=user, group=user, extra_groups=[] if user else None
     )
 
 
-def _give_away(path: Path) -> None:
+def _change_owner(path: Path) -> None:
     if os.geteuid() == 0:
         shutil.chown(path, "postgres", "postgres")
 

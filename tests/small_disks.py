@@ -1,4 +1,4 @@
-"""Disks of a few megabytes, for tests that fill them to the end."""
+"""Small file systems for tests of a full disk."""
 
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def small_disk(place: Path, size: str = "40m") -> Iterator[Path]:
-    """A file system of that size at the place; skips where none can be mounted."""
+    """Mount a file system of that size at the path; skip the test if that is not permitted."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)

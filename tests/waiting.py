@@ -1,4 +1,4 @@
-"""Waits for what goes on beside the test: as long as it must, and no longer."""
+"""Polling for conditions that another thread or process fulfils."""
 
 import time
 from collections.abc import Callable
@@ -12,6 +12,6 @@ def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def until_sealed(data_dir: Path, seconds: float = 300.0) -> None:
-    """Until all that was stored in the folder is in the engine's file."""
+def until_flushed(data_dir: Path, seconds: float = 300.0) -> None:
+    """Wait until all events of the data folder are flushed to the engine's file."""
     until(lambda: not any((data_dir / "journal").glob("*.log")), seconds)

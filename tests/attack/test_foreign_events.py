@@ -294,14 +294,12 @@ READ_THROUGH = (
 
 @pytest.mark.parametrize("way", NUMERIC_PATHS, ids=str)
 def test_numbers_of_other_projects_do_not_disable_redaction_of_strings(
-    stores: tuple[Store, Store], numeric_path: object
+    stores: tuple[Store, Store], way: object
 ) -> None:
     _, crowded = stores
-    number = NUMERIC_PATHS.index(numeric_path)
+    number = NUMERIC_PATHS.index(way)
     own: dict[str, object] = {"in": {"address": ADDRESS, "list": [ADDRESS]}}
-    crowded.take(
-        "gotrue.logs.prod", [event(f"way{number}", f"y{number}", numeric_path), event(f"told{number}", "a", own)]
-    )
+    crowded.take("gotrue.logs.prod", [event(f"way{number}", f"y{number}", way), event(f"told{number}", "a", own)])
     for sql in READ_THROUGH:
         query = urlencode({"project": "a", "sql": sql})
         headers = {"x-api-key": crowded.private, "lf-endpoint-redact-pii": "true"}

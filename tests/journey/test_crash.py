@@ -18,7 +18,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.model.event import Batch, Event
 from tests.contract.engine_asking import rows, stream
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
-from tests.waiting import until_sealed
+from tests.waiting import until_flushed
 
 ROUNDS = 40 if os.environ.get("TORTURE") == "full" else 3
 EVENTS = 2_000_000 if os.environ.get("TORTURE") == "full" else 5 * ROW_GROUP_ROWS
@@ -114,7 +114,7 @@ def stored(data_dir: Path, count: int) -> None:
         texts = [f"{dice.getrandbits(1600):x}" for _ in range(min(ROW_GROUP_ROWS, count - first))]
         events = [Event(f"e{first + place}", now_us, text, project="p") for place, text in enumerate(texts)]
         engine.append([Batch(EDGE, events, now_us)])
-    until_sealed(data_dir)
+    until_flushed(data_dir)
     engine.close()
 
 

@@ -17,7 +17,7 @@ from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
-from tests.waiting import until_sealed
+from tests.waiting import until_flushed
 
 Open = Callable[[], DuckDBEngine]
 
@@ -129,7 +129,7 @@ def test_events_missing_from_both_file_and_log_are_counted(reopen: Open, folder:
     """As after a removal of the engine's file: flushed events are only there."""
     engine = reopen()
     engine.append([batch(*events(0, ROW_GROUP_ROWS))])
-    until_sealed(folder)
+    until_flushed(folder)
     engine.append([batch(*events(ROW_GROUP_ROWS, 2))])
     (segment,) = (folder / "journal").glob("*.log")
     whole = segment.read_bytes()

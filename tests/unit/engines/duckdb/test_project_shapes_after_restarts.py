@@ -13,7 +13,7 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from cordwood.model.shape import Path as Steps
 from tests.contract.engine_asking import NOW_US, stream
-from tests.waiting import until_sealed
+from tests.waiting import until_flushed
 
 Open = Callable[..., DuckDBEngine]
 TEXT = frozenset({ValueKind.TEXT})
@@ -63,7 +63,7 @@ def test_project_shapes_of_flushed_and_pending_events_survive_a_crash(open_: Ope
     """A copy of the folder of a running engine is what a kill leaves."""
     engine = open_()
     engine.append([batch("a", ROW_GROUP_ROWS, p=learnt(("sealed",)))])
-    until_sealed(tmp_path / "data")
+    until_flushed(tmp_path / "data")
     engine.append([batch("b", p=learnt(("waiting",)), q=learnt(("sealed",)))])
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
     engine = open_("killed")

@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
-from tests.waiting import until, until_sealed
+from tests.waiting import until, until_flushed
 
 IS_FULL = os.environ.get("TORTURE") == "full"
 QUESTION = (
@@ -93,7 +93,7 @@ def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
         engine.append(
             [batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us), received_us=clock.now_us)]
         )
-        until_sealed(tmp_path / "data")
+        until_flushed(tmp_path / "data")
         query_threads[0].busy = "retention"
         engine.sweep(clock.now_us)
         query_threads[0].busy = "sealing"
@@ -120,7 +120,7 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
         before_us, clock.now_us = clock.now_us, clock.now_us + DAY_US
         made = events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us)
         engine.append([batch(*made, to="st"[number % 2], received_us=clock.now_us)])
-        until_sealed(tmp_path / "data")
+        until_flushed(tmp_path / "data")
         engine.sweep(clock.now_us)
     used = engine._session.used_bytes(engine._session.cursor())
     assert used <= most
@@ -138,7 +138,7 @@ def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_p
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=most), clock_us=Clock())
     engine.prepare([stream("s")])
     engine.append([batch(*events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
-    until_sealed(tmp_path / "data")
+    until_flushed(tmp_path / "data")
     reading, looking = engine._session.cursor(), engine._session.cursor()
     reading.execute("BEGIN")
     reading.execute("SELECT count(*) FROM store.main.s").fetchall()
@@ -162,7 +162,7 @@ def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
     engine.prepare([stream("s"), stream("t")])
     for number in range(3):
         engine.append([batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, NOW_US - DAY_US, NOW_US), to="s")])
-        until_sealed(tmp_path / "data")
+        until_flushed(tmp_path / "data")
     cursor = engine._session.cursor()
     engine._session.checkpoint(cursor)
     used = engine._session.used_bytes(cursor)
@@ -181,7 +181,7 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
         if is_new:
             engine.append([batch(*(Event(f"{n}", NOW_US, long[: n * 7919 % 2000]) for n in range(count)), to="s")])
             engine.append([batch(*(Event(f"{n}", NOW_US, "x") for n in range(count)), to="t")])
-            until_sealed(tmp_path / "data")
+            until_flushed(tmp_path / "data")
             waiting = engine.sizes()["none"]
             engine.append([batch(Event("waits", NOW_US, long), to="none")])
             assert waiting == 0 < len(long) <= engine.sizes()["none"]

@@ -15,7 +15,7 @@ from cordwood.engines.engine import BackupFile
 from cordwood.errors import DataFolderInUse
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
-from tests.waiting import until_sealed
+from tests.waiting import until_flushed
 
 COUNT = "select count(*), count(distinct id) from `s`"
 
@@ -47,7 +47,7 @@ def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.Mo
         for first in range(100_000, 160_000, 20_000):
             engine.append([batch(*events(first, 20_000))])
         engine.sweep(NOW_US)
-        until_sealed(tmp_path / "data")
+        until_flushed(tmp_path / "data")
         for file in files:
             write(file, tmp_path / "copy")
     copy = opened(tmp_path / "copy")
@@ -76,11 +76,11 @@ def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, mon
     engine = opened(tmp_path / "data")
     log = tmp_path / "data" / "events.duckdb.wal"
     engine.append([batch(*events(0, 5000))])
-    until_sealed(tmp_path / "data")
+    until_flushed(tmp_path / "data")
     assert log.stat().st_size > 0
     monkeypatch.setattr(session, "_LOG_BYTES", 1)
     engine.append([batch(*events(5000, 5000))])
-    until_sealed(tmp_path / "data")
+    until_flushed(tmp_path / "data")
     deadline = time.monotonic() + 30
     while log.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
