@@ -1,4 +1,4 @@
-"""A service in this process with a clock that stands still, and a receiver of webhooks that does as it is told."""
+"""A service in this process with a manual clock, and a configurable receiver of webhooks."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ START_US = 1_700_000_000 * SECOND
 
 
 class Receiver:
-    """A server that takes webhooks: it answers with `status`, after `delay` seconds."""
+    """An HTTP server for webhooks that answers with `status` after `delay` seconds."""
 
     def __init__(self, port: int = 0) -> None:
         self.received: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ class Receiver:
 
     @property
     def told(self) -> list[tuple[str, str, dict[str, str]]]:
-        """The alert, state and labels of each change that was taken."""
+        """Return alert, state and labels of each accepted change."""
         return [
             (body["data"]["alert"], change["state"], change["labels"])
             for body in self.received
@@ -79,7 +79,7 @@ class Receiver:
 
 
 class FrozenService:
-    """Alerts over a real engine. Time passes only in `turn`."""
+    """A service with alerts and a real engine, whose clock advances only in `turn`."""
 
     def __init__(self, folder: Path, targets: str, **settings: Any) -> None:
         self.folder = folder
@@ -138,7 +138,7 @@ class FrozenService:
         assert self.http("POST", f"/api/logs?source_name={stream}", events)["accepted"] == len(events)
 
     def turn(self, seconds: float = 0.0, step: float = 1.0) -> None:
-        """Let time pass in steps; evaluate and send what is due at each."""
+        """Advance the clock in steps; evaluate alerts and send notifications that are due after each."""
         end_us = self.now_us + round(seconds * SECOND)
         while True:
             self._runner.run(self._work())
@@ -153,7 +153,7 @@ class FrozenService:
             await asyncio.gather(*tasks)
 
     def states(self) -> dict[str, list[str]]:
-        """The phases of the groups of each alert."""
+        """Return the phases of the groups of each alert."""
         return {
             alert.name: sorted(str(one.phase) for one in self.parts.store.instances(str(alert.id)).values())
             for alert in self._components.services.catalog.alerts()

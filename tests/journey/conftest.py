@@ -1,4 +1,4 @@
-"""A real process, started as anyone would start it, and a client that speaks HTTP to it."""
+"""Fixtures that start cordwood as a process, and HTTP clients for it."""
 
 import faulthandler
 import os
@@ -24,7 +24,7 @@ PROGRAM = ("-m", "cordwood")
 
 @dataclass
 class Service:
-    """One running cordwood; what it prints goes to `output`."""
+    """A running process of cordwood, whose output goes to the file `output`."""
 
     process: subprocess.Popen[bytes]
     url: str
@@ -33,7 +33,7 @@ class Service:
     client: httpx.Client
 
     def stop(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM and return the exit code."""
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(STOP_SECONDS)
@@ -44,7 +44,7 @@ class Service:
         self.process.wait(STOP_SECONDS)
 
     def stop_and_read(self) -> str:
-        """All that it printed in its life."""
+        """Stop the process and return all of its output."""
         self.stop()
         return self.output.read_text()
 
@@ -96,14 +96,14 @@ def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _time_enough() -> None:
-    """In full, torture takes longer than pytest waits before it prints where every thread is."""
+    """Cancel the traceback dump of pytest's timeout for `make torture`, which takes longer."""
     if os.environ.get("TORTURE") == "full":
         faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One for all tests of a module; each test keeps to projects of its own."""
+    """Start one service for all tests of a module, which use different projects."""
     running = start_service(tmp_path_factory.mktemp("journey") / "data")
     yield running
     if running.process.poll() is None:
@@ -112,7 +112,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts services that the test stops, or that are stopped after it."""
+    """Return a function that starts services, which are killed after the test if they still run."""
     started: list[Service] = []
 
     def start_one(
@@ -136,7 +136,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a client command in this process, against the service; returns its exit code and what it printed."""
+    """Return a function that runs a client command in this process and returns its exit code and output."""
 
     def run_one(*arguments: str) -> tuple[int, str, str]:
         code = commands.run([*arguments, "--url", service.url, "--key", PRIVATE])
@@ -146,14 +146,14 @@ def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 def made_key(service: Service, scopes: str, **terms: object) -> str:
-    """Make a key and return its token."""
+    """Create a key and return its token."""
     answer = service.client.post("/api/access-tokens", json={"scopes": scopes, **terms})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["token"])
 
 
 def stored(service: Service, stream: str) -> list[dict[str, object]]:
-    """The events of a stream as they can be sent again, by id."""
+    """Return the exported events of a stream, ordered by id."""
     answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})
     assert answer.status_code == 200, answer.text
     return sorted(answer.json(), key=lambda event: str(event["id"]))

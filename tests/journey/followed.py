@@ -1,4 +1,4 @@
-"""A client of followed queries: reads Server-Sent Events in a thread, and keeps them as any client would."""
+"""A client of followed queries that reads Server-Sent Events in a thread."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ class Message:
 
 
 class Follower(threading.Thread):
-    """One connection. `last_id` is what a client would send when it connects again."""
+    """One connection; `last_id` is the id for reconnecting."""
 
     def __init__(self, service: Service, last_id: str = "", key: str = PRIVATE, **parameters: str) -> None:
         super().__init__(daemon=True)
@@ -80,7 +80,7 @@ class Follower(threading.Thread):
         return [str(row["event_message"]) for row in self.rows]
 
     def opened(self) -> "Follower":
-        """Start, and wait until the first id has come."""
+        """Start, and wait for the first id."""
         self.start()
         until(lambda: bool(self.refusal or (self.status == 200 and self.last_id)))
         assert self.status == 200, self.refusal
@@ -97,7 +97,7 @@ class Follower(threading.Thread):
         return self
 
     def leave(self) -> str:
-        """Close the connection from this side; return the id of the last event that was taken."""
+        """Close the connection; return the id of the last event that was read."""
         with self._lock:
             self._is_over = True
         with suppress(OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""Small clients of every ingest protocol: each sends messages and says what the service's own answer means."""
+"""Small clients of every ingest protocol, which interpret the answer as a sender of the protocol does."""
 
 import base64
 import csv
@@ -43,7 +43,7 @@ class Outcome(Enum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The outcome, and the answer in the protocol's own words."""
+    """The outcome, and the answer of the protocol as text."""
 
     outcome: Outcome
     detail: str
@@ -51,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Protocol:
-    """A way in. `encode` makes a body of messages.
+    """An ingest protocol; `encode` makes a body of messages.
 
     `broken` is a body with a malformed item between the messages `before` and `after`; where `is_read_whole`, an item
     cannot be malformed alone, and the body breaks off after them.
@@ -78,7 +78,7 @@ def over_http(
     stored: Callable[[httpx.Response], bool],
     retried: frozenset[int] = frozenset({429, 503, 507}),
 ) -> Callable[[Service, bytes, str], Answer]:
-    """Return a sender by POST; `headers` places the key, `stored` reads an acknowledgement of the whole body."""
+    """Return a sender by POST; `headers` adds the key, `stored` tests whether the whole body is acknowledged."""
 
     def send(service: Service, body: bytes, key: str) -> Answer:
         try:

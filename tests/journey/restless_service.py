@@ -1,4 +1,4 @@
-"""The service with sweeps and checkpoints all the time and checked locks, for tests that kill it meanwhile."""
+"""The service with constant retention sweeps and checkpoints and checked lock order, for tests that kill it."""
 
 from cordwood.__main__ import main
 from cordwood.app import service

@@ -1,4 +1,4 @@
-"""A command under a pseudo-terminal of a given size: what it prints, and what is typed."""
+"""A command in a pseudo-terminal of a given size, with its output and typed input."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from typing import Self
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
-# Makes standard input the controlling terminal, so that Ctrl-C is a signal, and becomes the command.
+# Makes standard input the controlling terminal, so that Ctrl-C sends a signal, and then runs the command.
 _TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
     " os.execv(sys.executable, [sys.executable, '-m', 'cordwood', *sys.argv[1:]])"
@@ -25,25 +25,25 @@ _TAKE_TERMINAL = (
 
 
 class TerminalSession:
-    """A running command whose standard input, output and error are one terminal."""
+    """A running command with a terminal as standard input, output and error."""
 
     def __init__(
         self, *arguments: str, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
     ) -> None:
         self._terminal, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        without = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
+        inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TAKE_TERMINAL, *arguments],
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            env={**without, "TERM": "xterm", **(env or {})},
+            env={**inherited, "TERM": "xterm", **(env or {})},
             start_new_session=True,
         )
         os.close(inner)
         self.raw = ""
-        self._seen = 0
+        self._consumed = 0
 
     def __enter__(self) -> Self:
         return self
@@ -57,26 +57,26 @@ class TerminalSession:
 
     @property
     def text(self) -> str:
-        """What was printed, without styles."""
+        """Return the output without escape sequences."""
         return _STYLES.sub("", self.raw)
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
 
     def read_until(self, *expected: str, last: str = "", seconds: float = 30.0) -> str:
-        """Return what was printed since the last call, as soon as it has the expected texts and ends with `last`."""
+        """Wait until the output since the last call contains the expected texts and ends with `last`, and return it."""
         deadline = time.monotonic() + seconds
         while not (all(text in self.unread for text in expected) and self.unread.endswith(last)):
             assert self._read(max(0.0, deadline - time.monotonic())), f"{expected}, {last!r}: not in {self.unread!r}"
-        printed, self._seen = self.unread, len(self.text)
+        printed, self._consumed = self.unread, len(self.text)
         return printed
 
     @property
     def unread(self) -> str:
-        return self.text[self._seen :]
+        return self.text[self._consumed :]
 
     def end(self, seconds: float = 30.0) -> int:
-        """Read until the command has ended; return its exit code."""
+        """Read until the command ends; return its exit code."""
         deadline = time.monotonic() + seconds
         while self._read(max(0.0, deadline - time.monotonic())):
             pass

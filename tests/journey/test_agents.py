@@ -1,4 +1,4 @@
-"""AI agents in a real process: the official client over both transports, with keys of every kind."""
+"""The MCP server with the official client, over both transports and with every kind of key."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ TRANSPORTS = ("stdio", "http")
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """With events of two projects, and a short time for queries."""
+    """Start a service with events of two projects and a short time limit of queries."""
     running = start_service(tmp_path_factory.mktemp("agents") / "data", env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"})
     for project in ("acme", "globex"):
         events = [event(project, number) for number in range(100)]
@@ -151,7 +151,7 @@ def test_each_endpoint_is_a_tool_and_every_schema_is_valid(service: Service, tra
     assert found["usage_api-counts"].input_schema["required"] == ["interval", "project"]
 
 
-def test_a_tool_answers_the_rows_of_http(private: Agent, service: Service) -> None:
+def test_a_tool_returns_the_rows_of_the_http_endpoint(private: Agent, service: Service) -> None:
     rows = private.call("logs_all", project="acme", max_rows=1000)["rows"]
     assert rows == service.rows("logs.all", project="acme")
     assert len(rows) == 100
@@ -166,7 +166,7 @@ def test_queries_in_both_languages_are_answered(private: Agent) -> None:
     assert private.call("query_streams", sql=sql)["rows"] == [{"n": 200}]
 
 
-def test_a_wrong_query_is_answered_with_its_place_and_a_hint(private: Agent) -> None:
+def test_an_invalid_query_is_refused_with_a_position_and_a_hint(private: Agent) -> None:
     sql = "select count(*),\n  event_mesage from edge_logs"
     told = private.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
     lines = told.splitlines()
@@ -179,7 +179,7 @@ def test_a_wrong_query_is_answered_with_its_place_and_a_hint(private: Agent) -> 
     assert streams.startswith("query.syntax: ")
 
 
-def test_what_is_left_out_of_an_answer_is_stated(private: Agent) -> None:
+def test_truncation_of_an_answer_is_stated(private: Agent) -> None:
     told = private.call("logs_all", project="acme", max_rows=7)
     assert told["row_count"] == len(told["rows"]) == 7
     assert "max_rows=7" in told["truncated"]
@@ -194,7 +194,7 @@ def test_what_is_left_out_of_an_answer_is_stated(private: Agent) -> None:
 
 
 @EITHER_TRANSPORT
-def test_a_pinned_key_sees_what_it_sees_over_http(service: Service, transport: str) -> None:
+def test_a_pinned_key_has_the_same_restrictions_as_over_http(service: Service, transport: str) -> None:
     key = new_key(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=acme")
     with agent(service, key, transport) as pinned:
         found = pinned.tools()
@@ -229,7 +229,7 @@ def test_a_key_that_may_query_nothing_has_no_tools(service: Service, transport: 
         assert "There is no tool" in ingesting.refused("query", endpoint="logs.all", sql="select 1")
 
 
-def test_the_command_ends_with_the_reason_when_its_key_is_wrong(service: Service) -> None:
+def test_the_command_ends_with_an_error_if_its_key_is_wrong(service: Service) -> None:
     told = run_command(service, "wrong")
     assert told.returncode == 1
     assert told.stderr.startswith("cordwood mcp: request.bad-key: ")
@@ -237,12 +237,12 @@ def test_the_command_ends_with_the_reason_when_its_key_is_wrong(service: Service
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_ends_with_a_signal_while_it_reads(service: Service, number: signal.Signals) -> None:
+def test_the_command_ends_on_a_signal_while_it_waits_for_input(service: Service, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "cordwood", "mcp", "--url", service.url, "--key", PRIVATE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        # Once it has answered, it reads again.
+        # After the answer it waits for the next message.
         process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
         process.stdin.flush()
         assert '"id":1' in process.stdout.readline()
@@ -259,8 +259,8 @@ def run_command(service: Service, key: str, **env: str) -> "subprocess.Completed
 
 
 @EITHER_TRANSPORT
-def test_a_hostile_query_is_as_bounded_as_over_http(service: Service, transport: str) -> None:
-    # Keys of their own, since a key whose queries had to be killed is refused others.
+def test_an_expensive_query_is_limited_as_over_http(service: Service, transport: str) -> None:
+    # Two keys, since a key whose query was killed is refused further queries.
     key, headers = new_key(service, "--scope", "query"), {"X-API-KEY": new_key(service, "--scope", "query")}
     with agent(service, key, transport) as hostile:
         for sql in HOSTILE:
@@ -268,11 +268,11 @@ def test_a_hostile_query_is_as_bounded_as_over_http(service: Service, transport:
             over_http = service.client.post("/api/endpoints/query/logs.all", json=body, headers=headers)
             told = hostile.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
             kinds = {told.partition(":")[0], over_http.json()["error"]["status"]}
-            assert len(kinds) == 1 or kinds <= STOPPED, kinds
+            assert len(kinds) == 1 or kinds <= LIMIT_CODES, kinds
 
 
-# Whichever limit is reached first.
-STOPPED = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}
+# Codes of the limits, any of which may be reached first.
+LIMIT_CODES = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}
 HOSTILE = (
     "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b",
     "select string_agg(repeat('x', 16000)) as t from unnest(generate_array(1, 1000000)) as a",
@@ -333,7 +333,7 @@ def test_streams_tables_and_their_fields_are_listed(private: Agent) -> None:
     assert "edge_logs" in private.refused("list_tables", endpoint="logs.all", table="edge_log")
 
 
-def test_schemas_are_resources(private: Agent) -> None:
+def test_schemas_are_available_as_resources(private: Agent) -> None:
     listed = {str(one.uri) for one in private.portal.call(private.client.list_resources).resources}
     tables, schema = "cordwood://endpoints/logs.all/tables", "cordwood://streams/cloudflare.logs.prod/schema"
     assert {tables, schema} <= listed
@@ -350,7 +350,7 @@ def test_schemas_are_resources(private: Agent) -> None:
 
 
 @EITHER_TRANSPORT
-def test_a_key_for_an_agent_queries_and_reads_redacted(service: Service, transport: str) -> None:
+def test_a_key_for_an_agent_gets_redacted_answers(service: Service, transport: str) -> None:
     message = "from 203.0.113.7 by ann@example.org"
     sent = {"id": "mail-1", "event_message": message, "project": "mail", "metadata": {"a": 1}}
     assert service.send("cloudflare.logs.prod", [sent]).status_code == 200
@@ -366,7 +366,7 @@ def test_a_key_for_an_agent_queries_and_reads_redacted(service: Service, transpo
 
 
 @EITHER_TRANSPORT
-def test_rates_hold_and_refusals_are_audited(service: Service, transport: str) -> None:
+def test_rate_limits_apply_and_refusals_are_audited(service: Service, transport: str) -> None:
     asked = {"endpoint": "logs.all", "sql": "select 1", "parameters": {"project": "x"}}
     with agent(service, new_key(service, "--scope", "query", "--rate", "10/m"), transport) as limited:
         results = [limited.portal.call(limited.client.call_tool, "query", asked) for _ in range(15)]
@@ -386,7 +386,7 @@ def _audited(service: Service, code: str) -> bool:
     return False
 
 
-def test_a_tools_request_is_logged_as_one_of_http_with_the_id_of_its_message(service: Service) -> None:
+def test_a_tool_call_is_logged_as_an_http_request_with_the_same_request_id(service: Service) -> None:
     params = {"name": "query_streams", "arguments": {"sql": "select 1 as one"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     assert post(service, body, **{"X-Request-Id": "from-an-agent"}).status_code == 200
@@ -399,14 +399,14 @@ def test_a_tools_request_is_logged_as_one_of_http_with_the_id_of_its_message(ser
 
 
 @EITHER_TRANSPORT
-def test_refusals_are_told_in_logflares_format_of_errors_too(start: Start, transport: str) -> None:
+def test_refusals_are_reported_with_logflares_error_format_enabled(start: Start, transport: str) -> None:
     running = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
     with agent(running, PRIVATE, transport) as one:
         asked = {"endpoint": "logs.all", "sql": "select nothing from edge_logs", "parameters": {"project": "x"}}
         assert "nothing" in one.refused("query", **asked)
 
 
-def test_the_command_finds_the_service_of_its_folder_again_after_a_restart(start: Start, tmp_path: Path) -> None:
+def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
     first = start()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CORDWOOD_")}
     arguments = ["-m", "cordwood", "mcp", "--data-dir", str(tmp_path / "data")]
@@ -420,7 +420,7 @@ def test_the_command_finds_the_service_of_its_folder_again_after_a_restart(start
 
 
 @EITHER_TRANSPORT
-def test_a_call_that_is_cancelled_ends_its_query(start: Start, transport: str) -> None:
+def test_a_cancelled_call_stops_its_query(start: Start, transport: str) -> None:
     running = start(env={"CORDWOOD_LIMITS_QUERY_TIME": "60s"})
     slow = "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b"
 
@@ -446,7 +446,7 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 def post(service: Service, body: bytes, key: str = PRIVATE, **headers: str) -> httpx.Response:
-    """Send a message by hand; an empty key is none."""
+    """Send a raw message; an empty key means no key."""
     sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "X-API-KEY": key}
     return service.client.post("/mcp", content=body, headers={**sent, **headers})
 
@@ -472,14 +472,14 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28", "never"])
-def test_a_broken_message_is_a_400(service: Service, version: str) -> None:
+def test_a_malformed_message_is_answered_with_400(service: Service, version: str) -> None:
     for body in BROKEN:
         answer = post(service, body, **{"MCP-Protocol-Version": version})
         assert answer.status_code == 400, (body[:20], answer.text[:300])
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
-def test_strange_arguments_are_refused_and_nothing_fails(service: Service, version: str) -> None:
+def test_unusual_arguments_cause_no_internal_error(service: Service, version: str) -> None:
     deep: object = 1
     for _ in range(60):
         deep = [deep]
@@ -538,7 +538,7 @@ def most_resident_mebibytes(service: Service) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
 
-def test_the_library_is_loaded_with_the_first_message_only(start: Start) -> None:
+def test_the_mcp_library_is_loaded_lazily(start: Start) -> None:
     running = start()
     assert not _maps(running, "pydantic_core")
     assert post(running, b"{}", key="").status_code == 401
@@ -552,7 +552,7 @@ def _maps(service: Service, library: str) -> bool:
     return library in Path(f"/proc/{service.process.pid}/maps").read_text()
 
 
-def test_without_the_extra_both_ways_say_what_to_install(start: Start, tmp_path: Path) -> None:
+def test_without_the_mcp_extra_an_error_names_what_to_install(start: Start, tmp_path: Path) -> None:
     (tmp_path / "mcp.py").write_text("raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n")
     path = os.pathsep.join((str(tmp_path), *filter(None, (os.environ.get("PYTHONPATH"),))))
     running = start(env={"PYTHONPATH": path})
@@ -564,7 +564,7 @@ def test_without_the_extra_both_ways_say_what_to_install(start: Start, tmp_path:
     assert "pip install 'cordwood[mcp]'" in told.stderr
 
 
-def test_a_key_is_told_what_it_may_do_and_no_more(service: Service) -> None:
+def test_the_key_route_returns_the_permissions_of_the_key(service: Service) -> None:
     told = service.client.get("/api/key").json()
     assert told["scopes"] == "private"
     assert {one["name"] for one in told["endpoints"]} == {"logs.all", "logs.all.otel", "usage.api-counts"}
@@ -582,7 +582,7 @@ def test_a_key_is_told_what_it_may_do_and_no_more(service: Service) -> None:
     assert httpx.get(f"{service.url}/api/key").status_code == 401
 
 
-def test_a_key_for_an_agent_has_terms_of_its_own_unless_others_are_given(service: Service) -> None:
+def test_a_key_for_an_agent_has_default_terms_that_options_override(service: Service) -> None:
     folder = ("--data-dir", str(service.data_dir))
     for terms, told in (
         (("--for-agent",), "scopes query, redact always"),

@@ -1,4 +1,4 @@
-"""Alerts from events to webhooks: with a clock that stands still, a receiver that fails and comes back, and restarts."""
+"""Alerts from events to webhooks, with a manual clock, failing receivers and restarts."""
 
 import json
 import os
@@ -39,7 +39,7 @@ from `postgres.logs` as t
 where t.timestamp > @since
 group by t.project
 """
-# Watches the sub-query of an endpoint that ships.
+# An alert on a sub-query of a built-in endpoint.
 QUIET = """endpoint = "logs.all"
 every = "10s"
 condition = "missing"
@@ -88,7 +88,7 @@ def test_an_alert_is_pending_fires_and_is_resolved(folder: Path, receiver: Recei
         assert service.history() == ["pending", "firing", "sent", "resolved", "sent"]
 
 
-def test_restarts_in_every_state_neither_repeat_nor_forget(folder: Path, receiver: Receiver) -> None:
+def test_restarts_in_every_state_neither_repeat_nor_lose_notifications(folder: Path, receiver: Receiver) -> None:
     (folder / "queries" / "errors.sql").write_text(ERRORS.replace("now-1m", "now-5m"))
     with FrozenService(folder, f"hook = {receiver.target}") as service:
         service.turn(5)
@@ -112,7 +112,7 @@ def test_restarts_in_every_state_neither_repeat_nor_forget(folder: Path, receive
         assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
 
 
-def test_a_receiver_that_fails_times_out_and_comes_back_gets_everything_once(folder: Path, receiver: Receiver) -> None:
+def test_a_receiver_that_recovers_gets_each_notification_once(folder: Path, receiver: Receiver) -> None:
     with FrozenService(folder, f"hook = {receiver.target}", send_time=0.3) as service:
         receiver.status = 500
         service.send(STREAM, errors(3))
@@ -123,7 +123,7 @@ def test_a_receiver_that_fails_times_out_and_comes_back_gets_everything_once(fol
         receiver.status, receiver.delay = 200, 0.8
         service.turn(40)
         assert "no complete answer within 0.3 s" in service.http("GET", "/api/alerts")["targets"][0]["error"]
-        # While it was away, the alert was resolved; after a restart it is sent at once.
+        # The alert is resolved while the receiver fails; after a restart it is sent immediately.
         receiver.status, receiver.delay = 503, 0.0
         time.sleep(1)
         receiver.received.clear()
@@ -138,7 +138,7 @@ def test_a_receiver_that_fails_times_out_and_comes_back_gets_everything_once(fol
         assert service.http("GET", "/api/alerts")["targets"][0]["failures"] == 0
 
 
-def test_a_receiver_that_asks_for_time_gets_it(folder: Path, receiver: Receiver) -> None:
+def test_retry_after_of_a_receiver_is_respected(folder: Path, receiver: Receiver) -> None:
     (folder / "queries" / "errors.sql").write_text(ERRORS.replace("now-1m", "now-5m"))
     with FrozenService(folder, f"hook = {receiver.target}") as service:
         receiver.status, receiver.headers = 429, {"Retry-After": "25"}
@@ -151,7 +151,7 @@ def test_a_receiver_that_asks_for_time_gets_it(folder: Path, receiver: Receiver)
         assert [state for _, state, _ in receiver.told] == ["firing"]
 
 
-def test_a_missing_stream_is_told_and_its_return_too(folder: Path, receiver: Receiver) -> None:
+def test_missing_events_fire_and_their_return_resolves(folder: Path, receiver: Receiver) -> None:
     (folder / "queries" / "errors.sql").unlink()
     (folder / "queries" / "quiet.alert.toml").write_text(QUIET)
     with FrozenService(folder, f"hook = {receiver.target}") as service:
@@ -180,7 +180,7 @@ def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, 
 
         service.send(STREAM, errors(2))
         service.turn(20)
-        # From nothing to something is more than any percentage, and JSON has no infinity.
+        # A change from zero is infinite, which JSON cannot represent.
         assert change() == [None]
         service.turn(50)
         assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
@@ -193,7 +193,7 @@ def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, 
         assert receiver.told[2:] == [("errors", "firing", {"project": "p"})]
 
 
-def test_a_silence_keeps_what_fires_from_targets_and_ends_by_itself(folder: Path, receiver: Receiver) -> None:
+def test_a_silence_suppresses_notifications_until_it_ends(folder: Path, receiver: Receiver) -> None:
     with FrozenService(folder, f"hook = {receiver.target}") as service:
         silence = {"alert": "errors", "labels": {"project": "p"}, "for": "2m", "comment": "known"}
         made = service.http("POST", "/api/alerts/silences", silence)
@@ -209,7 +209,7 @@ def test_a_silence_keeps_what_fires_from_targets_and_ends_by_itself(folder: Path
         assert receiver.told[1:2] == [("errors", "firing", {"project": "p"})]
 
 
-def test_alerts_come_change_and_go_at_a_reload(folder: Path, receiver: Receiver) -> None:
+def test_alerts_are_added_and_removed_at_a_reload(folder: Path, receiver: Receiver) -> None:
     file = folder / "queries" / "errors.sql"
     file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
     with FrozenService(folder, f"hook = {receiver.target}") as service:
@@ -225,7 +225,7 @@ def test_alerts_come_change_and_go_at_a_reload(folder: Path, receiver: Receiver)
         assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
 
 
-def test_an_evaluation_that_fails_is_told_and_leaves_states_as_they_are(folder: Path, receiver: Receiver) -> None:
+def test_a_failed_evaluation_is_reported_and_keeps_states(folder: Path, receiver: Receiver) -> None:
     text = ERRORS.replace("count(*) as errors", "if(count(*) > 4, error('too many'), count(*)) as errors")
     (folder / "queries" / "errors.sql").write_text(text)
     with FrozenService(folder, f"hook = {receiver.target}") as service:
@@ -240,7 +240,7 @@ def test_an_evaluation_that_fails_is_told_and_leaves_states_as_they_are(folder: 
         assert service.history() == ["pending", "firing", "sent", "error", "resolved", "recovered", "sent"]
 
 
-def test_rows_beyond_the_limit_are_told(folder: Path, receiver: Receiver) -> None:
+def test_rows_beyond_the_limit_are_reported(folder: Path, receiver: Receiver) -> None:
     (folder / "queries" / "errors.sql").write_text(ERRORS.replace("max_rows = 100", "max_rows = 2"))
     with FrozenService(folder, f"hook = {receiver.target}") as service:
         service.send(STREAM, errors(3, "a") + errors(3, "b") + errors(3, "c"))
@@ -249,7 +249,7 @@ def test_rows_beyond_the_limit_are_told(folder: Path, receiver: Receiver) -> Non
         assert told["notice"] == "The answer was cut (max_rows=2): groups beyond it are not watched."
 
 
-def test_an_answer_that_is_too_large_is_an_error_and_not_a_load(folder: Path, receiver: Receiver) -> None:
+def test_an_answer_that_is_too_large_is_an_error(folder: Path, receiver: Receiver) -> None:
     text = ERRORS.replace("count(*) as errors", "count(*) as errors, max(t.event_message) as m")
     (folder / "queries" / "errors.sql").write_text(text)
     with FrozenService(folder, f"hook = {receiver.target}") as service:
@@ -260,7 +260,7 @@ def test_an_answer_that_is_too_large_is_an_error_and_not_a_load(folder: Path, re
         assert receiver.told == []
 
 
-def test_evaluations_share_the_answer_that_callers_are_given(folder: Path, receiver: Receiver) -> None:
+def test_evaluations_use_cached_answers(folder: Path, receiver: Receiver) -> None:
     text = ERRORS.replace("max_rows = 100", 'cache = "1h"').replace('parameters = {since = "now-1m"}', "")
     text = text.replace("where t.timestamp > @since", "where (@since is null or t.timestamp > @since)")
     (folder / "queries" / "errors.sql").write_text(text)
@@ -272,9 +272,7 @@ def test_evaluations_share_the_answer_that_callers_are_given(folder: Path, recei
         assert receiver.told == [("errors", "firing", {"project": "p"})], "the cached answer knows nothing of q"
 
 
-def test_evaluations_run_in_the_lane_of_refreshes_and_take_no_place_of_callers(
-    folder: Path, receiver: Receiver
-) -> None:
+def test_evaluations_run_in_the_refresh_lane(folder: Path, receiver: Receiver) -> None:
     with FrozenService(folder, f"hook = {receiver.target}") as service:
         service.send(STREAM, errors(3))
         service.turn(20)
@@ -295,12 +293,14 @@ def start_with(start: Start, folder: Path, receiver: Receiver, data_dir: Path | 
     return start("--endpoints", str(folder / "queries"), data_dir=data_dir or folder / "data", env=settings)
 
 
-def test_kill_9_in_every_state_neither_repeats_nor_forgets(start: Start, folder: Path, receiver: Receiver) -> None:
+def test_kill_9_in_every_state_neither_repeats_nor_loses_notifications(
+    start: Start, folder: Path, receiver: Receiver
+) -> None:
     text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"', 'for = "3s"')
     (folder / "queries" / "errors.sql").write_text(text.replace("now-1m", "now-20s"))
 
     def is_sent(service: Service) -> bool:
-        """Whether the answer of the receiver is durable: a kill before that sends again, with the same id."""
+        """Return whether the delivery is recorded durably; a kill before that repeats it with the same id."""
         return bool(service.client.get("/api/alerts").json()["targets"][0]["queued"] == 0)
 
     def state(service: Service) -> str:
@@ -315,7 +315,7 @@ def test_kill_9_in_every_state_neither_repeats_nor_forgets(start: Start, folder:
     until(lambda: len(receiver.told) == 1)
     until(lambda: is_sent(service))
     service.kill()
-    # It is resolved while the receiver is away, and the process is killed before that could be sent.
+    # The alert is resolved while the receiver fails, and the process is killed before it can be sent.
     receiver.status = 503
     service = start_with(start, folder, receiver)
     until(lambda: state(service) == "inactive", 60)
@@ -331,7 +331,7 @@ def test_kill_9_in_every_state_neither_repeats_nor_forgets(start: Start, folder:
     assert [told for _, told, _ in receiver.told] == ["firing", "resolved"]
 
 
-def test_a_restored_backup_goes_on_with_states_and_silences(start: Start, folder: Path, receiver: Receiver) -> None:
+def test_a_restored_backup_keeps_states_and_silences(start: Start, folder: Path, receiver: Receiver) -> None:
     text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "").replace("now-1m", "now-1h")
     (folder / "queries" / "errors.sql").write_text(text)
     service = start_with(start, folder, receiver)
@@ -349,7 +349,7 @@ def test_a_restored_backup_goes_on_with_states_and_silences(start: Start, folder
     assert len(receiver.told) == 1
 
 
-def test_the_doctor_tells_of_alerts_and_targets_that_fail(start: Start, folder: Path, receiver: Receiver) -> None:
+def test_the_doctor_reports_failing_alerts_and_targets(start: Start, folder: Path, receiver: Receiver) -> None:
     text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
     (folder / "queries" / "errors.sql").write_text(text)
     failing = text.replace('name = "errors"', 'name = "broken"').replace("count(*) as", "error('always') as")
@@ -366,7 +366,7 @@ def test_the_doctor_tells_of_alerts_and_targets_that_fail(start: Start, folder: 
     assert "2 are evaluated" in doctor.stdout
 
 
-def test_a_clock_that_is_set_back_stops_no_evaluation(folder: Path, receiver: Receiver) -> None:
+def test_evaluations_continue_after_the_clock_is_set_back(folder: Path, receiver: Receiver) -> None:
     with FrozenService(folder, f"hook = {receiver.target}") as service:
         service.turn(20)
         service.now_us -= 86_400 * SECOND
@@ -375,7 +375,9 @@ def test_a_clock_that_is_set_back_stops_no_evaluation(folder: Path, receiver: Re
         assert told["evaluated_at"].startswith("2023-11-13")
 
 
-def test_a_damaged_store_is_told_and_the_service_goes_on(start: Start, folder: Path, receiver: Receiver) -> None:
+def test_a_damaged_store_of_alerts_is_reported_and_the_service_continues(
+    start: Start, folder: Path, receiver: Receiver
+) -> None:
     file = folder / "queries" / "errors.sql"
     file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
     service = start_with(start, folder, receiver)
@@ -402,7 +404,7 @@ def test_a_damaged_store_is_told_and_the_service_goes_on(start: Start, folder: P
     assert (refused.returncode, "alerts.db cannot be used" in refused.stderr) == (1, True)
 
 
-def test_sigterm_waits_for_a_notification_on_its_way(start: Start, folder: Path, receiver: Receiver) -> None:
+def test_sigterm_waits_for_a_notification_in_progress(start: Start, folder: Path, receiver: Receiver) -> None:
     text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
     (folder / "queries" / "errors.sql").write_text(text)
     receiver.delay = 2.0
@@ -417,7 +419,7 @@ def test_sigterm_waits_for_a_notification_on_its_way(start: Start, folder: Path,
     assert len(receiver.told) == 1
 
 
-def test_an_alert_is_made_changed_and_deleted_with_its_endpoint_over_http(start: Start, receiver: Receiver) -> None:
+def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(start: Start, receiver: Receiver) -> None:
     service = start(
         env={
             "CORDWOOD_ALERTS_TARGETS": f"hook = {receiver.target}",
@@ -446,7 +448,7 @@ def test_an_alert_is_made_changed_and_deleted_with_its_endpoint_over_http(start:
     assert receiver.told[1] == ("all.errors", "resolved", {})
 
 
-def test_unknown_targets_columns_and_endpoints_stop_the_start_with_their_place(folder: Path) -> None:
+def test_unknown_columns_and_endpoints_are_reported_with_their_position(folder: Path) -> None:
     (folder / "queries" / "quiet.alert.toml").write_text(QUIET.replace("logs.all", "logs.al"))
     (folder / "queries" / "errors.sql").write_text(ERRORS.replace("{errors} errors", "{error} errors"))
     (folder / "queries" / "b.alert.toml").write_text(QUIET)
@@ -461,9 +463,7 @@ def test_unknown_targets_columns_and_endpoints_stop_the_start_with_their_place(f
     assert "errors.sql:8:1: The alert errors: the answer has no column error. Did you mean errors?" in ended.stderr
 
 
-def test_a_target_that_is_not_in_the_settings_stops_the_start_with_the_nearest_name(
-    folder: Path, receiver: Receiver
-) -> None:
+def test_an_unknown_target_stops_the_start_with_a_suggestion(folder: Path, receiver: Receiver) -> None:
     (folder / "queries" / "errors.sql").write_text(ERRORS.replace('send_to = ["hook"]', 'send_to = ["hok"]'))
     arguments = ["--port", "0", "--data-dir", str(folder / "data"), "--endpoints", str(folder / "queries")]
     refused = cordwood(
@@ -476,7 +476,7 @@ def test_a_target_that_is_not_in_the_settings_stops_the_start_with_the_nearest_n
     )
 
 
-def test_test_pages_show_what_fires_at_the_frozen_clock(folder: Path) -> None:
+def test_test_pages_check_firing_alerts_at_a_fixed_time(folder: Path) -> None:
     (folder / "queries" / "quiet.alert.toml").write_text(QUIET)
     events = "\n".join(json.dumps(event) for event in errors(3))
     page = f"""# errors

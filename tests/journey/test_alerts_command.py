@@ -1,4 +1,4 @@
-"""`cordwood alerts` against a real service: states, history, previews, silences and tests of targets."""
+"""The command `cordwood alerts`: states, history, previews, silences and tests of targets."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from tests.journey.test_cli_clients import Result, cordwood
 from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, create, fire
 from tests.waiting import until
 
-# A sender's attempt to colour, retitle and rewrite the terminal of whoever reads it, and to turn its text around.
+# Escape sequences that colour, retitle and clear a terminal, and a right-to-left override.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e gnp\r<b>&amp;"
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with an alert that fires for two databases, whose name one sender chose to be hostile."""
+    """Start a service with an alert that fires for two databases, one with a hostile name."""
     service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
     create(service, ERRORS_NOW)
     quiet = "select 1 as n from `postgres.logs` where event_message = 'never'"
@@ -37,12 +37,12 @@ def ask(watched: Service) -> Ask:
     return lambda *arguments: cordwood("alerts", *arguments, "--url", watched.url, "--key", PRIVATE)
 
 
-def obeyed(text: str) -> list[str]:
-    """The characters that a terminal would obey."""
+def control_characters(text: str) -> list[str]:
+    """Return the control characters of the text."""
     return [one for one in text if not one.isprintable() and one != "\n"]
 
 
-def test_alerts_are_listed_with_what_fires_first(ask: Ask) -> None:
+def test_firing_alerts_are_listed_first(ask: Ask) -> None:
     told = ask("list")
     head, _, *rows = told.stdout.splitlines()
     assert head.split() == ["state", "severity", "alert", "since", "text", "value", "silenced"]
@@ -51,12 +51,12 @@ def test_alerts_are_listed_with_what_fires_first(ask: Ask) -> None:
     assert re.search(r"inactive +warning +quiet", told.stdout)
 
 
-def test_a_target_that_fails_is_named_with_the_reason(ask: Ask) -> None:
+def test_a_failing_target_is_listed_with_the_reason(ask: Ask) -> None:
     until(lambda: "target nowhere" in ask("list").stderr)
     assert re.search(r"target nowhere: \d+ failures in a row, \d+ waiting: .*refused", ask("list").stderr)
 
 
-def test_an_evaluation_that_fails_is_named_with_the_reason(watched: Service, ask: Ask) -> None:
+def test_a_failing_evaluation_is_listed_with_the_reason(watched: Service, ask: Ask) -> None:
     name = "fails"
     query = "select cast(event_message as int64) as n from `postgres.logs`"
     fields = {"name": name, "query": query, "alert": {"condition": "n > 1", "every": "1s"}}
@@ -75,15 +75,15 @@ def test_an_evaluation_that_fails_is_named_with_the_reason(watched: Service, ask
     "arguments", [["list"], ["history"], ["preview", "errors.now"], ["silences"]], ids=lambda words: str(words[0])
 )
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_what_senders_wrote_is_never_obeyed_by_a_terminal(ask: Ask, arguments: list[str], form: str) -> None:
+def test_control_characters_of_events_are_not_printed(ask: Ask, arguments: list[str], form: str) -> None:
     told = ask(*arguments, "--format", form)
     assert told.returncode == 0, told.stderr
-    assert obeyed(told.stdout + told.stderr) == []
+    assert control_characters(told.stdout + told.stderr) == []
     if arguments[0] != "silences":
         assert "red" in told.stdout
 
 
-def test_the_history_has_the_newest_first_and_is_cut_to_a_limit(ask: Ask) -> None:
+def test_the_history_has_the_newest_first_and_a_limit(ask: Ask) -> None:
     items = json.loads(ask("history", "--alert", "errors.now", "--format", "json").stdout)
     numbers = [item["number"] for item in items]
     assert numbers == sorted(numbers, reverse=True)
@@ -93,7 +93,7 @@ def test_the_history_has_the_newest_first_and_is_cut_to_a_limit(ask: Ask) -> Non
     assert "limit is '0'" in ask("history", "--limit", "0").stderr
 
 
-def test_a_preview_shows_what_holds_and_none_is_no_failure(ask: Ask) -> None:
+def test_a_preview_shows_groups_for_which_the_condition_holds(ask: Ask) -> None:
     told = ask("preview", "errors.now")
     assert re.search(r"critical +database=orders +2 errors in orders +2", told.stdout)
     nothing = ask("preview", "quiet")
@@ -105,7 +105,7 @@ def test_a_preview_shows_what_holds_and_none_is_no_failure(ask: Ask) -> None:
     )
 
 
-def test_a_silence_of_a_group_begins_is_listed_and_ends(ask: Ask) -> None:
+def test_a_silence_of_a_group_is_created_listed_and_ended(ask: Ask) -> None:
     made = ask("silence", "errors.now", "--for", "2h", "--label", "database=orders", "--comment", "migration")
     assert re.match(r"errors\.now: silenced until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", made.stdout)
     silence = json.loads(ask("silences", "--format", "json").stdout)[0]
@@ -122,7 +122,7 @@ def test_a_silence_of_a_group_begins_is_listed_and_ends(ask: Ask) -> None:
     assert "There is no silence" in ask("unsilence", silence["id"]).stderr
 
 
-def test_a_silence_without_a_name_is_of_all_alerts_until_a_time(ask: Ask) -> None:
+def test_a_silence_without_a_name_applies_to_all_alerts(ask: Ask) -> None:
     until_time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3_600))
     made = ask("silence", "--until", until_time)
     assert made.stdout.startswith(f"all alerts: silenced until {until_time}Z\n")
@@ -131,7 +131,7 @@ def test_a_silence_without_a_name_is_of_all_alerts_until_a_time(ask: Ask) -> Non
     ask("unsilence", made.stdout.split()[-1])
 
 
-def test_a_silence_needs_an_end_and_a_label_a_value(ask: Ask) -> None:
+def test_invalid_silences_are_refused(ask: Ask) -> None:
     assert ask("silence", "errors.now").returncode == 2
     assert ask("silence", "--for", "1h", "--until", "2030-01-01T00:00:00Z").returncode == 2
     assert "is not NAME=VALUE" in ask("silence", "--for", "1h", "--label", "database").stderr
@@ -139,7 +139,7 @@ def test_a_silence_needs_an_end_and_a_label_a_value(ask: Ask) -> None:
     assert "for is invalid" in ask("silence", "--for", "5").stderr
 
 
-def test_a_target_that_is_not_reached_is_a_failure(ask: Ask) -> None:
+def test_an_unreachable_target_is_a_failure(ask: Ask) -> None:
     told = ask("test-target", "nowhere")
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith("nothing was sent to nowhere: ")
@@ -162,7 +162,7 @@ def test_only_a_private_key_without_restrictions_sees_alerts(watched: Service) -
         assert (told.returncode, told.stdout) == (1, "")
 
 
-def test_without_alerts_it_says_how_to_write_one(tmp_path: Path) -> None:
+def test_without_alerts_the_list_explains_how_to_define_one(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     told = cordwood("alerts", "list", "--data-dir", str(tmp_path / "data"))
     assert (told.returncode, told.stdout) == (

@@ -1,4 +1,4 @@
-"""Alerts and hostile senders and callers: who may see and change them, and what the texts of events can do."""
+"""Alerts with hostile senders and callers: access control, and hostile texts of events."""
 
 import json
 import time
@@ -25,7 +25,7 @@ send_to = ["hook"]
 */
 select t.project, t.event_message as message, count(*) as n from `postgres.logs` as t group by project, message
 """
-# What a receiver, a terminal, a page or a template might obey.
+# Texts with markup, control characters or templates.
 HOSTILE = [
     "<!channel> <https://evil.example|click>",
     "</script><script>alert(1)</script>",
@@ -72,7 +72,7 @@ ROUTES = [
 ]
 
 
-def test_only_a_private_key_that_sees_everything_sees_alerts(watched: Service, receiver: Receiver) -> None:
+def test_only_an_unrestricted_private_key_may_read_alerts(watched: Service, receiver: Receiver) -> None:
     keys = {
         "none": None,
         "public": PUBLIC,
@@ -89,7 +89,7 @@ def test_only_a_private_key_that_sees_everything_sees_alerts(watched: Service, r
     assert receiver.received == []
 
 
-def test_what_senders_write_reaches_targets_and_pages_as_text_and_bounded(watched: Service, receiver: Receiver) -> None:
+def test_hostile_texts_reach_targets_and_pages_as_bounded_text(watched: Service, receiver: Receiver) -> None:
     events = [{"project": "p", "event_message": text} for text in HOSTILE]
     assert watched.send(STREAM, events).json()["accepted"] == len(events)
     until(lambda: len(receiver.told) == len(events))
@@ -102,7 +102,7 @@ def test_what_senders_write_reaches_targets_and_pages_as_text_and_bounded(watche
     assert all(len(item.get("text", "")) <= 500 for item in history)
 
 
-def test_a_flood_of_groups_is_bounded_told_and_resolved(watched: Service, receiver: Receiver) -> None:
+def test_the_number_of_groups_is_limited_and_reported(watched: Service, receiver: Receiver) -> None:
     for first in range(0, 3_000, 1_000):
         events = [{"project": "p", "event_message": f"m{number}"} for number in range(first, first + 1_000)]
         assert watched.send(STREAM, events).status_code == 200
@@ -113,8 +113,8 @@ def test_a_flood_of_groups_is_bounded_told_and_resolved(watched: Service, receiv
     assert watched.query("senders").status_code == 200
 
 
-def test_receivers_that_answer_slowly_delay_no_caller(start: Start, tmp_path: Path, receiver: Receiver) -> None:
-    """A look-up, a query with a regular expression and a change of keys use the threads of the service, too."""
+def test_slow_receivers_do_not_delay_callers(start: Start, tmp_path: Path, receiver: Receiver) -> None:
+    """Slow receivers must not block the threads for DNS, regular expressions and keys."""
     (tmp_path / "queries").mkdir()
     names = [f"hook{number}" for number in range(40)]
     text = ALERT.replace('send_to = ["hook"]', f"send_to = {json.dumps(names)}").replace(
@@ -131,7 +131,7 @@ def test_receivers_that_answer_slowly_delay_no_caller(start: Start, tmp_path: Pa
         },
     )
     assert service.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
-    # Python's own threads for blocking calls are at most 32.
+    # Python's default executor has at most 32 threads.
     until(lambda: receiver.under_way >= 6)
     time.sleep(0.5)
     began = time.monotonic()
@@ -143,7 +143,7 @@ def test_receivers_that_answer_slowly_delay_no_caller(start: Start, tmp_path: Pa
     assert receiver.under_way >= 6, "the receivers had not answered yet"
 
 
-def test_no_answer_has_a_secret_of_a_target(watched: Service, receiver: Receiver) -> None:
+def test_no_answer_contains_a_secret_of_a_target(watched: Service, receiver: Receiver) -> None:
     receiver.status = 500
     assert watched.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
     until(lambda: watched.client.get("/api/alerts").json()["targets"][0].get("failures", 0) > 0)
@@ -177,13 +177,13 @@ def test_no_answer_has_a_secret_of_a_target(watched: Service, receiver: Receiver
         (b'{"for": "1h", "labels": ' + b'{"a":' * 200 + b"1" + b"}" * 201, 400),
     ],
 )
-def test_silences_that_are_refused(service: Service, body: bytes, status: int) -> None:
+def test_invalid_silences_are_refused(service: Service, body: bytes, status: int) -> None:
     answer = service.client.post("/api/alerts/silences", content=body)
     assert answer.status_code == status, answer.text
     assert service.client.get("/api/alerts/silences").json() == {"silences": []}
 
 
-def test_names_that_are_not_there_are_told(watched: Service) -> None:
+def test_unknown_names_are_refused_with_a_suggestion(watched: Service) -> None:
     unknown = watched.client.get("/api/alerts/sender/preview")
     assert (unknown.status_code, unknown.json()["error"]["status"]) == (404, "request.unknown-alert")
     assert unknown.json()["error"]["hint"] == "Did you mean senders?"

@@ -1,4 +1,4 @@
-"""The audit has a line for what only a private key may do, and for every other key that tried."""
+"""The audit log: a line for each action that needs a private key, and for each refused attempt."""
 
 import json
 
@@ -12,7 +12,7 @@ def audited(service: Service) -> list[dict[str, str]]:
     return [json.loads(line) for line in told.splitlines() if '"event":"audit"' in line]
 
 
-def test_a_replay_and_a_backup_are_lines_with_who_did_it_and_by_which_request(start: Start) -> None:
+def test_a_replay_and_a_backup_are_logged_with_key_and_request_id(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_EVENT_SIZE": "1KiB"})
     service.send("postgres.logs", {"id": "long", "event_message": "z" * 1500})
     service.stop()
@@ -32,7 +32,7 @@ def test_a_replay_and_a_backup_are_lines_with_who_did_it_and_by_which_request(st
     assert [line["request_id"] for line in lines] == [answer.headers["X-Request-Id"] for answer in (replayed, backup)]
 
 
-def test_what_needs_a_private_key_is_refused_to_others_in_a_line_each(start: Start) -> None:
+def test_each_refused_attempt_is_logged(start: Start) -> None:
     service = start()
     terms = {"scopes": "private", "pins": {"project": "acme"}}
     pinned = service.client.post("/api/access-tokens", json=terms).json()

@@ -1,4 +1,4 @@
-"""A backup is of one moment, made while events arrive, and a data folder again when it is restored."""
+"""Backups: consistent snapshots while events arrive, and their restore."""
 
 import json
 import os
@@ -34,14 +34,14 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "backup.md"
 FILES = {"events.duckdb", "keys.db", "manifest.json", "redaction.key"}
 
 
-def here(service: Service) -> tuple[str, ...]:
+def connection_options(service: Service) -> tuple[str, ...]:
     return "--url", service.url, "--key", PRIVATE
 
 
-def rows_of(tmp_path: Path, *where: str, stream: str = STREAM) -> list[tuple[object, ...]]:
-    """Everything that is stored of a stream's events, times of receipt too."""
+def rows_of(tmp_path: Path, *options: str, stream: str = STREAM) -> list[tuple[object, ...]]:
+    """Return all stored fields of a stream's events."""
     file = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
-    exported = cordwood("export", str(file), "--stream", stream, *where)
+    exported = cordwood("export", str(file), "--stream", stream, *options)
     assert exported.returncode == 0, exported.stderr
     times = "epoch_us(timestamp), epoch_us(ingested_at)"
     found = duckdb.read_parquet(str(file)).order("id")
@@ -50,22 +50,22 @@ def rows_of(tmp_path: Path, *where: str, stream: str = STREAM) -> list[tuple[obj
 
 @pytest.fixture(params=["from a service", "from its folder"])
 def made(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> tuple[Result, Path, Service]:
-    """A backup, and the service that it is of: stopped where the backup is made from its folder."""
+    """Make a backup over HTTP, or from the folder of the stopped service."""
     service = start()
     service.send(STREAM, EVENTS)
-    cordwood("keys", "create", "--scope", "private", "--note", "kept", *here(service))
-    where = here(service)
+    cordwood("keys", "create", "--scope", "private", "--note", "kept", *connection_options(service))
+    options = connection_options(service)
     if request.param == "from its folder":
         service.stop()
-        where = ("--data-dir", str(service.data_dir))
-    return cordwood("backup", str(tmp_path / "backup"), *where), tmp_path / "backup", service
+        options = ("--data-dir", str(service.data_dir))
+    return cordwood("backup", str(tmp_path / "backup"), *options), tmp_path / "backup", service
 
 
 def restore(backup: Path, into: Path) -> Result:
     return cordwood("restore", str(backup), "--data-dir", str(into))
 
 
-def test_what_is_restored_is_what_was_backed_up(made: tuple[Result, Path, Service], tmp_path: Path) -> None:
+def test_a_restored_folder_equals_the_original(made: tuple[Result, Path, Service], tmp_path: Path) -> None:
     told, backup, service = made
     assert (told.returncode, told.stderr) == (0, ""), told.stdout
     assert "is a complete backup" in told.stdout
@@ -84,7 +84,7 @@ def test_what_is_restored_is_what_was_backed_up(made: tuple[Result, Path, Servic
     assert not (again / "restoring").exists()
 
 
-def test_a_restored_folder_is_served_with_its_shapes(made: tuple[Result, Path, Service], start: Start) -> None:
+def test_a_restored_folder_has_the_shapes_of_streams(made: tuple[Result, Path, Service], start: Start) -> None:
     _, backup, service = made
     again = service.data_dir.with_name("again")
     restore(backup, again)
@@ -95,7 +95,7 @@ def test_a_restored_folder_is_served_with_its_shapes(made: tuple[Result, Path, S
 
 
 @pytest.mark.parametrize("program", [PROGRAM, RESTLESS], ids=["at leisure", "while retention runs"])
-def test_a_backup_under_load_is_of_one_moment(start: Start, tmp_path: Path, program: tuple[str, ...]) -> None:
+def test_a_backup_under_load_is_a_consistent_snapshot(start: Start, tmp_path: Path, program: tuple[str, ...]) -> None:
     (tmp_path / "streams.toml").write_text(STREAMS)
     service = start("--streams", str(tmp_path / "streams.toml"), program=program)
     writers = [Writer(service.url, seed) for seed in range(8)]
@@ -104,40 +104,40 @@ def test_a_backup_under_load_is_of_one_moment(start: Start, tmp_path: Path, prog
     while sum(len(writer.acknowledged) for writer in writers) < 30_000:
         threading.Event().wait(0.05)
     before = {one for writer in writers for one in list(writer.acknowledged)}
-    told = cordwood("backup", str(tmp_path / "backup"), *here(service))
-    taken = {one for writer in writers for one in list(writer.acknowledged)} - before
+    told = cordwood("backup", str(tmp_path / "backup"), *connection_options(service))
+    acknowledged_meanwhile = {one for writer in writers for one in list(writer.acknowledged)} - before
     service.stop()
     for writer in writers:
         writer.join()
     assert told.returncode == 0, told.stderr
-    assert taken
+    assert acknowledged_meanwhile
     assert restore(tmp_path / "backup", tmp_path / "again").returncode == 0
     kept = rows_of(tmp_path, "--data-dir", str(tmp_path / "again"), stream=EDGE)
     ids = {row[0] for row in kept}
     assert len(ids) == len(kept)
     assert before <= ids
     everything = {row[0]: row for row in rows_of(tmp_path, "--data-dir", str(service.data_dir), stream=EDGE)}
-    # What is older than the stream keeps goes from both, each in its time.
+    # Events beyond the retention are deleted from both independently.
     assert all(everything[row[0]] == row for row in kept if not str(row[0]).startswith("old-"))
 
 
-def cut_off(backup: Path) -> None:
+def without_manifest(backup: Path) -> None:
     (backup / "manifest.json").unlink()
 
 
-def cut_short(backup: Path) -> None:
+def truncated(backup: Path) -> None:
     file = backup / "events.duckdb"
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def changed(backup: Path) -> None:
+def with_flipped_bit(backup: Path) -> None:
     file = backup / "keys.db"
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
 
 
-def missing(backup: Path) -> None:
+def without_a_file(backup: Path) -> None:
     (backup / "redaction.key").unlink()
 
 
@@ -146,11 +146,11 @@ def of_a_newer_cordwood(backup: Path) -> None:
     manifest.write_text(re.sub(r'"format":\d+', '"format":99', manifest.read_text()))
 
 
-def of_nobody(backup: Path) -> None:
+def with_incomplete_manifest(backup: Path) -> None:
     (backup / "manifest.json").write_text('{"format":1}')
 
 
-def elsewhere(backup: Path) -> None:
+def with_path_outside(backup: Path) -> None:
     manifest = backup / "manifest.json"
     manifest.write_text(manifest.read_text().replace("keys.db", "../keys.db"))
 
@@ -158,16 +158,16 @@ def elsewhere(backup: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (cut_off, "is not a complete backup"),
-        (cut_short, "is not as it was"),
-        (changed, "is not as it was"),
-        (missing, "cannot be read"),
+        (without_manifest, "is not a complete backup"),
+        (truncated, "is not as it was"),
+        (with_flipped_bit, "is not as it was"),
+        (without_a_file, "cannot be read"),
         (of_a_newer_cordwood, "up to version 1"),
-        (of_nobody, "cannot be read"),
-        (elsewhere, "This is not a backup"),
+        (with_incomplete_manifest, "cannot be read"),
+        (with_path_outside, "This is not a backup"),
     ],
 )
-def test_a_broken_backup_is_refused_and_leaves_the_folder_empty(
+def test_a_damaged_backup_is_refused_and_the_folder_stays_empty(
     whole: Path, tmp_path: Path, harm: Callable[[Path], None], told: str
 ) -> None:
     backup, into = tmp_path / "backup", tmp_path / "into"
@@ -181,7 +181,7 @@ def test_a_broken_backup_is_refused_and_leaves_the_folder_empty(
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A backup of a folder with one event."""
+    """Make a backup of a folder with one event."""
     place = tmp_path_factory.mktemp("whole")
     (place / "one.ndjson").write_text('{"id": "one"}\n')
     folder = ("--data-dir", str(place / "data"))
@@ -201,7 +201,7 @@ def test_events_of_a_newer_store_are_refused(whole: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "backup").exists()
 
 
-def test_nothing_is_written_over(start: Start, whole: Path, tmp_path: Path) -> None:
+def test_backup_and_restore_overwrite_nothing(start: Start, whole: Path, tmp_path: Path) -> None:
     service = start()
     in_use = restore(whole, service.data_dir)
     assert (in_use.returncode, "is in use by process" in in_use.stderr) == (1, True)
@@ -220,8 +220,8 @@ def test_nothing_is_written_over(start: Start, whole: Path, tmp_path: Path) -> N
 
 
 @pytest.fixture
-def cut_off_into(whole: Path, tmp_path: Path) -> Path:
-    """A folder whose restore was killed when some files were copied: it waited for the next, which never came."""
+def interrupted_restore(whole: Path, tmp_path: Path) -> Path:
+    """Kill a restore after some files: it blocks on the next, a named pipe."""
     stalled, into = tmp_path / "stalled", tmp_path / "into"
     shutil.copytree(whole, stalled)
     (stalled / "redaction.key").unlink()
@@ -234,30 +234,31 @@ def cut_off_into(whole: Path, tmp_path: Path) -> Path:
     return into
 
 
-def test_what_a_restore_brought_before_it_was_cut_off_is_not_served(
-    cut_off_into: Path, whole: Path, tmp_path: Path
+def test_an_interrupted_restore_is_not_served_and_can_be_repeated(
+    interrupted_restore: Path, whole: Path, tmp_path: Path
 ) -> None:
     for command in (["serve", "--port", "0"], ["export", str(tmp_path / "out.parquet"), "--stream", STREAM]):
-        refused = cordwood(*command, "--data-dir", str(cut_off_into))
-        assert (refused.returncode, f"A restore into {cut_off_into} was interrupted" in refused.stderr) == (1, True)
+        refused = cordwood(*command, "--data-dir", str(interrupted_restore))
+        assert (refused.returncode, f"A restore into {interrupted_restore} was interrupted" in refused.stderr) == (
+            1,
+            True,
+        )
         assert "cordwood restore" in refused.stderr
-    assert restore(whole, cut_off_into).returncode == 0
-    assert not (cut_off_into / "restoring").exists()
-    assert len(rows_of(tmp_path, "--data-dir", str(cut_off_into))) == 1
+    assert restore(whole, interrupted_restore).returncode == 0
+    assert not (interrupted_restore / "restoring").exists()
+    assert len(rows_of(tmp_path, "--data-dir", str(interrupted_restore))) == 1
 
 
-def test_a_restore_that_was_cut_off_while_files_went_to_their_places_needs_a_new_folder(
-    cut_off_into: Path, whole: Path
-) -> None:
-    (cut_off_into / "restoring" / "events.duckdb").rename(cut_off_into / "events.duckdb")
-    (cut_off_into / "restoring" / "keys.db").write_bytes(b"")
-    again = restore(whole, cut_off_into)
+def test_a_restore_interrupted_while_moving_files_needs_a_new_folder(interrupted_restore: Path, whole: Path) -> None:
+    (interrupted_restore / "restoring" / "events.duckdb").rename(interrupted_restore / "events.duckdb")
+    (interrupted_restore / "restoring" / "keys.db").write_bytes(b"")
+    again = restore(whole, interrupted_restore)
     assert (again.returncode, "is not empty: it holds events.duckdb" in again.stderr) == (1, True)
-    served = cordwood("serve", "--port", "0", "--data-dir", str(cut_off_into))
+    served = cordwood("serve", "--port", "0", "--data-dir", str(interrupted_restore))
     assert (served.returncode, "was interrupted" in served.stderr) == (1, True)
 
 
-def test_only_a_key_that_sees_everything_may(start: Start) -> None:
+def test_only_an_unrestricted_private_key_may_make_a_backup(start: Start) -> None:
     service = start()
     made = [{"scopes": "private", "pins": {"project": "acme"}}, {"scopes": "private", "redact": True}]
     keys = [service.client.post("/api/access-tokens", json=terms).json()["token"] for terms in made]
@@ -265,17 +266,17 @@ def test_only_a_key_that_sees_everything_may(start: Start) -> None:
         assert httpx.get(f"{service.url}/api/backup", headers={"X-API-KEY": key}).status_code == 403
 
 
-def test_a_caller_who_leaves_lets_go_of_the_files(start: Start, tmp_path: Path) -> None:
+def test_a_disconnected_client_releases_the_snapshot(start: Start, tmp_path: Path) -> None:
     service = start()
     service.send(STREAM, [{"id": str(number), "metadata": {"text": "x" * 50_000}} for number in range(200)])
     for _ in range(3):
         with service.client.stream("GET", "/api/backup") as answer:
             next(answer.iter_raw(1024))
-    assert cordwood("backup", str(tmp_path / "backup"), *here(service)).returncode == 0
+    assert cordwood("backup", str(tmp_path / "backup"), *connection_options(service)).returncode == 0
     assert service.stop() == 0
 
 
-def test_the_guides_commands_do_what_the_guide_says(start: Start, tmp_path: Path) -> None:
+def test_the_commands_of_the_guide_work(start: Start, tmp_path: Path) -> None:
     service = start()
     service.send(STREAM, EVENTS)
     tools = str(Path(sys.executable).parent)

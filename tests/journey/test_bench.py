@@ -1,4 +1,4 @@
-"""The benchmark's own promise: that our answers are those of SQL written by hand over the same events."""
+"""The benchmark: its answers equal those of handwritten SQL, and its report is computed correctly."""
 
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -13,13 +13,13 @@ from bench.questions import QUESTIONS
 from bench.report import LOAD, OURS, Report
 from bench.timing import Ratio, Times, ratio
 
-MAKER = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
+EVENT_GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
 
 
-def test_every_question_of_the_benchmark_is_answered_as_by_hand(
+def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not MAKER.exists():
+    if not EVENT_GENERATOR.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
     monkeypatch.setattr(against_peers, "VISITS", 1)
 
@@ -40,8 +40,8 @@ def test_every_question_of_the_benchmark_is_answered_as_by_hand(
     assert "| to by hand | to plain table | cordwood alone | aim | aim here |" in report.markdown()
 
 
-def test_an_aim_is_as_far_away_as_the_peers_are_slow() -> None:
-    """Twice as long as when the aims were written down, and three times in one question of three: twice, in the median."""
+def test_aims_are_scaled_by_the_speed_of_the_peers() -> None:
+    """Scale aims by the median slowdown of the peers: two questions take twice as long, one three times."""
     one, two, three = QUESTIONS[:3]
     took = {one.name: 2 * one.aim.duckdb, two.name: 3 * two.aim.duckdb, three.name: 2 * three.aim.duckdb}
     report = Report(
@@ -56,8 +56,8 @@ def test_an_aim_is_as_far_away_as_the_peers_are_slow() -> None:
     )
 
 
-def test_a_machine_that_changes_its_speed_changes_no_ratio() -> None:
-    """Each question is asked again when all were: the ratio is that of each round, and has no noise by it."""
+def test_ratios_do_not_depend_on_changes_of_speed() -> None:
+    """Compute ratios per round, so that a change of speed between rounds adds no noise."""
     report = Report(1)
     report.add("counts", {OURS: Times([1.5, 1.5]), BY_HAND: Times([1.0, 1.0])})
     report.add("counts", {OURS: Times([4.5, 4.5, 1.5]), BY_HAND: Times([3.0, 3.0, 1.0])})
@@ -68,8 +68,8 @@ def test_a_machine_that_changes_its_speed_changes_no_ratio() -> None:
     assert ratio(told[OURS], told[BY_HAND]) == Ratio(1.5, 0.0)
 
 
-def test_the_picture_has_a_bar_for_each_who_answered() -> None:
-    """Ten times as long is as far again from a millisecond, whatever the names hold."""
+def test_the_picture_has_a_bar_for_each_measurement() -> None:
+    """Draw bars on a logarithmic scale from one millisecond, and escape the names."""
     asked = {"status >= 500": {"ours": Times([10.0]), "theirs": Times([100.0])}, "new": {"ours": Times([0.5])}}
     drawn = ET.fromstring(questions_picture(asked, {"status >= 500": 5.0, "new": 1.0}))
     lengths = [float(bar.attrib["width"]) for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")]

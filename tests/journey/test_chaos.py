@@ -1,4 +1,4 @@
-"""Attacks of every kind beside ordinary senders and readers, while processes of the service are killed at random."""
+"""Chaos test: attacks of every kind beside ordinary clients, while processes of the service are killed at random."""
 
 import gzip
 import itertools
@@ -30,7 +30,7 @@ SECONDS = 15 * 60.0 if FULL else 25.0
 SECONDS_BETWEEN_KILLS = 10.0 if FULL else 5.0
 MEBIBYTE = 2**20
 CEILING = 512 * MEBIBYTE
-# The short form runs beside other tests, and has so few requests that a hundredth of them is the slowest.
+# Limits are wider for the short form, which runs beside other tests and has too few requests for a 99th percentile.
 MOST_SECONDS, PART, LEAST_ANSWERED = (2.0, 0.99, 0.99) if FULL else (5.0, 0.9, 0.95)
 SENDERS, READERS, ATTACKERS = 3, 3, 6
 STREAM = "postgres.logs"
@@ -38,22 +38,22 @@ FLAGS = ("--memory", f"{CEILING // MEBIBYTE}MiB")
 LIMITS = {"CORDWOOD_LIMITS_QUERY_TIME": "5s"}
 EVERYTHING = AnswerLimits(max_rows=10_000_000, seconds=300.0)
 
-# Other projects' events, so many that a join of them with themselves takes longer than any limit.
-POISONED = [
+# Enough events of another project that a self join exceeds every limit.
+OTHER_PROJECT_EVENTS = [
     {"project": "poison", "event_message": f"{number:06} {'ab' * 40}", "metadata": {"n": number}}
     for number in range(20_000)
 ]
 
 
 def doubling_ctes(count: int = 40) -> str:
-    """A query of which each common table expression reads the one before twice."""
+    """Return a query in which each CTE reads the previous one twice."""
     parts = ["t0 as (select 1 as a)"]
     parts += [f"t{n} as (select x.a from t{n - 1} x join t{n - 1} y on x.a = y.a)" for n in range(1, count)]
     return f"with {', '.join(parts)} select count(*) as n from t{count - 1}"
 
 
 def doubling_expressions(count: int = 40) -> str:
-    """A query of which each common table expression names a column of the one before twice in its own."""
+    """Return a query in which each CTE uses a column of the previous one twice."""
     parts = ["t0 as (select 1 as a)", *(f"t{n} as (select a + a as a from t{n - 1})" for n in range(1, count))]
     return f"with {', '.join(parts)} select a from t{count - 1}"
 
@@ -81,14 +81,14 @@ QUERIES: Sequence[Callable[[], str]] = (
 
 
 class Caller(threading.Thread):
-    """A client with a key of its own that goes on until the time is over."""
+    """A client with its own key that repeats its action until the deadline."""
 
     def __init__(self, service: Service, key: str, seed: int, until_time: float) -> None:
         super().__init__(daemon=True)
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.statuses: Counter[int] = Counter()
-        self.complaints: list[str] = []
-        self.slow: list[float] = []
+        self.failures: list[str] = []
+        self.durations: list[float] = []
         self._service = service
         self._until = until_time
         self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": key}, timeout=60)
@@ -102,73 +102,73 @@ class Caller(threading.Thread):
         raise NotImplementedError
 
     def request(self, method: str, path: str, **kinds: object) -> httpx.Response | None:
-        """Send one ordinary request and note its status and time; none where it had no answer at all."""
+        """Send a request and record its status and duration; return None if there was no answer."""
         began = time.monotonic()
         try:
             answer = self._client.request(method, path, **kinds)  # type: ignore[arg-type]
         except httpx.HTTPError as problem:
-            self.complaints.append(f"{method} {path}: {problem!r}")
+            self.failures.append(f"{method} {path}: {problem!r}")
             return None
         self.statuses[answer.status_code] += 1
-        self.slow.append(time.monotonic() - began)
+        self.durations.append(time.monotonic() - began)
         if answer.status_code not in {200, 429, 503}:
-            self.complaints.append(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
+            self.failures.append(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
         return answer
 
 
 class Sender(Caller):
-    """Sends events with ids and keeps those that were acknowledged; a refused batch is sent again as it was."""
+    """A sender of events that records acknowledged ids and repeats refused batches."""
 
     def __init__(self, service: Service, key: str, seed: int, until_time: float) -> None:
         super().__init__(service, key, seed, until_time)
         self.acknowledged: set[str] = set()
-        self._waiting: list[str] = []
+        self._unacknowledged: list[str] = []
 
     def act(self) -> None:
-        self._waiting = self._waiting or [str(uuid4()) for _ in range(self.dice.choice([1, 10, 100, 500]))]
-        events = [{"id": one, "project": "ordinary", "event_message": f"event {one}"} for one in self._waiting]
+        self._unacknowledged = self._unacknowledged or [str(uuid4()) for _ in range(self.rng.choice([1, 10, 100, 500]))]
+        events = [{"id": one, "project": "ordinary", "event_message": f"event {one}"} for one in self._unacknowledged]
         answer = self.request("POST", "/api/logs", params={"source_name": STREAM}, json=events)
         if answer is not None and answer.status_code == 200:
-            self.acknowledged.update(self._waiting)
-            self._waiting = []
+            self.acknowledged.update(self._unacknowledged)
+            self._unacknowledged = []
         time.sleep(0.1)
 
 
 class Reader(Caller):
-    """Asks a shipped endpoint's own query and short queries over its sub-queries, in turns."""
+    """A reader of a built-in endpoint and of short sandbox queries."""
 
     def act(self) -> None:
         parameters = {"project": "ordinary"}
-        if self.dice.random() < 0.5:
-            parameters["sql"] = f"select count(*) as n, {self.dice.randrange(10**9)} as fresh from postgres_logs"
+        if self.rng.random() < 0.5:
+            parameters["sql"] = f"select count(*) as n, {self.rng.randrange(10**9)} as fresh from postgres_logs"
         self.request("GET", "/api/endpoints/query/logs.all", params=parameters)
         time.sleep(0.1)
 
 
 class Attacker(Caller):
-    """Does one of the attacks at a time; what becomes of it is of no interest."""
+    """A hostile client that runs one attack at a time and ignores the answers."""
 
     def act(self) -> None:
-        attack = self.dice.choice(
-            [self._query, self._query, self._query, self._poison, self._bomb, self._stall, self._head]
+        attack = self.rng.choice(
+            [self._query, self._query, self._query, self._send_unusual_events, self._bomb, self._stall, self._head]
         )
         with suppress(httpx.HTTPError, OSError):
             attack()
 
     def _query(self) -> None:
-        sql = self.dice.choice(QUERIES)()
-        # One in four hangs up before it has an answer.
-        seconds = self.dice.choice([0.3, 30, 30, 30])
+        sql = self.rng.choice(QUERIES)()
+        # One in four disconnects before the answer.
+        seconds = self.rng.choice([0.3, 30, 30, 30])
         self._client.post(
             "/api/endpoints/query/logs.all", params={"project": "poison"}, json={"sql": sql}, timeout=seconds
         )
 
-    def _poison(self) -> None:
+    def _send_unusual_events(self) -> None:
         deep: object = 1
-        for _ in range(self.dice.choice([30, 400, 3000])):
-            deep = [deep] if self.dice.random() < 0.1 else {self.dice.choice("ab"): deep}
-        named: Mapping[str, object] = {f"{self.dice.choice('xyz{}%@')}{uuid4().hex[:6]}": 1 for _ in range(300)}
-        large = "x" * self.dice.choice([10, 900_000])
+        for _ in range(self.rng.choice([30, 400, 3000])):
+            deep = [deep] if self.rng.random() < 0.1 else {self.rng.choice("ab"): deep}
+        named: Mapping[str, object] = {f"{self.rng.choice('xyz{}%@')}{uuid4().hex[:6]}": 1 for _ in range(300)}
+        large = "x" * self.rng.choice([10, 900_000])
         body = f'[{{"project": "poison", "metadata": {nested_json(deep)}}}]'
         self._client.post(f"/api/logs?source_name={STREAM}", content=body, headers={"Content-Type": "application/json"})
         self._client.post(
@@ -200,7 +200,7 @@ class Attacker(Caller):
 
 
 def nested_json(value: object) -> str:
-    """JSON of a value that is nested deeper than the encoder of the standard library goes."""
+    """Return the JSON of a value that is nested too deeply for `json.dumps`."""
     opened, closed = [], []
     while isinstance(value, dict | list):
         if isinstance(value, dict):
@@ -215,21 +215,21 @@ def nested_json(value: object) -> str:
 
 
 class Killer(threading.Thread):
-    """Kills one of the processes below the service every few seconds."""
+    """Thread that kills a random child process of the service every few seconds."""
 
     def __init__(self, service: Service, seed: int, until_time: float) -> None:
         super().__init__(daemon=True)
         self.killed = 0
         self._service = service
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._until = until_time
 
     def run(self) -> None:
         while time.monotonic() < self._until - SECONDS_BETWEEN_KILLS:
-            time.sleep(self._dice.uniform(0.5, 1.5) * SECONDS_BETWEEN_KILLS)
-            below = children(self._service.process.pid)
-            if below:
-                kill(self._dice.choice(below))
+            time.sleep(self._rng.uniform(0.5, 1.5) * SECONDS_BETWEEN_KILLS)
+            child_processes = children(self._service.process.pid)
+            if child_processes:
+                kill(self._rng.choice(child_processes))
                 self.killed += 1
 
 
@@ -244,7 +244,7 @@ def callers(service: Service, seed: int, until_time: float) -> Iterator[Caller]:
 
 
 def stored_ids(data_dir: Path) -> list[str]:
-    """The ids of the ordinary events in the folder of a service that has ended."""
+    """Return the ids of the ordinary events in the folder of a stopped service."""
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(STREAM)])
     sql = f"select id from `{STREAM}` where event_message like 'event %'"
@@ -258,13 +258,11 @@ def percentile(seconds: Sequence[float], part: float) -> float:
 
 
 @pytest.mark.torture
-def test_ordinary_callers_are_served_while_others_attack_and_processes_die(
-    start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     seed = random.randrange(10**6)
     service = start(*FLAGS, env=LIMITS)
-    for first in range(0, len(POISONED), 5_000):
-        assert service.send(STREAM, POISONED[first : first + 5_000]).status_code == 200
+    for first in range(0, len(OTHER_PROJECT_EVENTS), 5_000):
+        assert service.send(STREAM, OTHER_PROJECT_EVENTS[first : first + 5_000]).status_code == 200
     base = family_bytes(service.process.pid)
     probe, until_time = MemoryProbe(service.process.pid), time.monotonic() + SECONDS
     killer, all_callers = Killer(service, seed, until_time), list(callers(service, seed, until_time))
@@ -274,19 +272,19 @@ def test_ordinary_callers_are_served_while_others_attack_and_processes_die(
         thread.join(SECONDS + 90)
     ordinary = [one for one in all_callers if not isinstance(one, Attacker)]
     statuses = sum((one.statuses for one in ordinary), Counter[int]())
-    slow = [one for caller in ordinary for one in caller.slow]
+    durations = [one for caller in ordinary for one in caller.durations]
     with capsys.disabled():
         print(
-            f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {percentile(slow, 0.99):.2f} s,"
+            f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {percentile(durations, 0.99):.2f} s,"
             f" at most {probe.most / MEBIBYTE:.0f} MiB, {base / MEBIBYTE:.0f} at the beginning",
             flush=True,
         )
     until(lambda: family_bytes(service.process.pid) < CEILING, 30)
     probe.over.set()
     assert not any(one.is_alive() for one in all_callers)
-    assert list(itertools.chain.from_iterable(one.complaints for one in ordinary)) == []
+    assert list(itertools.chain.from_iterable(one.failures for one in ordinary)) == []
     assert statuses[200] >= LEAST_ANSWERED * statuses.total()
-    assert percentile(slow, PART) < MOST_SECONDS
+    assert percentile(durations, PART) < MOST_SECONDS
     assert probe.most < 1.25 * CEILING + base
     assert service.stop() == 0
     stored = stored_ids(service.data_dir)

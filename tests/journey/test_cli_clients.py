@@ -1,4 +1,4 @@
-"""The commands that ask and fill: the same over HTTP and straight on a data folder."""
+"""The query and import commands, over HTTP and directly on a data folder."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ Ask = Callable[..., Result]
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
 def ask(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
-    """Runs a client command against the same data folder, with a service on it or without."""
+    """Return a function that runs a client command on a data folder, with or without a service."""
     if request.param == "over HTTP":
         service = start()
         return lambda *arguments: cordwood(*arguments, "--url", service.url, "--key", PRIVATE)
@@ -52,7 +52,7 @@ def ask(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
     return lambda *arguments: cordwood(*arguments, "--data-dir", str(tmp_path / "data"))
 
 
-def test_a_file_that_was_imported_is_in_the_next_querys_rows(ask: Ask, tmp_path: Path) -> None:
+def test_an_imported_file_is_in_the_next_answer(ask: Ask, tmp_path: Path) -> None:
     imported = ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
     assert (imported.returncode, imported.stderr) == (0, "")
     assert "2 accepted" in imported.stdout
@@ -60,7 +60,7 @@ def test_a_file_that_was_imported_is_in_the_next_querys_rows(ask: Ask, tmp_path:
     assert [row["id"] for row in json.loads(asked.stdout)["result"]] == ["e2", "e1"]
 
 
-def test_the_same_file_again_stores_nothing_twice(ask: Ask, tmp_path: Path) -> None:
+def test_a_repeated_import_stores_nothing_twice(ask: Ask, tmp_path: Path) -> None:
     without_ids = ({"event_message": "same", "project": "default", "metadata": {}} for _ in range(3))
     file = ndjson(tmp_path / "e.ndjson", edge(1), *without_ids)
     assert "4 accepted" in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
@@ -94,7 +94,7 @@ def test_a_query_may_be_written_in_lql(ask: Ask, tmp_path: Path) -> None:
     assert json.loads(asked.stdout) == {"result": [{"id": "e2"}]}
 
 
-def test_a_refusal_is_told_with_its_place_and_its_hint(ask: Ask) -> None:
+def test_a_refusal_is_printed_with_its_position_and_hint(ask: Ask) -> None:
     refused = ask("query", "logs.all", "-p", "project=x", "--sql", "select 1\nfrom edge_lgs")
     assert refused.returncode == 1
     assert refused.stderr.startswith("cordwood query: line 2, column 6: ")
@@ -104,7 +104,7 @@ def test_a_refusal_is_told_with_its_place_and_its_hint(ask: Ask) -> None:
     assert missing.returncode == 1
 
 
-def test_a_line_that_cannot_be_an_event_is_told_by_its_number_and_the_rest_is_stored(ask: Ask, tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_by_number_and_the_rest_is_stored(ask: Ask, tmp_path: Path) -> None:
     file = ndjson(tmp_path / "e.ndjson", edge(1), [1], edge(3))
     imported = ask("import", str(file), "--stream", "cloudflare.logs.prod")
     assert imported.returncode == 1
@@ -112,7 +112,7 @@ def test_a_line_that_cannot_be_an_event_is_told_by_its_number_and_the_rest_is_st
     assert "2 accepted, 1 quarantined" in imported.stdout
 
 
-def test_parquet_is_imported_as_it_was_meant(ask: Ask, tmp_path: Path) -> None:
+def test_parquet_is_imported(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     duckdb.execute(
         """copy (select 'p' || i as id, timestamptz '2026-01-01 00:00:00.123456+00' as timestamp, 'default' as project,
@@ -153,7 +153,7 @@ def test_address_and_key_may_come_from_the_environment(start: Start) -> None:
     assert "may not query" in cordwood(*query, CORDWOOD_URL=service.url, CORDWOOD_KEY=PUBLIC).stderr
 
 
-def test_without_a_service_and_a_folder_nothing_is_made_up(tmp_path: Path) -> None:
+def test_without_a_service_or_folder_nothing_is_created(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cordwood", "query", "logs.all"]
     asked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert asked.returncode == 1
@@ -161,13 +161,13 @@ def test_without_a_service_and_a_folder_nothing_is_made_up(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_a_slip_in_the_folders_name_is_no_empty_folder(tmp_path: Path) -> None:
+def test_a_missing_data_folder_is_an_error(tmp_path: Path) -> None:
     asked = cordwood("query", "logs.all", "-p", "project=default", "--data-dir", str(tmp_path / "slip"))
     assert (asked.returncode, "the data folder does not exist" in asked.stderr) == (1, True)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_cut_answer_says_so(start: Start, tmp_path: Path) -> None:
+def test_a_truncated_answer_is_reported(start: Start, tmp_path: Path) -> None:
     (tmp_path / "few.sql").write_text('/* name = "few"\nmax_rows = 2 */ select x from unnest([1, 2, 3]) as x')
     service = start("--endpoints", str(tmp_path))
     asked = cordwood("query", "few", "--url", service.url, "--key", PRIVATE)
@@ -179,7 +179,7 @@ max_rows = 2 */ select x, concat('a "quoted"', chr(10), 'text ', cast(x as strin
 """.replace("``", " ")
 
 
-def test_all_pages_of_an_answer_are_fetched_as_one(start: Start, tmp_path: Path) -> None:
+def test_all_pages_of_an_answer_are_fetched_and_joined(start: Start, tmp_path: Path) -> None:
     (tmp_path / "counted.sql").write_text(COUNTED)
     service = start("--endpoints", str(tmp_path))
     there = "--url", service.url, "--key", PRIVATE, "--all"
@@ -201,7 +201,7 @@ def stopped(start: Start) -> Service:
     return service
 
 
-def test_healthcheck_tells_a_ready_service_from_one_that_is_gone(start: Start) -> None:
+def test_healthcheck_distinguishes_a_ready_service_from_a_stopped_one(start: Start) -> None:
     service = start()
     assert cordwood("healthcheck", "--url", service.url).returncode == 0
     assert cordwood("healthcheck", "--data-dir", str(service.data_dir)).returncode == 0

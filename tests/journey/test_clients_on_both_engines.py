@@ -1,4 +1,4 @@
-"""Every query of the real clients gives the same rows on ClickHouse as on DuckDB."""
+"""Every recorded query of real clients returns the same rows on ClickHouse as on DuckDB."""
 
 import json
 import subprocess
@@ -19,14 +19,14 @@ from tests.isolation_check import forbid_isolation_refusals
 
 CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
 
-# Queries that leave it open which rows they want: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
-OPEN = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
+# Queries with several correct results: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
+NONDETERMINISTIC = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
 
 REDACTED = {"LF-ENDPOINT-REDACT-PII": "true"}
 
 
 def emitted(kind: str, now: int) -> list[dict[str, Any]]:
-    """The clients' events or queries, their times counted back from now."""
+    """Return the clients' events or queries, with times relative to now."""
     told = subprocess.run(
         [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), "--emit", kind],
         capture_output=True,
@@ -37,7 +37,7 @@ def emitted(kind: str, now: int) -> list[dict[str, Any]]:
 
 
 def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
-    """What an engine answers to every query, once it has every event; and again with redaction on."""
+    """Return the engine's answers to every query, with and without redaction."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
     with forbid_isolation_refusals(), open_service(settings) as components:
         send(components, emitted("events", now))
@@ -59,7 +59,7 @@ def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
 
 
 def asked(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
-    """The rows in no order, numbers by their value; or the status of a refusal."""
+    """Return the sorted rows with normalised numbers, or the status of a refusal."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"
     status, _, body = components.send("GET", path, b"", {**query["headers"], **(more or {})})
@@ -71,11 +71,11 @@ def plain(row: object) -> str:
 
 
 @pytest.mark.skipif(not CLIENTS.exists(), reason="the clients' queries do not lie beside the project")
-def test_both_engines_answer_every_client_alike(tmp_path: Path) -> None:
+def test_both_engines_return_the_same_rows(tmp_path: Path) -> None:
     now = int(time.time())
     clickhouse = answers(fresh_database(), tmp_path / "clickhouse", now)
     duckdb = answers("duckdb", tmp_path / "duckdb", now)
-    unlike = {name.removesuffix(" redacted") for name, rows in duckdb.items() if rows != clickhouse[name]}
-    assert unlike <= OPEN
-    assert all(len(clickhouse[name]) == len(duckdb[name]) for name in OPEN)
+    differing = {name.removesuffix(" redacted") for name, rows in duckdb.items() if rows != clickhouse[name]}
+    assert differing <= NONDETERMINISTIC
+    assert all(len(clickhouse[name]) == len(duckdb[name]) for name in NONDETERMINISTIC)
     assert any("REDACTED" in str(rows) for rows in clickhouse.values())

@@ -1,4 +1,4 @@
-"""A service that is killed at any moment has every event it acknowledged, once."""
+"""A service that is killed at any time has stored each acknowledged event exactly once."""
 
 import os
 import random
@@ -28,7 +28,7 @@ ALL = AnswerLimits(max_rows=10_000_000, seconds=300.0)
 
 
 class Writer(threading.Thread):
-    """Posts batches of odd sizes until the service is gone; keeps the ids that were acknowledged."""
+    """Thread that posts batches of various sizes until the service is killed, and records acknowledged ids."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def load_and_kill(service: Service, seconds: float, seed: int) -> list[str]:
     return [one for writer in writers for one in writer.acknowledged]
 
 
-# What keeps two days: the old half of what is sent is swept away beneath the rest.
+# A retention of two days, so that some of the events are deleted meanwhile.
 STREAMS = f"""
 [[stream]]
 name = "{EDGE}"
@@ -88,14 +88,14 @@ def stored_ids(data_dir: Path) -> list[str]:
 
 
 @pytest.mark.torture
-def test_no_acknowledged_event_is_lost_or_doubled_when_the_process_is_killed(start: Start, tmp_path: Path) -> None:
+def test_no_acknowledged_event_is_lost_or_duplicated_by_a_kill(start: Start, tmp_path: Path) -> None:
     seed = random.randrange(10**6)
-    moments = random.Random(seed)
+    rng = random.Random(seed)
     acknowledged: set[str] = set()
     (tmp_path / "streams.toml").write_text(STREAMS)
     for number in range(ROUNDS):
         service = start("--streams", str(tmp_path / "streams.toml"), program=RESTLESS)
-        acknowledged.update(load_and_kill(service, moments.uniform(0.2, 3.0), seed + number))
+        acknowledged.update(load_and_kill(service, rng.uniform(0.2, 3.0), seed + number))
     stored = stored_ids(tmp_path / "data")
     found = [one for one in stored if not one.startswith("old-")]
     assert len(stored) - len(found) < len(acknowledged) // 3, "nothing was swept meanwhile"
@@ -105,13 +105,13 @@ def test_no_acknowledged_event_is_lost_or_doubled_when_the_process_is_killed(sta
 
 
 def stored(data_dir: Path, count: int) -> None:
-    """So many events in the file, with texts that do not compress; none waits in the journal."""
-    dice = random.Random(count)
+    """Store and flush events with incompressible texts."""
+    text_rng = random.Random(count)
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(EDGE)])
     now_us = time.time_ns() // 1000
     for first in range(0, count, ROW_GROUP_ROWS):
-        texts = [f"{dice.getrandbits(1600):x}" for _ in range(min(ROW_GROUP_ROWS, count - first))]
+        texts = [f"{text_rng.getrandbits(1600):x}" for _ in range(min(ROW_GROUP_ROWS, count - first))]
         events = [Event(f"e{first + place}", now_us, text, project="p") for place, text in enumerate(texts)]
         engine.append([Batch(EDGE, events, now_us)])
     until_flushed(data_dir)
@@ -119,13 +119,13 @@ def stored(data_dir: Path, count: int) -> None:
 
 
 def cpu_seconds(service: Service) -> float:
-    """What the process has worked so far, whoever else works on this machine."""
+    """Return the CPU time that the process has used, which does not depend on other load."""
     fields = Path(f"/proc/{service.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def work_to_start_after_a_crash(start: Start, data_dir: Path) -> float:
-    """The lesser of two, each after a kill under load."""
+    """Return the minimum CPU time of two starts, each after a kill under load."""
     found = []
     for seed in range(2):
         load_and_kill(start(data_dir=data_dir), 0.4, seed)
@@ -136,32 +136,32 @@ def work_to_start_after_a_crash(start: Start, data_dir: Path) -> float:
 
 
 @pytest.mark.torture
-def test_a_start_after_a_crash_takes_no_longer_when_more_is_stored(start: Start, tmp_path: Path) -> None:
+def test_recovery_time_does_not_grow_with_the_stored_events(start: Start, tmp_path: Path) -> None:
     stored(tmp_path / "many", EVENTS)
     with_many = work_to_start_after_a_crash(start, tmp_path / "many")
     with_few = work_to_start_after_a_crash(start, tmp_path / "few")
     assert with_many < min(2.0, 1.4 * with_few)
 
 
-def spills(service: Service) -> None:
-    """Sort more than the engine may hold, until somebody ends it."""
+def run_spilling_query(service: Service) -> None:
+    """Sort more than fits into the engine's memory, until the service is killed."""
     sql = f"select max(n) as n from (select row_number() over (order by event_message) as n, id from `{EDGE}`)"
     with suppress(httpx.HTTPError):
         httpx.post(f"{service.url}/api/query", params={"sql": sql}, headers={"X-API-KEY": PRIVATE}, timeout=60)
 
 
 @pytest.mark.torture
-def test_what_a_killed_process_spilled_is_swept_at_the_start(start: Start, tmp_path: Path) -> None:
+def test_spill_files_of_a_killed_process_are_deleted_at_the_start(start: Start, tmp_path: Path) -> None:
     stored(tmp_path / "data", 3 * ROW_GROUP_ROWS)
     spill = tmp_path / "data" / "spill"
     service = start(env={"CORDWOOD_DUCKDB_MEMORY": "32MB", "CORDWOOD_DUCKDB_THREADS": "1"})
-    asking = threading.Thread(target=spills, args=(service,))
-    asking.start()
+    query_thread = threading.Thread(target=run_spilling_query, args=(service,))
+    query_thread.start()
     deadline = time.monotonic() + 60
     while not (spill.exists() and any(spill.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.001)
     service.kill()
-    asking.join()
+    query_thread.join()
     assert any(spill.iterdir()), "nothing was spilled"
     service = start()
     assert not spill.exists() or not any(spill.iterdir())

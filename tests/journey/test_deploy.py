@@ -1,4 +1,4 @@
-"""In the place of the incumbent: what the image and the compose file say starts a service that its clients can work with."""
+"""Deployment as a replacement of Logflare: image, compose file, systemd unit, and the clients of Logflare."""
 
 import json
 import os
@@ -28,9 +28,9 @@ TOKENS = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "the-private-token", "LOGFLARE_PUBLIC
 PRIVATE = {"x-api-key": TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]}
 PUBLIC = {"x-api-key": TOKENS["LOGFLARE_PUBLIC_ACCESS_TOKEN"]}
 
-# Where the Supabase CLI expects the launcher, and writes a script of its own: the working folder of the image.
+# The working folder of the image, where the Supabase CLI expects the launcher and writes its script.
 LAUNCHER_FOLDER = "/opt/app/rel/logflare/bin"
-# What the CLI runs in the container in place of the image's own command.
+# Commands that the CLI runs in the container instead of the image's own.
 CLI_SCRIPTS = {
     "plain": """cat <<'EOF' > run.sh && sh run.sh
 ./logflare eval Logflare.Release.migrate
@@ -47,8 +47,8 @@ EOF
 """,
 }
 
-# What stands in the incumbent's own service beside the tokens, and stays there when its image is changed.
-LEFT_THERE = {
+# Logflare's environment variables, which remain when only the image is replaced.
+LOGFLARE_VARIABLES = {
     "LOGFLARE_NODE_HOST": "127.0.0.1",
     "LOGFLARE_SINGLE_TENANT": "true",
     "LOGFLARE_SUPABASE_MODE": "true",
@@ -64,7 +64,7 @@ LEFT_THERE = {
     "POSTGRES_BACKEND_SCHEMA": "_analytics",
 }
 
-# The recorded answers know no url of events that were sent without one; here it is derived, and so it is counted and shown.
+# Queries whose answers differ from the recorded ones because cordwood derives the URL of events without one.
 BY_DERIVED_URL = {
     "base_api_counts_daily",
     "base_api_counts_hourly",
@@ -84,14 +84,14 @@ def image_variables() -> dict[str, str]:
 
 
 def compose_service() -> dict[str, Any]:
-    """The one service, under the name that dashboards and shippers know."""
+    """Return the only service of the compose file, whose name dashboards and shippers use."""
     services: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     assert list(services) == ["analytics"]
     return services["analytics"]
 
 
 def compose_variables() -> dict[str, str]:
-    """The environment of the one service, its tokens filled in as Compose would from a `.env`."""
+    """Return the environment of the service with tokens substituted as Compose does from `.env`."""
     stated = compose_service()["environment"]
     return {name: re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda match: TOKENS[match[1]], stated[name]) for name in stated}
 
@@ -103,7 +103,7 @@ def health_check(port: int) -> list[str]:
 
 
 @dataclass
-class Stand:
+class Deployment:
     url: str
     port: int
     folder: Path
@@ -118,14 +118,14 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """The image's command with the image's and Compose's variables, and with nothing of this machine's."""
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Run the image's command with the variables of the image and of Compose, and none of this machine."""
     folder, port = tmp_path_factory.mktemp("stand"), free_port()
     for name in ("home", "tmp", "cwd"):
         (folder / name).mkdir()
     variables = {
         **image_variables(),
-        **LEFT_THERE,
+        **LOGFLARE_VARIABLES,
         **compose_variables(),
         "PATH": os.environ["PATH"],
         "HOME": str(folder / "home"),
@@ -145,52 +145,52 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
         process = subprocess.Popen(
             [sys.executable, "-m", "cordwood", "serve"], env=variables, cwd=folder / "cwd", stdout=out, stderr=out
         )
-    stand = Stand(f"http://127.0.0.1:{port}", port, folder, output)
+    deployment = Deployment(f"http://127.0.0.1:{port}", port, folder, output)
     try:
-        wait_until_healthy(stand, process)
-        yield stand
+        wait_until_healthy(deployment, process)
+        yield deployment
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 
 
-def wait_until_healthy(stand: Stand, process: "subprocess.Popen[bytes]") -> None:
+def wait_until_healthy(deployment: Deployment, process: "subprocess.Popen[bytes]") -> None:
     for _ in range(600):
-        assert process.poll() is None, stand.output.read_text()
+        assert process.poll() is None, deployment.output.read_text()
         try:
-            if httpx.get(f"{stand.url}/health").status_code == 200:
+            if httpx.get(f"{deployment.url}/health").status_code == 200:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.05)
-    raise AssertionError(stand.output.read_text())
+    raise AssertionError(deployment.output.read_text())
 
 
-def test_the_health_check_of_the_compose_file_passes(stand: Stand) -> None:
+def test_the_health_check_of_the_compose_file_passes(deployment: Deployment) -> None:
     need("curl", "curl")
-    checked = subprocess.run(health_check(stand.port), capture_output=True, text=True, check=False)
+    checked = subprocess.run(health_check(deployment.port), capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert '"status":"ok"' in checked.stdout
 
 
-def test_the_health_check_of_the_image_follows_the_port(stand: Stand) -> None:
+def test_the_health_check_of_the_image_follows_the_port(deployment: Deployment) -> None:
     need("curl", "curl")
     command = re.search(r"^  CMD (curl .*)$", image(), re.MULTILINE)
     assert command is not None
-    right = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(stand.port)}
+    right = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(deployment.port)}
     assert subprocess.run(["sh", "-c", command[1]], env=right, check=False).returncode == 0
     wrong = {**right, "CORDWOOD_WEB_PORT": str(free_port())}
     assert subprocess.run(["sh", "-c", command[1]], env=wrong, check=False, capture_output=True).returncode != 0
 
 
-def test_what_means_nothing_here_is_told_once_and_no_secret_with_it(stand: Stand) -> None:
-    told = stand.output.read_text()
+def test_unknown_variables_are_logged_once_without_secrets(deployment: Deployment) -> None:
+    told = deployment.output.read_text()
     assert told.count("are ignored: ") == 1
     assert "POSTGRES_BACKEND_URL" in told
     assert not [secret for secret in ("not-for-the-log", *TOKENS.values()) if secret in told]
 
 
-def test_the_shippers_events_are_in_the_dashboards_answers(stand: Stand) -> None:
+def test_events_of_shippers_are_in_the_answers_to_dashboards(deployment: Deployment) -> None:
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
     edge = {
         "project": "shipped",
@@ -199,7 +199,7 @@ def test_the_shippers_events_are_in_the_dashboards_answers(stand: Stand) -> None
         "timestamp": f"{now}.123456789Z",
         "metadata": {"request": {"method": "GET", "path": "/rest/v1/todos"}, "response": {"status_code": 200}},
     }
-    sent = httpx.post(f"{stand.url}/api/logs?source_name=cloudflare.logs.prod", json=[edge], headers=PUBLIC)
+    sent = httpx.post(f"{deployment.url}/api/logs?source_name=cloudflare.logs.prod", json=[edge], headers=PUBLIC)
     assert sent.status_code == 200, sent.text
     dashboard = {**PRIVATE, "Content-Type": "application/json", "Accept": "application/json"}
     asked = {
@@ -210,63 +210,65 @@ def test_the_shippers_events_are_in_the_dashboards_answers(stand: Stand) -> None
         "sql": "select id, timestamp, event_message, request.path from edge_logs cross join unnest(metadata) as m"
         " cross join unnest(m.request) as request limit 100",
     }
-    rows = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=dashboard).json()["result"]
+    rows = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=dashboard).json()["result"]
     assert [row["path"] for row in rows] == ["/rest/v1/todos"]
     assert len(str(rows[0]["timestamp"])) == 16
     home = {"project": "shipped", "interval": "1hr"}
-    counts = httpx.get(f"{stand.url}/api/endpoints/query/usage.api-counts", params=home, headers=dashboard).json()
+    counts = httpx.get(f"{deployment.url}/api/endpoints/query/usage.api-counts", params=home, headers=dashboard).json()
     assert sum(row["total_rest_requests"] for row in counts["result"]) == 1
 
 
-def test_events_whose_project_lies_in_their_metadata_are_found_by_it(stand: Stand) -> None:
+def test_events_with_the_project_in_their_metadata_are_found(deployment: Deployment) -> None:
     realtime = {"event_message": "joined", "metadata": {"project": "moved", "level": "info"}}
     function = {"event_message": "booted", "metadata": {"project_ref": "moved", "event_type": "Boot"}}
     for stream, event in (("realtime.logs.prod", realtime), ("deno-relay-logs", function)):
-        sent = httpx.post(f"{stand.url}/api/logs?source_name={stream}", json=[event], headers=PUBLIC)
+        sent = httpx.post(f"{deployment.url}/api/logs?source_name={stream}", json=[event], headers=PUBLIC)
         assert sent.status_code == 200, sent.text
     for name, message in (("realtime_logs", "joined"), ("function_edge_logs", "booted")):
         asked = {"project": "moved", "sql": f"select event_message from {name}"}
-        answer = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
+        answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
         assert answer.json() == {"result": [{"event_message": message}]}
 
 
-def test_a_dashboards_long_request_line_and_its_other_way_to_present_the_key_are_taken(stand: Stand) -> None:
+def test_a_long_request_line_and_a_bearer_token_are_accepted(deployment: Deployment) -> None:
     conditions = " or ".join(f"event_message like '%{'needle' * 4}{number}%'" for number in range(180))
     asked = {"project": "shipped", "sql": f"select count(*) as count from edge_logs where {conditions}"}
     bearer = {"Authorization": f"Bearer {TOKENS['LOGFLARE_PRIVATE_ACCESS_TOKEN']}"}
-    answer = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=bearer)
+    answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=bearer)
     assert len(str(answer.request.url)) > 10_000
     assert answer.json() == {"result": [{"count": 0}]}
 
 
-def test_a_dashboard_is_told_of_a_failure_where_it_looks_for_it(stand: Stand) -> None:
+def test_an_error_has_the_form_that_dashboards_read(deployment: Deployment) -> None:
     asked = {"project": "shipped", "sql": "select nothing from edge_logs"}
-    answer = httpx.get(f"{stand.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
+    answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
     assert answer.status_code == 400
     assert "nothing" in answer.json()["error"]["message"]
     assert "result" not in answer.json()
 
 
-def test_a_foreign_data_wrapper_reads_rows_and_takes_404_for_none(stand: Stand) -> None:
-    """It sends no query of its own, and wants an object with a list of objects."""
-    address = f"{stand.url}/api/endpoints/query/usage.api-counts?project=shipped&interval=hourly"
+def test_a_foreign_data_wrapper_reads_rows_and_404(deployment: Deployment) -> None:
+    """Answer its request without a query with an object that has a list of objects."""
+    address = f"{deployment.url}/api/endpoints/query/usage.api-counts?project=shipped&interval=hourly"
     rows = httpx.get(address, headers=PRIVATE).json()["result"]
     assert all(isinstance(row["total_rest_requests"], int) for row in rows)
-    assert httpx.get(f"{stand.url}/api/endpoints/query/nobody", headers=PRIVATE).status_code == 404
+    assert httpx.get(f"{deployment.url}/api/endpoints/query/nobody", headers=PRIVATE).status_code == 404
 
 
-def test_the_public_token_sends_and_does_not_read(stand: Stand) -> None:
-    address = f"{stand.url}/api/endpoints/query/logs.all?project=default"
+def test_the_public_token_may_send_but_not_read(deployment: Deployment) -> None:
+    address = f"{deployment.url}/api/endpoints/query/logs.all?project=default"
     assert httpx.get(address, headers=PRIVATE).status_code == 200
     assert httpx.get(address, headers=PUBLIC).status_code == 403
     assert httpx.get(address, headers={"x-api-key": "guessed"}).status_code == 401
 
 
 @pytest.mark.skipif(not CLIENTS.exists(), reason="the recorded queries of real clients are not beside the project")
-def test_the_recorded_queries_of_the_real_clients_are_answered_as_recorded(stand: Stand, tmp_path: Path) -> None:
+def test_the_recorded_queries_of_the_real_clients_are_answered_as_recorded(
+    deployment: Deployment, tmp_path: Path
+) -> None:
     results = tmp_path / "results.jsonl"
     key = TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]
-    command = [sys.executable, str(CLIENTS / "run.py"), "--base", stand.url, "--key", key]
+    command = [sys.executable, str(CLIENTS / "run.py"), "--base", deployment.url, "--key", key]
     ran = subprocess.run(
         [*command, "--wait", "0", "--ids", "opaque", "--out", str(results)],
         capture_output=True,
@@ -279,18 +281,18 @@ def test_the_recorded_queries_of_the_real_clients_are_answered_as_recorded(stand
     assert {one["id"] for one in verdicts if one["verdict"] != "pass"} == BY_DERIVED_URL
 
 
-def test_nothing_is_written_outside_of_the_volume(stand: Stand) -> None:
-    assert not [path for name in ("home", "tmp", "cwd") for path in (stand.folder / name).rglob("*")]
+def test_no_file_is_written_outside_the_volume(deployment: Deployment) -> None:
+    assert not [path for name in ("home", "tmp", "cwd") for path in (deployment.folder / name).rglob("*")]
 
 
-def test_the_image_runs_as_nobody_in_particular_and_holds_its_data_in_a_volume() -> None:
+def test_the_image_has_an_unprivileged_user_and_a_data_volume() -> None:
     last = image().split("\nFROM ")[-1]
     assert re.search(r"^USER cordwood$", last, re.MULTILINE)
     assert re.search(rf"^VOLUME {image_variables()['CORDWOOD_SERVE_DATA_DIR']}$", last, re.MULTILINE)
     assert re.search(r"^EXPOSE 4000$", last, re.MULTILINE)
 
 
-def test_what_the_image_copies_is_there_and_let_through() -> None:
+def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
     lines = re.findall(r"^COPY (?!--from)(?:--chmod=\d+ )?(.*) \S+$", image(), re.MULTILINE)
     copied = [word for line in lines for word in line.split()]
@@ -300,7 +302,7 @@ def test_what_the_image_copies_is_there_and_let_through() -> None:
         assert {f"!{name}", f"!{name.split('/')[0]}"} & set(ignored)
 
 
-def test_the_image_is_built_in_two_stages_and_only_what_is_needed_gets_into_the_second() -> None:
+def test_the_image_has_two_stages_and_a_minimal_second_one() -> None:
     bases = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", image(), re.MULTILINE)
     assert [base for base, _ in bases] == ["python:3.11-slim", "python:3.11-slim"]
     last = image().split("\nFROM ")[-1]
@@ -316,20 +318,20 @@ def test_the_image_is_built_in_two_stages_and_only_what_is_needed_gets_into_the_
     assert "--require-hashes" in image()
 
 
-def test_curl_is_in_the_image_and_the_health_check_asks_with_it() -> None:
+def test_the_image_has_curl_for_its_health_check() -> None:
     last = image().split("\nFROM ")[-1]
     assert re.search(r"install --yes --no-install-recommends curl\b", last)
     assert re.search(r"^HEALTHCHECK .*\\\n  CMD curl ", last, re.MULTILINE)
 
 
-def test_the_user_is_chosen_after_everything_that_needs_root_and_no_secret_is_built_in() -> None:
+def test_the_image_switches_the_user_last_and_contains_no_secret() -> None:
     words = re.findall(r"^([A-Z]+) ", image().split("\nFROM ")[-1], re.MULTILINE)
     assert words.index("USER") > max(place for place, word in enumerate(words) if word in ("RUN", "COPY"))
     assert words.count("USER") == 1
     assert not re.search(r"^(ENV|ARG) \w*(TOKEN|SECRET|PASSWORD|KEY)", image(), re.MULTILINE)
 
 
-def test_the_compose_file_asks_for_no_more_than_it_needs() -> None:
+def test_the_compose_file_grants_minimal_privileges() -> None:
     service = compose_service()
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp"]
@@ -340,7 +342,7 @@ def test_the_compose_file_asks_for_no_more_than_it_needs() -> None:
     assert [volume.split(":")[1] for volume in service["volumes"]] == [image_variables()["CORDWOOD_SERVE_DATA_DIR"]]
 
 
-def test_requests_under_way_are_finished_before_anybody_kills_the_process() -> None:
+def test_stop_timeouts_exceed_the_drain_time() -> None:
     drain_seconds = Settings().web.drain_time
     assert float(compose_service()["stop_grace_period"].removesuffix("s")) > drain_seconds
     unit = (DEPLOY / "cordwood.service").read_text()
@@ -349,7 +351,7 @@ def test_requests_under_way_are_finished_before_anybody_kills_the_process() -> N
     assert int(stop[1]) > drain_seconds
 
 
-def test_the_unit_runs_as_nobody_and_writes_to_its_own_folder_only() -> None:
+def test_the_systemd_unit_is_unprivileged_and_writes_only_its_own_folder() -> None:
     unit = (DEPLOY / "cordwood.service").read_text()
     stated = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
     assert (stated["DynamicUser"], stated["ProtectSystem"], stated["NoNewPrivileges"]) == ("yes", "strict", "yes")
@@ -359,29 +361,29 @@ def test_the_unit_runs_as_nobody_and_writes_to_its_own_folder_only() -> None:
 
 
 @pytest.mark.parametrize("script", CLI_SCRIPTS.values(), ids=CLI_SCRIPTS.keys())
-def test_the_image_starts_as_the_cli_starts_it_and_takes_events_of_containers(script: str, tmp_path: Path) -> None:
+def test_the_image_started_by_the_supabase_cli_accepts_events_of_containers(script: str, tmp_path: Path) -> None:
     port, folder = free_port(), tmp_path / "bin"
     folder.mkdir()
     shutil.copy(DEPLOY / "logflare", folder / "logflare")
     variables = {
         **image_variables(),
-        **LEFT_THERE,
+        **LOGFLARE_VARIABLES,
         **TOKENS,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "CORDWOOD_SERVE_DATA_DIR": str(tmp_path / "data"),
         "CORDWOOD_WEB_HOST": "127.0.0.1",
         "PHX_HTTP_PORT": str(port),
     }
-    stand = Stand(f"http://127.0.0.1:{port}", port, tmp_path, tmp_path / "output")
-    with stand.output.open("wb") as out:
+    deployment = Deployment(f"http://127.0.0.1:{port}", port, tmp_path, tmp_path / "output")
+    with deployment.output.open("wb") as out:
         process = subprocess.Popen(
             ["sh", "-c", script], env=variables, cwd=folder, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        wait_until_healthy(stand, process)
-        assert "no database to migrate" in stand.output.read_text()
-        assert httpx.head(f"{stand.url}/health").status_code == 200
-        # A container's line as Vector's source docker_logs has it.
+        wait_until_healthy(deployment, process)
+        assert "no database to migrate" in deployment.output.read_text()
+        assert httpx.head(f"{deployment.url}/health").status_code == 200
+        # An event of Vector's source docker_logs.
         event = {
             "container_name": "supabase_db_demo",
             "host": "vector",
@@ -392,24 +394,24 @@ def test_the_image_starts_as_the_cli_starts_it_and_takes_events_of_containers(sc
             "stream": "stderr",
             "timestamp": "2026-01-01T00:00:00.123456789Z",
         }
-        sent = httpx.post(f"{stand.url}/api/logs?source_name=docker.logs.local", json=[event], headers=PUBLIC)
+        sent = httpx.post(f"{deployment.url}/api/logs?source_name=docker.logs.local", json=[event], headers=PUBLIC)
         assert (sent.status_code, sent.json()["accepted"]) == (200, 1), sent.text
         asked = {"sql": "select event_message, container_name from `docker.logs.local`"}
-        rows = httpx.get(f"{stand.url}/api/query", params=asked, headers=PRIVATE).json()["result"]
+        rows = httpx.get(f"{deployment.url}/api/query", params=asked, headers=PRIVATE).json()["result"]
         assert rows == [{"event_message": event["message"], "container_name": "supabase_db_demo"}]
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
 
 
-def test_the_launcher_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+def test_the_launcher_refuses_unknown_commands(tmp_path: Path) -> None:
     for words in ([], ["eval", "System.halt"], ["remote"]):
         ran = subprocess.run(["sh", str(DEPLOY / "logflare"), *words], cwd=tmp_path, capture_output=True, check=False)
         assert ran.returncode == 64
         assert ran.stderr
 
 
-def test_the_working_folder_of_the_image_is_the_one_that_the_cli_writes_into() -> None:
+def test_the_working_folder_of_the_image_is_that_of_the_cli() -> None:
     last = image().split("\nFROM ")[-1]
     assert re.search(rf"^WORKDIR {LAUNCHER_FOLDER}$", last, re.MULTILINE)
     assert f"install --directory --owner cordwood --group cordwood --mode 0755 {LAUNCHER_FOLDER}\n" in last

@@ -1,4 +1,4 @@
-"""The doctor looks at a real service, and at one that is not there."""
+"""The command `cordwood doctor`, with and without a running service."""
 
 from pathlib import Path
 
@@ -8,25 +8,25 @@ from tests.journey.conftest import PRIVATE, PUBLIC, Start
 from tests.journey.test_cli_clients import Result, cordwood
 
 
-def lines(result: Result, mark: str) -> list[str]:
+def lines_with_mark(result: Result, mark: str) -> list[str]:
     return [line.removeprefix(mark).strip() for line in result.stdout.splitlines() if line.startswith(mark)]
 
 
-def test_a_service_that_works_passes_with_the_keys_of_its_dashboards(start: Start, tmp_path: Path) -> None:
+def test_a_working_service_passes_with_the_keys_of_its_dashboards(start: Start, tmp_path: Path) -> None:
     service = start()
     environment = tmp_path / "dashboards.env"
     environment.write_text(
         f"# keys\nLOGFLARE_PRIVATE_ACCESS_TOKEN='{PRIVATE}'\nexport LOGFLARE_PUBLIC_ACCESS_TOKEN={PUBLIC}\nOTHER=1\n"
     )
     told = cordwood("doctor", "--data-dir", str(service.data_dir), "--env", str(environment))
-    good = lines(told, "ok")
+    good = lines_with_mark(told, "ok")
     assert told.returncode == 0, told.stdout + told.stderr
     assert "keys: LOGFLARE_PRIVATE_ACCESS_TOKEN is in force." in good
     assert "keys: LOGFLARE_PUBLIC_ACCESS_TOKEN is in force." in good
     assert "round trip: an event was sent, and was in the next answer." in good
     assert any(line.startswith("data folder: ") for line in good)
     again = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
-    assert (again.returncode, len(lines(again, "PROBLEM"))) == (0, 0)
+    assert (again.returncode, len(lines_with_mark(again, "PROBLEM"))) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -37,42 +37,42 @@ def test_a_service_that_works_passes_with_the_keys_of_its_dashboards(start: Star
         ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "mistyped"),
     ],
 )
-def test_a_key_that_the_service_refuses_is_told_with_what_to_do(
-    start: Start, tmp_path: Path, name: str, value: str
-) -> None:
+def test_a_refused_key_is_reported_with_a_remedy(start: Start, tmp_path: Path, name: str, value: str) -> None:
     service = start()
     environment = tmp_path / "dashboards.env"
     environment.write_text(f"{name}={value}\n")
     told = cordwood("doctor", "--url", service.url, "--key", PRIVATE, "--env", str(environment))
     assert told.returncode == 1
-    assert len(lines(told, "PROBLEM")) == 1
+    assert len(lines_with_mark(told, "PROBLEM")) == 1
     assert f"{name} is refused" in told.stdout
     assert "cordwood keys create" in told.stdout
 
 
-def test_the_disk_is_measured_and_its_forecast_told(start: Start) -> None:
+def test_metrics_include_free_disk_space_and_its_forecast(start: Start) -> None:
     told = start().client.get("/metrics").text
     assert "\ncordwood_disk_full_seconds +Inf\n" in told
     assert float(told.split("\ncordwood_disk_free_bytes ")[1].split("\n")[0]) > 0
 
 
-def test_a_key_that_may_not_ask_fails_the_round_trip(start: Start) -> None:
+def test_a_key_that_may_not_query_fails_the_round_trip(start: Start) -> None:
     told = cordwood("doctor", "--url", start().url, "--key", PUBLIC)
     assert told.returncode == 1
-    assert lines(told, "PROBLEM")[0].startswith("round trip: This key may not query")
+    assert lines_with_mark(told, "PROBLEM")[0].startswith("round trip: This key may not query")
 
 
-def test_the_ceiling_is_the_running_services_whatever_is_set_where_the_doctor_runs(start: Start) -> None:
+def test_the_memory_ceiling_is_that_of_the_running_service(start: Start) -> None:
     service = start("--memory", "300MB")
     told = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
     assert told.returncode == 0, told.stdout
-    assert any(line.startswith("memory: the ceiling is 0.3 GB, ") for line in lines(told, "ok")), told.stdout
+    assert any(line.startswith("memory: the ceiling is 0.3 GB, ") for line in lines_with_mark(told, "ok")), told.stdout
     service.stop()
     told = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
-    assert any(line.startswith("memory: the ceiling is 900.0 GB, ") for line in lines(told, "PROBLEM")), told.stdout
+    assert any(line.startswith("memory: the ceiling is 900.0 GB, ") for line in lines_with_mark(told, "PROBLEM")), (
+        told.stdout
+    )
 
 
-def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
+def test_without_a_service_the_doctor_explains_how_to_start_one(tmp_path: Path) -> None:
     told = cordwood("doctor", "--data-dir", str(tmp_path / "none"))
     assert told.returncode == 1
     assert "Start one: cordwood serve" in told.stdout

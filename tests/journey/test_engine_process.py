@@ -1,4 +1,4 @@
-"""The engine's process may be killed at any moment: it is replaced, and nothing that was acknowledged is lost or doubled."""
+"""The engine's process may be killed at any time: it is replaced, and no acknowledged event is lost or duplicated."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from tests.waiting import until
 
 STREAM = "postgres.logs"
 COUNT = "select count(*) as n, count(distinct id) as ids from postgres_logs"
-# Looks at no interrupt for minutes: no pair of rows ever comes out of it.
+# Ignores interrupts for minutes, because no pair of rows matches.
 STUCK = (
     "select count(*) as n from postgres_logs a join postgres_logs b on a.timestamp < b.timestamp"
     " and a.event_message < b.event_message and regexp_contains(a.event_message, b.event_message)"
@@ -28,7 +28,7 @@ EVENTS = [{"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for numb
 
 
 def engine_of(service: Service) -> int:
-    """The last process below the service: a child of its fork server."""
+    """Return the last child process of the service, which is a child of its fork server."""
     return children(service.process.pid)[-1]
 
 
@@ -37,8 +37,8 @@ def counted(service: Service) -> tuple[object, object]:
     return row["n"], row["ids"]
 
 
-def answer_of_an_engine(service: Service, **parameters: str) -> httpx.Response:
-    """Ask again, as the refusal says, while a process is replaced for longer than the query may take."""
+def query_with_retries(service: Service, **parameters: str) -> httpx.Response:
+    """Repeat the query while it is refused because the engine's process is being replaced."""
     answers: list[httpx.Response] = []
 
     def is_answered() -> bool:
@@ -50,18 +50,18 @@ def answer_of_an_engine(service: Service, **parameters: str) -> httpx.Response:
 
 
 class Sender(threading.Thread):
-    """Sends batches with ids and adds up what was acknowledged."""
+    """Thread that sends batches with ids and counts acknowledged events."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(daemon=True)
-        self.over = threading.Event()
+        self.stopped = threading.Event()
         self.accepted = self.duplicates = 0
         self.statuses: set[int] = set()
         self._service = service
 
     def run(self) -> None:
         with httpx.Client(base_url=self._service.url, headers=self._service.client.headers, timeout=60) as client:
-            while not self.over.is_set():
+            while not self.stopped.is_set():
                 events = [{"id": str(uuid4()), "project": "p", "event_message": "x"} for _ in range(50)]
                 answer = client.post("/api/logs", params={"source_name": STREAM}, json=events)
                 self.statuses.add(answer.status_code)
@@ -69,7 +69,7 @@ class Sender(threading.Thread):
                 self.duplicates += answer.json()["duplicates"]
 
 
-def test_counts_are_exact_however_often_the_engine_is_killed_under_ingest_and_queries(start: Start) -> None:
+def test_counts_are_exact_after_repeated_kills_under_load(start: Start) -> None:
     service = start()
     senders = [Sender(service) for _ in range(2)]
     for sender in senders:
@@ -80,17 +80,17 @@ def test_counts_are_exact_however_often_the_engine_is_killed_under_ingest_and_qu
         kill(engine_of(service))
         seen.append(counted(service))
     for sender in senders:
-        sender.over.set()
+        sender.stopped.set()
         sender.join()
     accepted = sum(sender.accepted for sender in senders)
     assert {status for sender in senders for status in sender.statuses} == {200}
     assert sum(sender.duplicates for sender in senders) == 0
     assert counted(service) == (accepted, accepted)
     assert all(number == ids for number, ids in seen)
-    # The serving process itself: the folder is free at once, and has everything.
-    below = children(service.process.pid)
+    # After a kill of the serving process, its folder is unlocked at once and complete.
+    child_processes = children(service.process.pid)
     service.kill()
-    until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in below))
+    until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in child_processes))
     assert counted(start(data_dir=service.data_dir)) == (accepted, accepted)
 
 
@@ -103,7 +103,7 @@ def test_a_killed_fork_server_is_replaced_too(start: Start) -> None:
     assert service.stop() == 0
 
 
-def test_a_query_that_does_not_stop_is_killed_refused_and_told_of(start: Start) -> None:
+def test_a_query_that_does_not_stop_is_killed_quarantined_and_reported(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_QUERY_TIME": "1s"})
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
@@ -111,31 +111,31 @@ def test_a_query_that_does_not_stop_is_killed_refused_and_told_of(start: Start) 
     killed = service.query("logs.all", project="p", sql=STUCK)
     assert (killed.status_code, killed.json()["error"]["status"]) == (422, "limit.killed")
     until(lambda: engine_of(service) != before)
-    # Other literals make it no other query.
-    refused = answer_of_an_engine(service, sql=f"{STUCK} and 7 = 7")
+    # A query that differs only in literals counts as the same.
+    refused = query_with_retries(service, sql=f"{STUCK} and 7 = 7")
     assert (refused.status_code, refused.json()["error"]["status"]) in {
         (422, "limit.killed"),
         (422, "limit.quarantined-query"),
     }
-    again = answer_of_an_engine(service, sql=STUCK)
+    again = query_with_retries(service, sql=STUCK)
     assert (again.status_code, again.json()["error"]["status"]) == (422, "limit.quarantined-query")
     assert 1 <= int(again.headers["retry-after"]) <= 600
-    # A key whose own queries were refused still has the saved ones.
-    assert answer_of_an_engine(service).status_code == 200
+    # A key whose ad hoc queries are refused may still run saved ones.
+    assert query_with_retries(service).status_code == 200
     metrics = service.client.get("/metrics").text
     assert 'cordwood_engine_process_ends_total{cause="time"}' in metrics
     assert "cordwood_quarantine_refusals_total{" in metrics
-    told = service.client.get("/api/status").json()["engine_process"]
-    assert told["ends"]["time"] >= 1
-    assert told["quarantined_queries"] >= 1
+    process_status = service.client.get("/api/status").json()["engine_process"]
+    assert process_status["ends"]["time"] >= 1
+    assert process_status["quarantined_queries"] >= 1
     doctor = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
     assert "are refused, because the engine's process was killed with them" in doctor.stdout
     assert '"event":"query_quarantined"' in service.stop_and_read()
 
 
-def test_the_service_ends_in_its_drain_time_while_events_are_flushed_and_loses_none(start: Start) -> None:
+def test_the_service_stops_within_its_drain_time_during_a_flush_without_loss(start: Start) -> None:
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": "1s"})
-    # Deep events take the engine the longest.
+    # Flushing deep events takes the longest.
     deep = [{"project": "p", "metadata": json.loads('{"a":' * 90 + "1" + "}" * 90)}] * 100
     for _ in range(100):
         assert service.send(STREAM, deep).status_code == 200
@@ -144,23 +144,25 @@ def test_the_service_ends_in_its_drain_time_while_events_are_flushed_and_loses_n
 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
-def test_the_service_ends_in_its_drain_time_while_a_query_does_not_stop(start: Start, asked: signal.Signals) -> None:
+def test_the_service_stops_within_its_drain_time_despite_an_uninterruptible_query(
+    start: Start, asked: signal.Signals
+) -> None:
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": "1s", "CORDWOOD_LIMITS_QUERY_TIME": "60s"})
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
-    below = children(service.process.pid)
-    asking = threading.Thread(target=ask_for_nothing, args=(service,))
-    asking.start()
+    child_processes = children(service.process.pid)
+    query_thread = threading.Thread(target=send_stuck_query, args=(service,))
+    query_thread.start()
     until(lambda: service.client.get("/api/status").json()["queries"]["under_way"] != [])
     time.sleep(0.5)
-    for pid in (service.process.pid, *below):
+    for pid in (service.process.pid, *child_processes):
         os.kill(pid, asked)
     assert service.process.wait(20) == 0
-    asking.join()
-    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in below)
+    query_thread.join()
+    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in child_processes)
 
 
-def ask_for_nothing(service: Service) -> None:
+def send_stuck_query(service: Service) -> None:
     try:
         httpx.get(
             f"{service.url}/api/endpoints/query/logs.all",
@@ -172,7 +174,7 @@ def ask_for_nothing(service: Service) -> None:
         return
 
 
-def test_readiness_says_when_the_engine_cannot_be_opened_and_when_it_can_again(start: Start) -> None:
+def test_readiness_reports_an_engine_that_cannot_be_opened(start: Start) -> None:
     service = start()
     assert service.send(STREAM, EVENTS[:10]).status_code == 200
     file, aside = service.data_dir / "events.duckdb", service.data_dir / "aside"
@@ -186,7 +188,7 @@ def test_readiness_says_when_the_engine_cannot_be_opened_and_when_it_can_again(s
     assert counted(service) == (10, 10)
 
 
-def test_an_answer_whose_reader_is_slow_fills_no_memory_and_holds_up_no_other(start: Start) -> None:
+def test_a_slow_reader_does_not_block_other_queries(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_QUERY_TIME": "60s"})
     large = [{"project": "p", "event_message": "y" * 20_000} for _ in range(2_000)]
     for first in range(0, len(large), 500):

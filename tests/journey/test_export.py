@@ -1,4 +1,4 @@
-"""A stream's events leave as a Parquet file and come back the same."""
+"""Export of a stream as Parquet, and import of that file without changes."""
 
 import json
 import subprocess
@@ -30,24 +30,24 @@ Row = tuple[object, ...]
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
 def ask(request: pytest.FixtureRequest, start: Start) -> Ask:
-    """Runs a client command against a service with the events, or against its folder after it has stopped."""
+    """Return a function that runs a client command over HTTP, or on the folder of the stopped service."""
     service = start()
     service.send(STREAM, EVENTS)
-    where: tuple[str, ...] = ("--url", service.url, "--key", PRIVATE)
+    options: tuple[str, ...] = ("--url", service.url, "--key", PRIVATE)
     if request.param == "on the folder":
         service.stop()
-        where = ("--data-dir", str(service.data_dir))
-    return lambda *arguments: cordwood(*arguments, *where)
+        options = ("--data-dir", str(service.data_dir))
+    return lambda *arguments: cordwood(*arguments, *options)
 
 
 def rows(file: Path) -> list[Row]:
-    """What a file says of its events."""
+    """Return all fields of the events of a file."""
     found = duckdb.read_parquet(str(file)).order("id")
     times = "epoch_us(timestamp) as timestamp, epoch_us(ingested_at) as ingested_at"
     return found.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
 
 
-def test_every_event_is_in_the_file_as_it_was_stored(ask: Ask, tmp_path: Path) -> None:
+def test_a_file_has_every_event_as_it_was_stored(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     exported = ask("export", str(file), "--stream", STREAM)
     assert (exported.returncode, exported.stderr) == (0, "")
@@ -62,18 +62,18 @@ def test_every_event_is_in_the_file_as_it_was_stored(ask: Ask, tmp_path: Path) -
     assert list(tmp_path.glob("*.part")) == []
 
 
-def test_a_file_that_is_imported_elsewhere_is_exported_the_same(ask: Ask, tmp_path: Path) -> None:
+def test_an_imported_export_is_exported_unchanged(ask: Ask, tmp_path: Path) -> None:
     one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
     ask("export", str(one), "--stream", STREAM)
-    elsewhere = ("--stream", STREAM, "--data-dir", str(tmp_path / "elsewhere"))
+    other_folder = ("--stream", STREAM, "--data-dir", str(tmp_path / "elsewhere"))
     for outcome in ("5 accepted", "0 accepted, 5 duplicates"):
-        assert outcome in cordwood("import", str(one), *elsewhere).stdout
-    cordwood("export", str(two), *elsewhere)
+        assert outcome in cordwood("import", str(one), *other_folder).stdout
+    cordwood("export", str(two), *other_folder)
     assert rows(two) == rows(one)
     assert [row[-1] for row in rows(two)] == [False, False, False, False, True]
 
 
-def test_events_of_an_export_may_arrive_as_new(start: Start, ask: Ask, tmp_path: Path) -> None:
+def test_an_export_may_be_imported_as_new_events(start: Start, ask: Ask, tmp_path: Path) -> None:
     one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
     ask("export", str(one), "--stream", STREAM)
     other = start(data_dir=tmp_path / "elsewhere")
@@ -94,21 +94,21 @@ def test_clickhouse_reads_the_file(ask: Ask, tmp_path: Path) -> None:
     ask("export", str(file), "--stream", STREAM)
     columns = "id, toUnixTimestamp64Micro(timestamp) as timestamp, toUnixTimestamp64Micro(ingested_at) as ingested_at,"
     query = f"select {columns} event_message, project, metadata, extras, timestamp_inferred from file('{file}', Parquet) order by id"
-    # In a process of its own: chDB opens one folder a process, and other tests have theirs.
-    asking = [sys.executable, "-c", "import sys, chdb; print(chdb.query(sys.argv[1], 'JSONEachRow'))", query]
-    read = [json.loads(line) for line in subprocess.check_output(asking, text=True).splitlines() if line]
+    # In a new process, because chDB opens only one folder in each, which other tests use.
+    command = [sys.executable, "-c", "import sys, chdb; print(chdb.query(sys.argv[1], 'JSONEachRow'))", query]
+    read = [json.loads(line) for line in subprocess.check_output(command, text=True).splitlines() if line]
     assert [(int(row["timestamp"]), int(row["ingested_at"])) for row in read] == [row[1:3] for row in rows(file)]
     texts = ("id", "event_message", "project", "metadata", "extras", "timestamp_inferred")
     assert [tuple(row[name] for name in texts) for row in read] == [(row[0], *row[3:]) for row in rows(file)]
 
 
-def test_a_time_range_holds_its_start_and_not_its_end(ask: Ask, tmp_path: Path) -> None:
+def test_a_time_range_includes_its_start_and_excludes_its_end(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     ask("export", str(file), "--stream", STREAM, "--from", "2026-01-02", "--to", "2026-01-04T00:00:00Z")
     assert [row[0] for row in rows(file)] == ["b", "c"]
 
 
-def test_a_file_is_never_written_over_and_a_refusal_leaves_none(ask: Ask, tmp_path: Path) -> None:
+def test_a_file_is_never_overwritten_and_a_refusal_leaves_none(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     unknown = ask("export", str(file), "--stream", "postgres.log")
     assert (unknown.returncode, "Did you mean postgres.logs?" in unknown.stderr) == (1, True)
@@ -121,42 +121,40 @@ def test_a_file_is_never_written_over_and_a_refusal_leaves_none(ask: Ask, tmp_pa
     assert file.read_text() == "mine"
 
 
-def test_only_a_private_key_may_and_a_pinned_one_gets_its_project(start: Start, tmp_path: Path) -> None:
+def test_only_a_private_key_may_export_and_a_pinned_one_its_project(start: Start, tmp_path: Path) -> None:
     service = start()
     service.send(STREAM, EVENTS)
-    assert _asked(service, PUBLIC).status_code == 403
-    assert _asked(service, _key(service, redact=True)).status_code == 403
+    assert _export(service, PUBLIC).status_code == 403
+    assert _export(service, _key(service, redact=True)).status_code == 403
     file = tmp_path / "e.parquet"
-    file.write_bytes(_asked(service, _key(service, pins={"project": "acme"})).content)
+    file.write_bytes(_export(service, _key(service, pins={"project": "acme"})).content)
     assert [row[0] for row in rows(file)] == ["a", "b", "e"]
 
 
-def test_a_pinned_key_takes_back_its_own_project_and_nothing_else(start: Start) -> None:
+def test_a_pinned_key_may_import_only_its_project(start: Start) -> None:
     service = start()
     key = _key(service, pins={"project": "acme"})
     line = {"id": "x", "timestamp": 1, "ingested_at": 2, "project": "acme", "metadata": '{"a":1}'}
-    assert _taken_back(service, key, line).json()["accepted"] == 1
-    assert _taken_back(service, key, line | {"id": "y", "project": "other"}).status_code == 403
-    assert _taken_back(service, PUBLIC, line).status_code == 403
+    assert _import(service, key, line).json()["accepted"] == 1
+    assert _import(service, key, line | {"id": "y", "project": "other"}).status_code == 403
+    assert _import(service, PUBLIC, line).status_code == 403
 
 
 @pytest.mark.parametrize("broken", [{"timestamp": "soon"}, {"ingested_at": 10**18}, {"id": None}, {"surprise": 1}])
-def test_lines_that_are_no_stored_events_are_refused_and_nothing_is_taken(
-    start: Start, broken: dict[str, object]
-) -> None:
+def test_invalid_lines_are_refused_and_nothing_is_imported(start: Start, broken: dict[str, object]) -> None:
     service = start()
     line: dict[str, object] = {"id": "x", "timestamp": 1, "ingested_at": 2}
-    answer = _taken_back(service, PRIVATE, line | {"id": "y"}, line | broken)
+    answer = _import(service, PRIVATE, line | {"id": "y"}, line | broken)
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-body")
-    assert _taken_back(service, PRIVATE, line | {"id": "y"}).json()["duplicates"] == 0
+    assert _import(service, PRIVATE, line | {"id": "y"}).json()["duplicates"] == 0
 
 
-def _taken_back(service: Service, key: str, *lines: dict[str, object]) -> httpx.Response:
+def _import(service: Service, key: str, *lines: dict[str, object]) -> httpx.Response:
     body = "\n".join(json.dumps(line) for line in lines)
     return httpx.post(f"{service.url}/api/streams/{STREAM}/events", content=body, headers={"X-API-KEY": key})
 
 
-def _asked(service: Service, key: str) -> httpx.Response:
+def _export(service: Service, key: str) -> httpx.Response:
     return httpx.get(f"{service.url}/api/streams/{STREAM}/events", headers={"X-API-KEY": key})
 
 

@@ -1,4 +1,4 @@
-"""A service whose disk is full says so, answers, loses nothing, and takes events again when there is room."""
+"""A full disk: events are refused, queries answered, nothing is lost, and ingest resumes when there is space."""
 
 import json
 import os
@@ -18,13 +18,13 @@ ALL = "select count(*) as events, count(distinct id) as ids from postgres_logs"
 
 
 def send(service: Service) -> tuple[int, int]:
-    """A batch of random events: the answer's status, and how many it had."""
+    """Send a batch of random events; return the status and the number of events."""
     events = [{"id": str(uuid4()), "project": PROJECT, "metadata": {"text": os.urandom(400).hex()}} for _ in range(500)]
     return service.send(STREAM, events).status_code, len(events)
 
 
-def shipped(service: Service) -> dict[str, int]:
-    """The status of a batch of random events by the protocol of a shipper."""
+def send_by_shippers(service: Service) -> dict[str, int]:
+    """Send random events by the protocols of shippers; return the statuses by path."""
     texts = [os.urandom(400).hex() for _ in range(500)]
     elastic = "".join(f'{{"create":{{}}}}\n{{"message":"{text}"}}\n' for text in texts)
     splunk = "".join(f'{{"event":"{text}","index":"{STREAM}"}}' for text in texts)
@@ -40,7 +40,7 @@ def counted(service: Service) -> dict[str, object]:
     return rows[0]
 
 
-def until_taken(service: Service) -> int:
+def send_until_accepted(service: Service) -> int:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         status, count = send(service)
@@ -52,7 +52,7 @@ def until_taken(service: Service) -> int:
 
 
 @pytest.mark.torture
-def test_a_service_survives_a_full_disk_and_goes_on_by_itself(start: Start, tmp_path: Path) -> None:
+def test_a_service_survives_a_full_disk_and_resumes_by_itself(start: Start, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "48m") as disk:
         filler = disk / "filler"
         filler.write_bytes(b"x" * 24_000_000)
@@ -62,11 +62,11 @@ def test_a_service_survives_a_full_disk_and_goes_on_by_itself(start: Start, tmp_
             status, count = send(service)
             stored += count if status == 200 else 0
         assert status in {503, 507}
-        assert set(shipped(service).values()) <= {429, 503}
+        assert set(send_by_shippers(service).values()) <= {429, 503}
         assert counted(service) == {"events": stored, "ids": stored}
         assert httpx.get(f"{service.url}/ready").status_code == 200
         filler.unlink()
-        stored += until_taken(service)
+        stored += send_until_accepted(service)
         assert counted(service) == {"events": stored, "ids": stored}
         assert service.stop() == 0
         again = start(data_dir=disk / "data")

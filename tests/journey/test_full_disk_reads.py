@@ -1,4 +1,4 @@
-"""Reads go on where nothing can be written: what must write is refused with 507, and goes on once it can be written."""
+"""Reads work while nothing can be written; writes are refused with 507 and resume afterwards."""
 
 import os
 import resource
@@ -34,13 +34,13 @@ PAGES = (
     "/api/quarantine",
     "/",
 )
-# Nine million different texts: more than the engine's memory under the ceiling below.
+# Nine million distinct strings, which exceed the engine's memory under the ceiling below.
 MUST_SPILL = "select count(*) as n from (select distinct concat(a.id, b.id, a.id) as both from postgres_logs a cross join postgres_logs b)"
 CEILING = {"CORDWOOD_LIMITS_MEMORY": "300MB", "CORDWOOD_LIMITS_QUERY_TIME": "60s"}
 
 
 def send(service: Service, first: int, count: int = 500) -> int:
-    """Send events with ids from `first` on; the answer's status."""
+    """Send events with ids from `first` on; return the status."""
     events = [
         {"id": f"e{at}", "project": PROJECT, "event_message": f"m{at % 7}", "metadata": {"text": os.urandom(100).hex()}}
         for at in range(first, first + count)
@@ -48,8 +48,8 @@ def send(service: Service, first: int, count: int = 500) -> int:
     return service.send("postgres.logs", events).status_code
 
 
-def filled(service: Service) -> None:
-    """With events in the file and nothing under way that would free room on the disk later."""
+def send_and_flush(service: Service) -> None:
+    """Send events and wait until they are flushed, so that no disk space is freed later."""
     for first in range(0, EVENTS, 500):
         assert send(service, first) == 200
     deadline = time.monotonic() + 30
@@ -76,7 +76,7 @@ def assert_not_written(service: Service) -> None:
 
 
 def assert_written(service: Service, first: int) -> int:
-    """Ingest goes on within a minute; how many events there are then."""
+    """Check that ingest resumes within a minute; return the number of events."""
     deadline = time.monotonic() + 60
     while (status := send(service, first)) != 200:
         assert status in {429, 507}
@@ -86,7 +86,7 @@ def assert_written(service: Service, first: int) -> int:
     return first + 500
 
 
-def not_spilled(service: Service) -> httpx.Response:
+def assert_spill_refused(service: Service) -> httpx.Response:
     answer = service.query("logs.all", project=PROJECT, sql=MUST_SPILL)
     assert (answer.status_code, answer.json()["error"]["status"]) == (507, "limit.disk"), answer.text
     assert "memory" in answer.json()["error"]["message"]
@@ -94,8 +94,8 @@ def not_spilled(service: Service) -> httpx.Response:
 
 
 @contextmanager
-def brimful(disk: Path) -> Iterator[None]:
-    """No byte is left on the disk."""
+def full_disk(disk: Path) -> Iterator[None]:
+    """Fill the disk to the last byte."""
     with (disk / "filler").open("wb", buffering=0) as filler:
         for size in (65_536, 1):
             try:
@@ -109,7 +109,7 @@ def brimful(disk: Path) -> Iterator[None]:
 
 @contextmanager
 def unwritable(service: Service) -> Iterator[None]:
-    """No process of the service can write to any file: works without a file system of limited size."""
+    """Forbid the processes of the service to write files, by a resource limit."""
     pids = (service.process.pid, *children(service.process.pid))
     before = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
     for pid, (_, hard) in zip(pids, before, strict=True):
@@ -120,14 +120,14 @@ def unwritable(service: Service) -> Iterator[None]:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
-def go_through(service: Service, nothing_is_written: Callable[[], AbstractContextManager[None]]) -> int:
-    """Read, and be refused, while nothing can be written; the events that are there at the end."""
-    filled(service)
-    with nothing_is_written():
+def check_reads_and_writes(service: Service, without_writes: Callable[[], AbstractContextManager[None]]) -> int:
+    """Check reads and refused writes while nothing can be written; return the number of events at the end."""
+    send_and_flush(service)
+    with without_writes():
         for _ in range(2):
             assert_not_written(service)
             assert_read(service, EVENTS)
-        not_spilled(service)
+        assert_spill_refused(service)
         assert_read(service, EVENTS)
     events = assert_written(service, EVENTS)
     assert_read(service, events)
@@ -135,16 +135,16 @@ def go_through(service: Service, nothing_is_written: Callable[[], AbstractContex
     return events
 
 
-def test_a_process_that_cannot_write_answers_reads_and_then_goes_on(start: Start) -> None:
+def test_a_process_that_cannot_write_answers_reads_and_recovers(start: Start) -> None:
     service = start(env=CEILING)
-    events = go_through(service, lambda: unwritable(service))
+    events = check_reads_and_writes(service, lambda: unwritable(service))
     assert_read(start(data_dir=service.data_dir), events)
 
 
-def test_a_disk_without_a_free_byte_is_read_from_and_then_written_to(start: Start, tmp_path: Path) -> None:
+def test_a_full_disk_is_read_and_later_written(start: Start, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "80m") as disk:
         service = start(data_dir=disk / "data", env=CEILING)
-        events = go_through(service, lambda: brimful(disk))
+        events = check_reads_and_writes(service, lambda: full_disk(disk))
         again = start(data_dir=disk / "data")
         assert_read(again, events)
         assert again.stop() == 0
@@ -152,21 +152,21 @@ def test_a_disk_without_a_free_byte_is_read_from_and_then_written_to(start: Star
 
 def test_without_a_spill_folder_only_a_query_that_must_spill_is_refused(start: Start) -> None:
     service = start(env=CEILING)
-    filled(service)
+    send_and_flush(service)
     folder = service.data_dir / "spill"
     assert not folder.exists(), "the engine makes it when it needs it"
     folder.write_text("in its place")
     assert_read(service, EVENTS)
-    not_spilled(service)
+    assert_spill_refused(service)
     assert_read(service, EVENTS)
     folder.unlink()
     assert service.query("logs.all", project=PROJECT, sql=MUST_SPILL).status_code in {200, 504}
     assert service.stop() == 0
 
 
-def test_the_service_ends_in_its_drain_time_while_nothing_can_be_written(start: Start) -> None:
+def test_the_service_stops_within_its_drain_time_while_nothing_can_be_written(start: Start) -> None:
     service = start(env={**CEILING, "CORDWOOD_WEB_DRAIN_TIME": "1s"})
-    filled(service)
+    send_and_flush(service)
     with unwritable(service):
         assert_not_written(service)
         assert service.stop() == 0

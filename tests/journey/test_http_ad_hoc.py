@@ -1,4 +1,4 @@
-"""SQL over whole streams, and a look at what arrives: for private keys, within pins and redaction."""
+"""Ad hoc queries over whole streams, and recent events, for private keys, with pins and redaction."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_a_query_reads_any_stream(service: Service) -> None:
     assert answer.headers["cordwood-rows"] == "1"
 
 
-def test_it_is_also_called_bq_sql_and_may_come_in_a_body(service: Service) -> None:
+def test_a_query_may_be_called_bq_sql_and_sent_in_a_body(service: Service) -> None:
     text = f"select count(*) as n from `{STREAM}`"
     expected = {"result": [{"n": 2}]}
     assert service.client.get("/api/query", params={"bq_sql": text}).json() == expected
@@ -50,7 +50,7 @@ def test_it_is_also_called_bq_sql_and_may_come_in_a_body(service: Service) -> No
     assert service.client.request("GET", "/api/query", json={"sql": text}).json() == expected
 
 
-def test_its_names_take_their_values_from_the_request(service: Service) -> None:
+def test_parameters_take_their_values_from_the_request(service: Service) -> None:
     text = f"select count(*) as n from `{STREAM}` where project = @project and (@level is null or level = @level)"
     assert query(service, text, project="ours").json()["result"] == [{"n": 1}]
     assert query(service, text, project="ours", level="error").json()["result"] == [{"n": 0}]
@@ -59,14 +59,14 @@ def test_its_names_take_their_values_from_the_request(service: Service) -> None:
     assert posted.json()["result"] == [{"n": 1}]
 
 
-def test_it_is_answered_in_every_form(service: Service) -> None:
+def test_a_query_is_answered_in_every_format(service: Service) -> None:
     text = f"select project from `{STREAM}` order by project"
     assert query(service, text, format="csv").text == "project\r\nours\r\ntheirs\r\n"
     assert query(service, text, format="ndjson").text == '{"project":"ours"}\n{"project":"theirs"}\n'
     assert query(service, text, format="parquet").content[:4] == b"PAR1"
 
 
-def test_no_more_than_a_thousand_rows_leave_and_it_says_so(service: Service) -> None:
+def test_an_answer_is_truncated_to_a_thousand_rows(service: Service) -> None:
     answer = query(service, "select n from unnest(generate_array(1, 2000)) as n")
     assert len(answer.json()["result"]) == 1000
     assert answer.headers["cordwood-truncated"] == "max_rows=1000"
@@ -84,7 +84,7 @@ def test_no_more_than_a_thousand_rows_leave_and_it_says_so(service: Service) -> 
         ("select 1; select 2", 422, "query.refused", (1, 11)),
     ],
 )
-def test_what_cannot_be_asked_is_told_at_its_place(
+def test_an_invalid_query_is_refused_with_its_position(
     service: Service, sql: str, status: int, code: str, place: tuple[int, ...]
 ) -> None:
     answer = query(service, sql)
@@ -108,7 +108,7 @@ def test_what_cannot_be_asked_is_told_at_its_place(
         ({"sql": "select 1", "backend_id": "7"}, "Backend not found"),
     ],
 )
-def test_what_is_missing_or_too_much_is_400(service: Service, parameters: dict[str, str], words: str) -> None:
+def test_invalid_combinations_of_parameters_are_400(service: Service, parameters: dict[str, str], words: str) -> None:
     answer = service.client.get("/api/query", params=parameters)
     assert answer.status_code == 400
     assert words in answer.json()["error"]["message"]
@@ -116,7 +116,7 @@ def test_what_is_missing_or_too_much_is_400(service: Service, parameters: dict[s
 
 @pytest.mark.parametrize("address", ["/api/sources/postgres.logs/recent", "/api/quarantine"])
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "", "1001", "9" * 5000])
-def test_a_count_that_is_none_is_told(service: Service, address: str, limit: str) -> None:
+def test_an_invalid_limit_is_400(service: Service, address: str, limit: str) -> None:
     answer = service.client.get(address, params={"limit": limit})
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == f"limit is {limit[:40]!r}."
@@ -132,19 +132,19 @@ def test_a_count_that_is_none_is_told(service: Service, address: str, limit: str
         ("/api/endpoints/query/unheard-of", "GET /api/endpoints lists them, with a private key."),
     ],
 )
-def test_who_names_what_is_not_there_is_told_where_to_look(service: Service, address: str, hint: str) -> None:
+def test_an_unknown_name_is_404_with_a_hint(service: Service, address: str, hint: str) -> None:
     answer = service.client.get(address)
     assert answer.status_code == 404
     assert answer.json()["error"]["hint"] == hint
 
 
-def test_a_value_that_fails_only_as_the_query_runs_is_told_with_what_would_be_null(service: Service) -> None:
+def test_a_value_that_fails_at_run_time_has_a_hint_to_safe_cast(service: Service) -> None:
     error = query(service, f"select cast(event_message as int64), 1 / 0 from `{STREAM}`").json()["error"]
     assert error["status"] == "query.value"
     assert "SAFE_CAST" in error["hint"]
 
 
-def test_a_text_is_parsed_without_being_asked(service: Service) -> None:
+def test_a_query_is_parsed_without_running_it(service: Service) -> None:
     text = f"select @b, @a, @B from `{STREAM}`"
     answer = service.client.get("/api/query/parse", params={"sql": text})
     assert answer.json() == {"result": {"parameters": ["b", "a"], "expanded_query": text}}
@@ -153,7 +153,7 @@ def test_a_text_is_parsed_without_being_asked(service: Service) -> None:
 @pytest.mark.parametrize(
     "address", ["/api/query?sql=select+1", "/api/query/parse?sql=select+1", "/api/sources/postgres.logs/recent"]
 )
-def test_only_a_private_key_may(service: Service, address: str) -> None:
+def test_ad_hoc_queries_and_recent_events_need_a_private_key(service: Service, address: str) -> None:
     assert httpx.get(service.url + address).status_code == 401
     assert httpx.get(service.url + address, headers={"X-API-KEY": PUBLIC}).status_code == 403
     assert httpx.get(service.url + address, headers=key(service, scopes="query")).status_code == 403
@@ -168,7 +168,7 @@ def test_a_pinned_key_may_not_read_whole_streams(service: Service) -> None:
         assert (answer.status_code, answer.json()["error"]["status"]) == (403, "request.forbidden")
 
 
-def test_a_key_that_is_redacted_reads_nothing_as_it_is(service: Service) -> None:
+def test_a_redacted_key_gets_only_redacted_answers(service: Service) -> None:
     redacted = key(service, redact=True)
     text = f"select event_message, to_json_string(metadata) as m from `{STREAM}` where project = 'ours'"
     for headers in (redacted, {**redacted, "LF-ENDPOINT-REDACT-PII": "false"}):
@@ -184,7 +184,7 @@ def test_a_key_that_is_redacted_reads_nothing_as_it_is(service: Service) -> None
     assert "10.1.2.3" in query(service, text).text
 
 
-def test_recent_events_are_as_they_were_sent_the_oldest_first(service: Service) -> None:
+def test_recent_events_are_returned_as_sent_oldest_first(service: Service) -> None:
     recent = service.client.get(f"/api/sources/{STREAM}/recent").json()
     assert [event["project"] for event in recent] == ["theirs", "ours"]
     told = recent[1]
@@ -196,7 +196,7 @@ def test_recent_events_are_as_they_were_sent_the_oldest_first(service: Service) 
     assert len(service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": "1"}).json()) == 1
 
 
-def test_recent_events_stay_within_pins_and_redaction(service: Service) -> None:
+def test_recent_events_respect_pins_and_redaction(service: Service) -> None:
     address = f"{service.url}/api/sources/{STREAM}/recent"
     pinned = httpx.get(address, headers=key(service, pins={"project": "theirs"})).json()
     assert [event["project"] for event in pinned] == ["theirs"]
@@ -207,13 +207,13 @@ def test_recent_events_stay_within_pins_and_redaction(service: Service) -> None:
     assert redacted.json()[1]["level"] == "info"
 
 
-def test_recent_events_of_an_empty_stream_are_none(service: Service) -> None:
+def test_recent_events_of_an_empty_stream_are_an_empty_list(service: Service) -> None:
     assert service.client.get("/api/sources/pgbouncer.logs.prod/recent").json() == []
     assert service.client.get("/api/sources/nobody/recent").status_code == 404
     assert service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": "0"}).status_code == 400
 
 
-def test_a_schema_tells_a_redacted_key_no_name_that_is_hidden(service: Service) -> None:
+def test_a_schema_for_a_redacted_key_omits_private_field_names(service: Service) -> None:
     service.send("realtime.logs.prod", [{"event_message": "m", "metadata": {"10.9.8.7": 1, "level": "info"}}])
     address = f"{service.url}/api/sources/realtime.logs.prod/schema"
     assert "10.9.8.7" in service.client.get(address).text
@@ -222,7 +222,7 @@ def test_a_schema_tells_a_redacted_key_no_name_that_is_hidden(service: Service) 
     assert "level" in redacted.text
 
 
-def test_where_the_incumbents_errors_are_wanted_a_refusal_is_400_and_a_sentence(start: Start) -> None:
+def test_with_logflares_error_format_a_refusal_is_400_with_a_text(start: Start) -> None:
     old = start("--memory", "256MB", env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
     refused = query(old, "select nothing")
     assert refused.status_code == 400

@@ -1,4 +1,4 @@
-"""The page at /docs: the OpenAPI document for people, without scripts and without anything from elsewhere."""
+"""The page /docs: the OpenAPI document as HTML, without scripts and external resources."""
 
 import os
 import re
@@ -19,7 +19,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """What stands in it: every element with its attributes, its texts, whether all was closed."""
+    """A parsed page: elements with attributes, texts by tag, and open elements."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -61,14 +61,14 @@ def described(service: Service) -> Any:
     return service.client.get("/api/openapi.json").json()
 
 
-def test_it_is_a_whole_page_for_everybody(answer: httpx.Response, page: Page) -> None:
+def test_the_page_is_complete_and_needs_no_key(answer: httpx.Response, page: Page) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert page.open == []
     assert ("html", {"lang": "en"}) in page.elements
 
 
-def test_a_browser_may_load_and_run_nothing_but_its_style(answer: httpx.Response, page: Page) -> None:
+def test_the_content_security_policy_permits_only_the_style(answer: httpx.Response, page: Page) -> None:
     policy = answer.headers["content-security-policy"]
     digest = b64encode(sha256("".join(page.texts["style"]).encode()).digest()).decode()
     assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
@@ -79,7 +79,7 @@ def test_a_browser_may_load_and_run_nothing_but_its_style(answer: httpx.Response
     assert {href for href in page.attributes("href") if href[0] != "#"} == {"/api/openapi.json", "data:,"}
 
 
-def test_every_operation_stands_in_it_once_and_is_linked(page: Page, described: Any) -> None:
+def test_every_operation_is_listed_once_and_linked(page: Page, described: Any) -> None:
     ids = [operation["operationId"] for verbs in described["paths"].values() for operation in verbs.values()]
     assert sorted(id_ for id_ in page.attributes("id") if id_ != "addresses") == sorted(ids)
     targets = {href[1:] for href in page.attributes("href") if href.startswith("#")}
@@ -88,7 +88,7 @@ def test_every_operation_stands_in_it_once_and_is_linked(page: Page, described: 
         assert path in page.texts["code"]
 
 
-def test_an_endpoint_is_told_with_its_parameters_and_columns(page: Page) -> None:
+def test_an_endpoint_is_shown_with_its_parameters_and_columns(page: Page) -> None:
     text = page.text()
     assert "interval" in text
     assert "one of: hourly, daily, minutely" in text
@@ -96,20 +96,20 @@ def test_an_endpoint_is_told_with_its_parameters_and_columns(page: Page) -> None
     assert "integer or null" in text
 
 
-def test_its_headings_go_down_one_at_a_time(page: Page) -> None:
+def test_no_level_of_headings_is_skipped(page: Page) -> None:
     levels = [int(tag[1]) for tag, _ in page.elements if tag in ("h1", "h2", "h3", "h4")]
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
-def test_it_fits_a_small_screen_in_light_and_dark(answer: httpx.Response) -> None:
+def test_the_page_supports_small_screens_and_dark_mode(answer: httpx.Response) -> None:
     assert 'name="viewport" content="width=device-width, initial-scale=1"' in answer.text
     assert "color-scheme: light dark" in answer.text
     assert "prefers-color-scheme: dark" in answer.text
     assert "overflow-wrap: anywhere" in answer.text
 
 
-def test_a_command_has_what_the_endpoint_needs(page: Page) -> None:
+def test_a_curl_command_has_the_required_parameters(page: Page) -> None:
     command = next(text for text in page.texts["code"] if "curl" in text and "/usage.api-counts" in text)
     assert command.splitlines() == [
         'curl -sSG "$CORDWOOD_URL/api/endpoints/query/usage.api-counts" \\',
@@ -119,13 +119,13 @@ def test_a_command_has_what_the_endpoint_needs(page: Page) -> None:
     ]
 
 
-def test_commands_that_only_read_work_as_they_stand(service: Service, page: Page) -> None:
+def test_commands_that_only_read_can_be_run(service: Service, page: Page) -> None:
     need("curl", "curl")
     environment = {**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
     commands = [text for text in page.texts["code"] if re.match(r'curl -sSG? "', text) and "{" not in text]
     assert len(commands) > 12
     for command in commands:
-        # A followed query has no end: curl says 28 when its time is over.
+        # A followed query does not end: curl exits with 28 at its time limit.
         limit, ends = ("-m 1", 28) if "/tail/" in command else ("", 0)
         run = subprocess.run(
             ["bash", "-c", f"{command} {limit} -f -o /dev/null"], env=environment, capture_output=True, check=False
@@ -133,7 +133,7 @@ def test_commands_that_only_read_work_as_they_stand(service: Service, page: Page
         assert run.returncode == ends, (command, run.stderr)
 
 
-def test_words_of_an_operator_are_text_and_nothing_else(start: Any, tmp_path: Any) -> None:
+def test_descriptions_of_endpoints_are_escaped(start: Any, tmp_path: Any) -> None:
     (tmp_path / "queries").mkdir()
     (tmp_path / "queries" / "x.sql").write_text(
         '/*\nname = "x"\ndescription = "<script>alert(1)</script>"\n*/\nselect 1 as `<img src=x>`\n'

@@ -1,4 +1,4 @@
-"""The explorer's page and files, and the addresses that its editor and its pages read."""
+"""The explorer's page and files, and the routes that it reads."""
 
 import re
 
@@ -19,7 +19,7 @@ def files_of(page: str) -> list[str]:
     return sorted(set(re.findall(r'(?:href|src)="(explorer/[^"]+)"', page)))
 
 
-def test_the_page_is_for_everybody_and_keeps_nothing_in_itself(service: Service, page: str) -> None:
+def test_the_page_needs_no_key_and_has_no_inline_code(service: Service, page: str) -> None:
     answer = httpx.get(service.url + "/", headers=BROWSER)
     assert answer.headers["content-type"].startswith("text/html")
     policy = answer.headers["content-security-policy"]
@@ -29,7 +29,7 @@ def test_the_page_is_for_everybody_and_keeps_nothing_in_itself(service: Service,
     assert not re.search(r'(?:href|src)="(?:https?:)?//', page)
 
 
-def test_every_file_of_the_page_is_kept_for_good_and_asked_for_once(service: Service, page: str) -> None:
+def test_every_file_of_the_page_is_immutable_and_has_an_etag(service: Service, page: str) -> None:
     files = files_of(page)
     assert len(files) > 10
     for file in files:
@@ -40,7 +40,7 @@ def test_every_file_of_the_page_is_kept_for_good_and_asked_for_once(service: Ser
         assert (known.status_code, known.content) == (304, b"")
 
 
-def test_every_script_is_announced_before_it_is_needed(service: Service, page: str) -> None:
+def test_every_imported_script_is_preloaded(service: Service, page: str) -> None:
     files = files_of(page)
     folder = files[0].rpartition("/")[0]
     for file in files:
@@ -49,13 +49,13 @@ def test_every_script_is_announced_before_it_is_needed(service: Service, page: s
             assert {f"{folder}/{name}" for name in re.findall(r'from "\./([\w-]+\.js)"', script)} <= set(files)
 
 
-def test_a_head_has_the_page_s_headers_alone(service: Service) -> None:
+def test_a_head_request_has_only_headers(service: Service) -> None:
     answer = httpx.head(service.url + "/", headers=BROWSER)
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["etag"]
 
 
-def test_files_are_compressed_for_who_takes_that(service: Service, page: str) -> None:
+def test_files_are_compressed_if_accepted(service: Service, page: str) -> None:
     file = next(file for file in files_of(page) if file.endswith("style.css"))
     plain = httpx.get(f"{service.url}/{file}", headers={"Accept-Encoding": "identity"})
     packed = httpx.get(f"{service.url}/{file}", headers={"Accept-Encoding": "gzip"})
@@ -64,12 +64,12 @@ def test_files_are_compressed_for_who_takes_that(service: Service, page: str) ->
     assert packed.headers["etag"] != plain.headers["etag"]
 
 
-def test_files_of_another_version_and_of_no_version_are_not_there(service: Service) -> None:
+def test_files_of_unknown_versions_are_404(service: Service) -> None:
     for file in ("0000000000000000/main.js", "0000000000000000/__init__.py", "../pyproject.toml"):
         assert httpx.get(f"{service.url}/explorer/{file}").status_code == 404
 
 
-def test_who_takes_no_page_is_told_that_nothing_is_there(service: Service) -> None:
+def test_the_root_is_404_for_clients_that_do_not_accept_html(service: Service) -> None:
     answer = httpx.get(service.url + "/", headers={"Accept": "application/json"})
     assert answer.status_code == 404
     assert answer.json()["error"]["status"] == "request.unknown-route"
@@ -82,28 +82,28 @@ def edge(service: Service) -> Service:
     return service
 
 
-def test_an_endpoint_tells_what_queries_may_read(edge: Service) -> None:
-    told = edge.client.get("/api/endpoints/logs.all/scope").json()
-    assert told["endpoint"] == "logs.all"
-    assert [one["name"] for one in told["sub_queries"]][:2] == ["edge_logs", "postgres_logs"]
-    columns = {one["name"]: one for one in told["sub_queries"][0]["columns"]}
+def test_the_scope_of_an_endpoint_lists_sub_queries_and_fields(edge: Service) -> None:
+    body = edge.client.get("/api/endpoints/logs.all/scope").json()
+    assert body["endpoint"] == "logs.all"
+    assert [one["name"] for one in body["sub_queries"]][:2] == ["edge_logs", "postgres_logs"]
+    columns = {one["name"]: one for one in body["sub_queries"][0]["columns"]}
     assert columns["timestamp"] == {"name": "timestamp", "type": "TIMESTAMP", "fields": []}
     assert columns["metadata"]["type"] is None
     fields = {tuple(one["path"]): one["kinds"] for one in columns["metadata"]["fields"]}
     assert fields["request", "path"] == ["text"]
     assert fields["response", "status_code"] == ["number"]
-    # The elements of an array lie where the array does.
+    # Elements of an array have the path of the array.
     assert fields["request", "tags", "name"] == ["text"]
 
 
-def test_the_sql_of_a_query_in_lql_is_told_and_answers_the_same(edge: Service) -> None:
+def test_the_sql_of_an_lql_query_returns_the_same_rows(edge: Service) -> None:
     lql = "f:edge_logs m.request.path:/rest/v1/x s:m.response.status_code@status"
-    told = edge.client.get("/api/endpoints/logs.all/sql", params={"lql": lql}).json()["sql"]
-    rows = edge.rows("logs.all", project="scope", sql=told)
+    body = edge.client.get("/api/endpoints/logs.all/sql", params={"lql": lql}).json()["sql"]
+    rows = edge.rows("logs.all", project="scope", sql=body)
     assert rows == edge.rows("logs.all", project="scope", lql=lql) == [{"status": 200}]
 
 
-def test_what_is_wrong_with_it_is_told_at_its_place(edge: Service) -> None:
+def test_an_error_in_lql_has_its_position(edge: Service) -> None:
     refused = edge.client.get("/api/endpoints/logs.all/sql", params={"lql": "f:edge_logs (open"})
     assert refused.status_code == 400
     assert (refused.json()["error"]["line"], refused.json()["error"]["column"]) == (1, 13)
@@ -114,7 +114,7 @@ def key_of(service: Service, **terms: object) -> dict[str, str]:
     return {"X-API-KEY": service.client.post("/api/access-tokens", json=terms).json()["token"]}
 
 
-def test_a_key_that_may_query_is_enough_and_a_pinned_one_learns_no_fields(edge: Service) -> None:
+def test_a_query_key_reads_the_scope_and_a_pinned_one_without_fields(edge: Service) -> None:
     free = httpx.get(f"{edge.url}/api/endpoints/logs.all/scope", headers=key_of(edge, scopes="query"))
     assert any(column["fields"] for one in free.json()["sub_queries"] for column in one["columns"])
     pinned = httpx.get(
@@ -125,12 +125,12 @@ def test_a_key_that_may_query_is_enough_and_a_pinned_one_learns_no_fields(edge: 
 
 
 @pytest.mark.parametrize("address", ["/api/endpoints/logs.all/scope", "/api/endpoints/logs.all/sql?lql=x"])
-def test_keys_that_may_not_query_learn_nothing(service: Service, address: str) -> None:
+def test_keys_that_may_not_query_are_refused(service: Service, address: str) -> None:
     assert httpx.get(service.url + address).status_code == 401
     assert httpx.get(service.url + address, headers={"X-API-KEY": PUBLIC}).status_code == 403
 
 
-def test_what_is_hidden_from_a_key_is_no_field_for_it(edge: Service) -> None:
+def test_private_field_names_are_omitted_for_a_redacted_key(edge: Service) -> None:
     metadata = {"mails": {"someone@example.com": 1}}
     edge.send("cloudflare.logs.prod", [{"event_message": "m", "project": "scope", "metadata": metadata}])
     address = f"{edge.url}/api/endpoints/logs.all/scope"
@@ -138,38 +138,38 @@ def test_what_is_hidden_from_a_key_is_no_field_for_it(edge: Service) -> None:
     assert "someone@example.com" not in httpx.get(address, headers=key_of(edge, scopes="query", redact=True)).text
 
 
-def test_the_status_tells_of_memory_cache_queries_and_streams(edge: Service) -> None:
+def test_the_status_has_memory_cache_queries_and_streams(edge: Service) -> None:
     edge.rows("usage.api-counts", interval="daily", project="scope")
     edge.rows("usage.api-counts", interval="daily", project="scope")
     edge.rows("logs.all", project="scope", sql="select count(*) as n from edge_logs")
-    told = edge.client.get("/api/status").json()
-    assert 0 < told["memory"]["bytes"] < told["memory"]["ceiling_bytes"]
-    assert 0 < told["cache"]["bytes"] < told["cache"]["budget_bytes"]
-    assert told["cache"]["requests"]["hit"] >= 1
-    assert told["queries"]["waiting"] == 0
-    slowest = {one["text"]: one for one in told["queries"]["slowest"]}
+    body = edge.client.get("/api/status").json()
+    assert 0 < body["memory"]["bytes"] < body["memory"]["ceiling_bytes"]
+    assert 0 < body["cache"]["bytes"] < body["cache"]["budget_bytes"]
+    assert body["cache"]["requests"]["hit"] >= 1
+    assert body["queries"]["waiting"] == 0
+    slowest = {one["text"]: one for one in body["queries"]["slowest"]}
     asked = slowest["select count(*) as n from edge_logs"]
     assert (asked["endpoint"], asked["language"], asked["outcome"]) == ("logs.all", "sql", "ok")
-    seconds = [one["seconds"] for one in told["queries"]["slowest"]]
+    seconds = [one["seconds"] for one in body["queries"]["slowest"]]
     assert seconds == sorted(seconds, reverse=True)
-    stream = told["streams"]["cloudflare.logs.prod"]
+    stream = body["streams"]["cloudflare.logs.prod"]
     assert stream["events"] >= 1
     assert stream["bytes"] > 0
     assert stream["events_per_second"] > 0
 
 
 @pytest.mark.parametrize("terms", [{"pins": {"project": "mine"}}, {"redact": True}])
-def test_a_key_that_sees_less_is_told_its_own_queries_alone(edge: Service, terms: dict[str, object]) -> None:
+def test_a_restricted_key_sees_only_its_own_queries_in_the_status(edge: Service, terms: dict[str, object]) -> None:
     secret = "select 'of another key' as told from edge_logs limit 1"
     edge.rows("logs.all", project="scope", sql=secret)
     narrow = key_of(edge, scopes="private", **terms)
     own = {"project": "mine", "sql": "select 'my own' as told from edge_logs limit 1"}
     httpx.get(f"{edge.url}/api/endpoints/query/logs.all", params=own, headers=narrow)
-    told = httpx.get(f"{edge.url}/api/status", headers=narrow).json()
-    assert {one["text"] for one in told["queries"]["slowest"]} == {own["sql"]}
+    body = httpx.get(f"{edge.url}/api/status", headers=narrow).json()
+    assert {one["text"] for one in body["queries"]["slowest"]} == {own["sql"]}
     assert secret in {one["text"] for one in edge.client.get("/api/status").json()["queries"]["slowest"]}
 
 
-def test_the_status_is_for_private_keys(service: Service) -> None:
+def test_the_status_needs_a_private_key(service: Service) -> None:
     assert httpx.get(service.url + "/api/status").status_code == 401
     assert httpx.get(service.url + "/api/status", headers={"X-API-KEY": PUBLIC}).status_code == 403

@@ -1,4 +1,4 @@
-"""Events over HTTP: which stream, which key, how large, in which coding."""
+"""Events over HTTP: choice of the stream, keys, sizes and content codings."""
 
 import gzip
 import itertools
@@ -10,7 +10,7 @@ import pytest
 from backports import zstd
 
 from tests.journey.conftest import PUBLIC, Service
-from tests.journey.test_http_queries import EDGE, http, told
+from tests.journey.test_http_queries import EDGE, http, problem_of
 
 _numbers = itertools.count()
 
@@ -35,11 +35,11 @@ def test_the_stream_is_named_in_the_query_string(service: Service, project: str,
 
 
 @pytest.mark.parametrize("header", ["x-source", "x-collection"])
-def test_or_in_a_header(service: Service, project: str, header: str) -> None:
+def test_the_stream_is_named_in_a_header(service: Service, project: str, header: str) -> None:
     assert service.client.post("/api/logs", headers={header: EDGE}, json=event(project)).status_code == 200
 
 
-def test_the_query_string_goes_before_the_header(service: Service, project: str) -> None:
+def test_the_query_string_overrides_the_header(service: Service, project: str) -> None:
     answer = service.client.post(
         "/api/logs", params={"source": EDGE}, headers={"x-source": "nothing"}, json=event(project)
     )
@@ -52,12 +52,12 @@ def test_the_keys_of_an_event_never_choose_the_stream(service: Service, project:
     assert len(service.rows("logs.all", project=project)) == 1
 
 
-def test_no_stream_is_400(service: Service, project: str) -> None:
-    told(service.client.post("/api/logs", json=event(project)), 400, "request.bad-parameter")
+def test_a_missing_stream_is_400(service: Service, project: str) -> None:
+    problem_of(service.client.post("/api/logs", json=event(project)), 400, "request.bad-parameter")
 
 
 def test_an_unknown_stream_is_404_with_the_nearest_name(service: Service, project: str) -> None:
-    error = told(service.send("cloudflare.logs.prd", event(project)), 404, "request.unknown-stream")
+    error = problem_of(service.send("cloudflare.logs.prd", event(project)), 404, "request.unknown-stream")
     assert EDGE in str(error["hint"])
 
 
@@ -67,15 +67,15 @@ def test_a_public_key_may_send_events(service: Service, project: str) -> None:
 
 
 def test_the_key_is_checked_before_the_body_is_read(service: Service) -> None:
-    """The body never comes, and the answer does."""
-    said = http(
+    """Answer although the body is never sent."""
+    received = http(
         service,
         f"POST /api/logs?source_name={EDGE} HTTP/1.1",
         "Content-Type: application/json",
         "Content-Length: 1000000",
         key="wrong",
     )
-    assert said.startswith(b"HTTP/1.1 401 ")
+    assert received.startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.parametrize(
@@ -99,57 +99,57 @@ def test_a_body_may_be_compressed(service: Service, project: str, coding: str, c
     assert answer.json()["accepted"] == 3, answer.text
 
 
-def test_a_coding_that_is_not_read_is_415(service: Service) -> None:
+def test_an_unsupported_content_coding_is_415(service: Service) -> None:
     headers = {"Content-Encoding": "br", "Content-Type": "application/json"}
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=b"{}", headers=headers)
-    told(answer, 415, "request.unsupported-media")
+    problem_of(answer, 415, "request.unsupported-media")
 
 
 @pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b'{"a":1}', mtime=0)[:-9]])
-def test_a_broken_coding_is_400(service: Service, body: bytes) -> None:
+def test_a_malformed_compressed_body_is_400(service: Service, body: bytes) -> None:
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    told(answer, 400, "request.bad-body")
+    problem_of(answer, 400, "request.bad-body")
 
 
 def test_a_body_over_16_mib_is_413(service: Service) -> None:
     headers = {"Content-Type": "application/json"}
     body = b" " * (16 * 2**20 + 1)
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    told(answer, 413, "request.too-large")
+    problem_of(answer, 413, "request.too-large")
 
 
-def test_a_body_over_16_mib_that_does_not_say_so_is_413(service: Service) -> None:
+def test_a_chunked_body_over_16_mib_is_413(service: Service) -> None:
     headers = {"Content-Type": "application/json"}
-    pieces = iter([b" " * 2**20] * 17)
-    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=pieces, headers=headers)
-    told(answer, 413, "request.too-large")
+    chunks = iter([b" " * 2**20] * 17)
+    answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=chunks, headers=headers)
+    problem_of(answer, 413, "request.too-large")
 
 
 @pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("zstd", zstd.compress)])
-def test_a_bomb_is_413(service: Service, coding: str, compress: object) -> None:
+def test_a_decompression_bomb_is_413(service: Service, coding: str, compress: object) -> None:
     assert callable(compress)
     headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
     body = compress(b" " * (129 * 2**20))
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    told(answer, 413, "request.too-large")
+    problem_of(answer, 413, "request.too-large")
 
 
-def test_an_unknown_type_is_415(service: Service) -> None:
+def test_an_unknown_content_type_is_415(service: Service) -> None:
     headers = {"Content-Type": "application/pdf"}
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=b"x", headers=headers)
-    told(answer, 415, "request.unsupported-media")
+    problem_of(answer, 415, "request.unsupported-media")
 
 
-def test_broken_json_is_400_and_stores_nothing(service: Service, project: str) -> None:
+def test_malformed_json_is_400_and_stores_nothing(service: Service, project: str) -> None:
     headers = {"Content-Type": "application/json"}
     body = json.dumps([event(project)]).encode()[:-1] + b",{]"
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    told(answer, 400, "request.bad-body")
+    problem_of(answer, 400, "request.bad-body")
     assert service.rows("logs.all", project=project) == []
 
 
-def test_numbers_are_stored_as_posted_or_as_texts_of_their_digits(service: Service, project: str) -> None:
+def test_numbers_are_stored_exactly_or_as_strings(service: Service, project: str) -> None:
     posted = (
         '{"project": "%s", "metadata": {"int": 9007199254740993, "uint": 18446744073709551615, "least":'
         ' -9223372036854775808, "large": 123456789012345678901234567890, "huge": 1e400, "ratio": 0.1}}'
@@ -171,7 +171,7 @@ def test_numbers_are_stored_as_posted_or_as_texts_of_their_digits(service: Servi
     assert service.rows("logs.all", project=project, sql=sql) == [{"n": 1}]
 
 
-def test_what_one_odd_event_brings_beyond_its_share_can_be_queried_all_the_same(service: Service, project: str) -> None:
+def test_paths_beyond_the_limit_of_an_event_can_be_queried(service: Service, project: str) -> None:
     odd = {"project": project, "metadata": {f"odd{number}": {"n": number} for number in range(1000, 1700)}}
     assert service.send("postgREST.logs.prod", odd).json()["accepted"] == 1
     sql = "select o.n, m.odd1650.n as through from postgrest_logs as t cross join unnest(t.metadata) as m"

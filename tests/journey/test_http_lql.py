@@ -1,4 +1,4 @@
-"""LQL over HTTP: `lql=` on the shipped endpoints of a real process, as a dashboard would send it."""
+"""LQL over HTTP: the parameter `lql` of the built-in endpoints."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from tests.journey.conftest import Service, start_service
 
 
 def events() -> list[dict[str, object]]:
-    """A minute apart, the newest of now."""
+    """Return events one minute apart, the newest with the current time."""
     now = datetime.now(UTC).replace(microsecond=0)
     return [
         {
@@ -47,13 +47,13 @@ def refusal(service: Service, lql: str, **more: str) -> Any:
     return answer.json()["error"]
 
 
-def test_filters_reach_into_the_metadata(service: Service) -> None:
+def test_filters_apply_to_paths_of_the_metadata(service: Service) -> None:
     rows = ask(service, "f:edge_logs m.response.status_code:>=500").json()["result"]
     assert [row["id"] for row in rows] == ["e0", "e3", "e6"]
     assert list(rows[0]) == ["id", "timestamp", "event_message"]
 
 
-def test_a_chart_counts_by_time_and_its_receipt_tells_what_was_filled(service: Service) -> None:
+def test_a_chart_counts_by_time_and_notes_filled_gaps(service: Service) -> None:
     answer = ask(service, "f:edge_logs m.response.status_code:>=500 t:last@10m c:count(*) c:group_by(t::minute)")
     rows = answer.json()["result"]
     assert list(rows[0]) == ["timestamp", "count"]
@@ -62,22 +62,22 @@ def test_a_chart_counts_by_time_and_its_receipt_tells_what_was_filled(service: S
     assert "filled" in answer.headers["cordwood-notice"]
 
 
-def test_a_body_carries_it_as_well_as_the_address(service: Service) -> None:
+def test_lql_is_accepted_in_the_body(service: Service) -> None:
     body = {"project": "default", "lql": "f:edge_logs s:id limit:1"}
     answer = service.client.post("/api/endpoints/query/logs.all", json=body)
     assert answer.json() == {"result": [{"id": "e0"}]}
 
 
-def test_without_f_the_sub_queries_are_listed(service: Service) -> None:
+def test_without_a_from_clause_the_sub_queries_are_listed(service: Service) -> None:
     assert "edge_logs, postgres_logs" in refusal(service, "error")["message"]
 
 
-def test_a_field_that_is_not_there_is_an_unknown_name_at_its_place(service: Service) -> None:
+def test_an_unknown_field_is_refused_with_its_position(service: Service) -> None:
     error = refusal(service, "f:edge_logs project:default")
     assert (error["status"], error["line"], error["column"]) == ("query.unknown-name", 1, 13)
 
 
-def test_a_broken_pattern_is_told_at_its_place(service: Service) -> None:
+def test_an_invalid_pattern_is_refused_with_its_position(service: Service) -> None:
     error = refusal(service, "f:edge_logs m.request.path:~[")
     assert (error["status"], error["line"], error["column"]) == ("query.value", 1, 13)
 
@@ -86,7 +86,7 @@ def test_sql_and_lql_together_are_refused(service: Service) -> None:
     assert refusal(service, "f:edge_logs", sql="select 1")["status"] == "request.bad-parameter"
 
 
-def test_the_columns_of_the_chart_endpoint_are_asked_like_others(service: Service) -> None:
+def test_the_columns_of_the_chart_endpoint_can_be_filtered(service: Service) -> None:
     rows = service.rows(
         "usage.api-counts", interval="hourly", project="default", lql="f:chart_counts total_rest_requests:>=0 limit:5"
     )

@@ -1,4 +1,4 @@
-"""What tells operators and orchestrators how the service is: without a key."""
+"""Health checks, readiness, metrics and the request log."""
 
 import json
 
@@ -14,7 +14,7 @@ def test_probes_need_no_key(service: Service, path: str, method: str) -> None:
     assert httpx.request(method, service.url + path).status_code == 200
 
 
-def test_health_says_what_waiting_containers_look_for(service: Service) -> None:
+def test_health_has_the_status_that_containers_wait_for(service: Service) -> None:
     assert httpx.get(f"{service.url}/health").json()["status"] == "ok"
 
 
@@ -33,13 +33,13 @@ def test_metrics_count_queries_events_and_requests(service: Service) -> None:
     assert 'cordwood_build_info{version="' in text
 
 
-def test_a_request_is_one_line_of_the_log_with_its_id_and_never_its_key(service: Service) -> None:
+def test_a_request_is_logged_with_its_id_and_without_its_key(service: Service) -> None:
     marked = {"X-Request-Id": "find-me", "X-API-KEY": "journey-private"}
     url = f"{service.url}/api/endpoints/query/logs.all?project=default&api_key=journey-private"
     httpx.get(url, headers=marked)
-    told = service.stop_and_read()
-    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    output = service.stop_and_read()
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     [line] = [line for line in lines if line.get("request_id") == "find-me"]
     assert (line["event"], line["level"], line["route"], line["status"]) == ("request", "info", "query", 200)
     assert line["endpoint"] == "logs.all"
-    assert "journey-private" not in told
+    assert "journey-private" not in output

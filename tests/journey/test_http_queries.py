@@ -1,4 +1,4 @@
-"""Saved queries over HTTP: addresses, keys, parameters, and the one shape of every error."""
+"""Saved queries over HTTP: routes, keys, parameters, and the format of errors."""
 
 import itertools
 import socket
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def project(service: Service) -> str:
-    """A project that only this test knows, with one edge event."""
+    """Return a new project with one edge event."""
     name = f"project{next(_numbers)}"
     event = {
         "id": f"event-of-{name}",
@@ -30,8 +30,8 @@ def project(service: Service) -> str:
     return name
 
 
-def told(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
-    """Every error has RFC 9457's members and `error`, whatever the route."""
+def problem_of(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
+    """Check that an error has the members of RFC 9457 and `error`, and return the latter."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     error = body["error"]
@@ -46,7 +46,7 @@ def told(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
     return error
 
 
-def test_rows_come_in_select_order_under_result(service: Service, project: str) -> None:
+def test_rows_are_under_result_in_select_order(service: Service, project: str) -> None:
     answer = service.query("logs.all", project=project)
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert list(answer.json()) == ["result"]
@@ -57,12 +57,12 @@ def test_rows_come_in_select_order_under_result(service: Service, project: str) 
 
 
 @pytest.mark.parametrize("path", ["/api/endpoints/query/", "/endpoints/query/", "/api/endpoints/query/name/"])
-def test_every_address_of_the_incumbent_answers(service: Service, project: str, path: str) -> None:
+def test_every_route_of_logflare_is_served(service: Service, project: str, path: str) -> None:
     answer = service.client.get(path + "logs.all", params={"project": project})
     assert len(answer.json()["result"]) == 1
 
 
-def test_the_uuid_is_as_good_as_the_name_in_any_case(service: Service, project: str) -> None:
+def test_an_endpoint_is_found_by_its_uuid_in_any_case(service: Service, project: str) -> None:
     uuid = str(uuid5(NAMESPACE, "logs.all"))
     assert service.rows(uuid, project=project) == service.rows(uuid.upper(), project=project)
     assert len(service.rows(uuid, project=project)) == 1
@@ -74,7 +74,7 @@ def test_parameters_may_come_in_a_form_or_a_json_object(service: Service, projec
     assert len(by_form.json()["result"]) == len(by_json.json()["result"]) == 1
 
 
-def test_the_body_of_a_post_goes_before_its_query_string(service: Service, project: str) -> None:
+def test_the_body_of_a_post_overrides_its_query_string(service: Service, project: str) -> None:
     answer = service.client.post("/api/endpoints/query/logs.all?project=nobody", json={"project": project})
     assert len(answer.json()["result"]) == 1
 
@@ -84,9 +84,7 @@ def test_the_last_of_a_repeated_name_wins_and_unknown_names_are_ignored(service:
     assert len(answer.json()["result"]) == 1
 
 
-def test_a_list_is_refused_where_it_means_something_and_ignored_where_it_does_not(
-    service: Service, project: str
-) -> None:
+def test_a_list_is_refused_for_a_known_parameter_and_ignored_otherwise(service: Service, project: str) -> None:
     address = "/api/endpoints/query/logs.all"
     assert service.client.post(address, json={"project": project, "panels": [1, {"x": 2}]}).status_code == 200
     refused = service.client.post(address, json={"project": [project]})
@@ -121,42 +119,42 @@ def test_a_key_may_be_presented_in_three_places(service: Service, present: Calla
 
 def test_no_key_is_401_with_a_challenge(service: Service) -> None:
     answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=default")
-    told(answer, 401, "request.no-key")
+    problem_of(answer, 401, "request.no-key")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 def test_a_wrong_key_is_401(service: Service) -> None:
     url = f"{service.url}/api/endpoints/query/logs.all?project=default"
-    told(httpx.get(url, headers={"X-API-KEY": "wrong"}), 401, "request.bad-key")
+    problem_of(httpx.get(url, headers={"X-API-KEY": "wrong"}), 401, "request.bad-key")
 
 
-def test_two_keys_that_differ_are_400_and_neither_is_tried(service: Service) -> None:
+def test_two_different_keys_are_400(service: Service) -> None:
     headers = {"Authorization": "Bearer wrong", "X-API-KEY": "journey-private"}
     answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=default", headers=headers)
-    told(answer, 400, "request.two-keys")
+    problem_of(answer, 400, "request.two-keys")
 
 
 def test_a_public_key_may_not_query(service: Service) -> None:
     url = f"{service.url}/api/endpoints/query/logs.all?project=default"
-    told(httpx.get(url, headers={"X-API-KEY": PUBLIC}), 403, "request.forbidden")
+    problem_of(httpx.get(url, headers={"X-API-KEY": PUBLIC}), 403, "request.forbidden")
 
 
 def test_an_unknown_endpoint_is_404_with_the_nearest_name(service: Service) -> None:
-    assert "logs.all" in str(told(service.query("logs.al"), 404, "request.unknown-endpoint")["hint"])
+    assert "logs.all" in str(problem_of(service.query("logs.al"), 404, "request.unknown-endpoint")["hint"])
 
 
 def test_a_missing_parameter_is_400_and_named(service: Service) -> None:
-    assert "project" in str(told(service.query("logs.all"), 400, "request.bad-parameter")["message"])
+    assert "project" in str(problem_of(service.query("logs.all"), 400, "request.bad-parameter")["message"])
 
 
-def test_a_value_outside_what_is_allowed_is_400_and_named(service: Service) -> None:
-    error = told(service.query("usage.api-counts", project="p", interval="weekly"), 400, "request.bad-parameter")
+def test_a_value_that_is_not_allowed_is_400_and_named(service: Service) -> None:
+    error = problem_of(service.query("usage.api-counts", project="p", interval="weekly"), 400, "request.bad-parameter")
     for part in ("interval", "weekly", "hourly"):
         assert part in str(error["message"])
 
 
 def test_an_invalid_regular_expression_is_400(service: Service) -> None:
-    told(service.query("usage.api-counts", project="(", interval="daily"), 400, "request.bad-parameter")
+    problem_of(service.query("usage.api-counts", project="(", interval="daily"), 400, "request.bad-parameter")
 
 
 @pytest.mark.parametrize("query", ["project=%zz", "project=%", "project=a%F", "project=%ff", "%zz=1"])
@@ -170,14 +168,14 @@ def test_a_broken_percent_encoding_in_the_path_is_400(service: Service) -> None:
     assert http(service, "GET /api/endpoints/query/%zz HTTP/1.1").startswith(b"HTTP/1.1 400 ")
 
 
-def test_an_unknown_address_is_404(service: Service) -> None:
-    told(service.client.get("/api/nothing"), 404, "request.unknown-route")
+def test_an_unknown_route_is_404(service: Service) -> None:
+    problem_of(service.client.get("/api/nothing"), 404, "request.unknown-route")
 
 
 @pytest.mark.parametrize("what", ["backends", "rules"])
-def test_what_the_incumbent_has_besides_is_an_empty_list_and_cannot_be_made(service: Service, what: str) -> None:
+def test_unsupported_collections_of_logflare_are_empty_and_read_only(service: Service, what: str) -> None:
     assert service.client.get(f"/api/{what}").json() == []
-    told(service.client.post(f"/api/{what}", json={"name": "x"}), 501, "request.not-offered")
+    problem_of(service.client.post(f"/api/{what}", json={"name": "x"}), 501, "request.not-offered")
     assert service.client.get(f"/api/{what}", headers={"X-API-KEY": PUBLIC}).status_code == 403
 
 
@@ -187,14 +185,14 @@ def test_there_is_one_account(service: Service) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
-def test_an_address_says_which_methods_it_takes(service: Service, method: str) -> None:
+def test_a_wrong_method_is_405_with_the_allowed_ones(service: Service, method: str) -> None:
     answer = service.client.request(method, "/api/endpoints/query/logs.all")
-    told(answer, 405, "request.bad-method")
+    problem_of(answer, 405, "request.bad-method")
     assert answer.headers["allow"] == "GET, HEAD, POST, OPTIONS"
 
 
 @pytest.mark.parametrize("path", ["/api/endpoints/query/logs.all", "/api/logs", "/health"])
-def test_a_preflight_needs_no_key_and_names_our_headers(service: Service, path: str) -> None:
+def test_a_preflight_request_needs_no_key_and_lists_our_headers(service: Service, path: str) -> None:
     asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}
     answer = httpx.options(service.url + path, headers=asked)
     assert answer.status_code == 204
@@ -205,15 +203,15 @@ def test_a_preflight_needs_no_key_and_names_our_headers(service: Service, path: 
 
 
 def http(service: Service, request_line: str, *headers: str, body: bytes = b"", key: str = "journey-private") -> bytes:
-    """What the process says to bytes that no client library would send."""
+    """Send a raw request, which client libraries would not, and return the response."""
     lines = [request_line, "Host: x", f"X-API-KEY: {key}", "Connection: close", *headers, "", ""]
     host, _, port = service.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall("\r\n".join(lines).encode() + body)
-        said = b""
-        while piece := connection.recv(65536):
-            said += piece
-    return said
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+    return received
 
 
 def test_a_request_line_of_64_kib_is_served(service: Service) -> None:
@@ -223,25 +221,25 @@ def test_a_request_line_of_64_kib_is_served(service: Service) -> None:
 
 
 @pytest.mark.parametrize("size", [64 * 1024 + 1, 70 * 1024, 1024 * 1024])
-def test_a_longer_request_line_is_414_in_the_shape_of_all_errors(service: Service, size: int) -> None:
+def test_a_longer_request_line_is_414_in_the_usual_error_format(service: Service, size: int) -> None:
     line = "GET /api/endpoints/query/logs.all?project=default&x={} HTTP/1.1"
-    said = http(service, line.format("y" * (size - len(line.format("")))))
-    assert said.startswith(b"HTTP/1.1 414 ")
-    assert b'"request.address-too-long"' in said
+    received = http(service, line.format("y" * (size - len(line.format("")))))
+    assert received.startswith(b"HTTP/1.1 414 ")
+    assert b'"request.address-too-long"' in received
 
 
-def test_headers_without_end_are_431(service: Service) -> None:
-    said = http(service, "GET /health HTTP/1.1", "X-Long: " + "y" * 100_000)
-    assert said.startswith(b"HTTP/1.1 431 ")
-    assert b'"request.headers-too-large"' in said
+def test_headers_that_are_too_large_are_431(service: Service) -> None:
+    received = http(service, "GET /health HTTP/1.1", "X-Long: " + "y" * 100_000)
+    assert received.startswith(b"HTTP/1.1 431 ")
+    assert b'"request.headers-too-large"' in received
 
 
 @pytest.mark.parametrize("line", ["GARBAGE", "GET /a b HTTP/1.1", "FOO /health HTTP/1.1", "GET /health?é HTTP/1.1"])
-def test_what_is_no_http_gets_the_shape_of_all_errors_too(service: Service, line: str) -> None:
-    said = http(service, line)
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert b'"request.malformed"' in said
-    assert b"percent-encode" in said
+def test_invalid_http_is_400_in_the_usual_error_format(service: Service, line: str) -> None:
+    received = http(service, line)
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert b'"request.malformed"' in received
+    assert b"percent-encode" in received
 
 
 def test_a_request_id_is_made_or_echoed(service: Service) -> None:
@@ -251,6 +249,6 @@ def test_a_request_id_is_made_or_echoed(service: Service) -> None:
     assert echoed.headers["x-request-id"] == "trace-me-7"
 
 
-def test_a_request_id_that_could_break_a_log_is_not_echoed(service: Service) -> None:
+def test_a_request_id_that_is_too_long_is_not_echoed(service: Service) -> None:
     answer = service.client.get("/livez", headers={"X-Request-Id": "x" * 200})
     assert answer.headers["x-request-id"] != "x" * 200

@@ -1,4 +1,4 @@
-"""Kept answers, conditions, codings, formats, limits and receipts, through a real process and real clients."""
+"""Caching, conditional requests, compression, formats, limits and receipts over HTTP."""
 
 import asyncio
 import csv
@@ -21,7 +21,7 @@ from bench.process_family import family_bytes
 from cordwood.ingest.stamp import read_timestamp
 from tests.debian import need
 from tests.journey.conftest import Service, Start, start_service
-from tests.journey.test_http_queries import http, told
+from tests.journey.test_http_queries import http, problem_of
 
 EDGE = "cloudflare.logs.prod"
 ENDPOINTS = {
@@ -82,13 +82,13 @@ def engine_queries(service: Service, endpoint: str) -> int:
     return sum(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(prefix))
 
 
-def test_500_equal_calls_at_once_on_a_cold_entry_are_one_engine_query(service: Service) -> None:
+def test_500_equal_concurrent_requests_share_one_engine_query(service: Service) -> None:
     async def ask() -> list[httpx.Response]:
         limits = httpx.Limits(max_connections=500)
         headers = {"X-API-KEY": "journey-private"}
         async with httpx.AsyncClient(base_url=service.url, headers=headers, limits=limits, timeout=60) as client:
-            asking = [client.get("/api/endpoints/query/kept", params={"project": "cold"}) for _ in range(500)]
-            return list(await asyncio.gather(*asking))
+            requests = [client.get("/api/endpoints/query/kept", params={"project": "cold"}) for _ in range(500)]
+            return list(await asyncio.gather(*requests))
 
     before = engine_queries(service, "kept")
     answers = asyncio.run(ask())
@@ -97,7 +97,7 @@ def test_500_equal_calls_at_once_on_a_cold_entry_are_one_engine_query(service: S
     assert engine_queries(service, "kept") == before + 1
 
 
-def test_an_answer_tells_how_it_was_made_and_how_long_it_is_good(service: Service) -> None:
+def test_an_answer_has_a_receipt_and_its_freshness(service: Service) -> None:
     answer = service.query("kept", project="receipts")
     assert answer.headers["cache-status"] == "cordwood; fwd=miss; stored"
     assert answer.headers["cordwood-rows"] == "0"
@@ -124,27 +124,27 @@ def test_a_hit_has_the_same_receipt_and_its_age(service: Service) -> None:
         assert hit.headers["x-request-id"] != first.headers["x-request-id"]
 
 
-def test_a_name_and_a_uuid_share_an_answer_and_unknown_parameters_do_not_matter(service: Service) -> None:
+def test_unknown_parameters_do_not_change_the_cache_key(service: Service) -> None:
     service.query("kept", project="shared")
     answer = service.query("kept", project="shared", ref="page", project_tier="free")
     assert answer.headers["cache-status"].startswith("cordwood; hit")
 
 
-def test_no_cache_asks_for_a_fresh_run(service: Service) -> None:
+def test_cache_control_no_cache_forces_a_fresh_run(service: Service) -> None:
     service.query("kept", project="fresh")
     url = "/api/endpoints/query/kept"
     answer = service.client.get(url, params={"project": "fresh"}, headers={"Cache-Control": "no-cache"})
     assert answer.headers["cache-status"] == "cordwood; fwd=request; stored"
 
 
-def test_an_endpoint_without_a_cache_says_so(service: Service) -> None:
+def test_an_endpoint_without_a_cache_answers_no_cache(service: Service) -> None:
     answer = service.query("cut")
     assert answer.headers["cache-control"] == "private, no-cache"
     assert answer.headers["cache-status"] == "cordwood; fwd=miss"
     assert "age" not in answer.headers
 
 
-def test_rows_beyond_max_rows_are_cut_and_the_cut_is_told(service: Service) -> None:
+def test_an_answer_is_truncated_at_max_rows_and_says_so(service: Service) -> None:
     answer = service.query("cut")
     assert len(answer.json()["result"]) == 3
     assert answer.headers["cordwood-truncated"] == "max_rows=3"
@@ -153,7 +153,7 @@ def test_rows_beyond_max_rows_are_cut_and_the_cut_is_told(service: Service) -> N
 
 @pytest.mark.parametrize("known", ["{tag}", "W/{tag}", '"other", {tag}', "*"])
 @pytest.mark.parametrize("endpoint", ["kept", "logs.all"])
-def test_what_the_caller_has_already_is_not_sent_again(service: Service, known: str, endpoint: str) -> None:
+def test_an_unchanged_answer_is_304(service: Service, known: str, endpoint: str) -> None:
     tag = service.query(endpoint, project="default").headers["etag"]
     assert tag.startswith('"')
     headers = {"If-None-Match": known.format(tag=tag)}
@@ -165,7 +165,7 @@ def test_what_the_caller_has_already_is_not_sent_again(service: Service, known: 
         assert "cache-control" in answer.headers
 
 
-def test_what_has_changed_is_sent_whole(service: Service) -> None:
+def test_a_changed_answer_is_sent_completely(service: Service) -> None:
     headers = {"If-None-Match": '"something-else"'}
     answer = service.client.get("/api/endpoints/query/kept", params={"project": "default"}, headers=headers)
     assert answer.status_code == 200
@@ -186,7 +186,7 @@ def test_what_has_changed_is_sent_whole(service: Service) -> None:
         ("", None, bytes),
     ],
 )
-def test_answers_are_compressed_as_the_caller_takes_them(
+def test_answers_are_compressed_as_accept_encoding_permits(
     service: Service, accepted: str, coding: str | None, decompress: object
 ) -> None:
     assert callable(decompress)
@@ -201,7 +201,7 @@ def test_answers_are_compressed_as_the_caller_takes_them(
     assert (answer.headers["etag"] == plain.headers["etag"]) == (plain.headers.get("content-encoding") == coding)
 
 
-def test_curl_asks_with_a_condition_and_a_coding(service: Service, tmp_path: Path) -> None:
+def test_curl_sends_conditional_and_compressed_requests(service: Service, tmp_path: Path) -> None:
     url = f"{service.url}/api/endpoints/query/kept?project=default"
     curl: list[str | Path] = [
         need("curl", "curl"),
@@ -237,7 +237,7 @@ def test_curl_asks_with_a_condition_and_a_coding(service: Service, tmp_path: Pat
         ("", "json", "application/json; charset=utf-8"),
     ],
 )
-def test_the_format_is_chosen_by_name_or_by_what_is_accepted(
+def test_the_format_is_chosen_by_name_or_accept_header(
     service: Service, accept: str, named: str, media_type: str
 ) -> None:
     for endpoint in ("kept", "logs.all"):
@@ -247,13 +247,13 @@ def test_the_format_is_chosen_by_name_or_by_what_is_accepted(
 
 
 @pytest.mark.parametrize(("accept", "named"), [("application/pdf", ""), ("", "xml"), ("application/json;q=0", "")])
-def test_a_format_that_is_not_there_is_406(service: Service, accept: str, named: str) -> None:
+def test_an_unsupported_format_is_406(service: Service, accept: str, named: str) -> None:
     asked = {"project": "default"} | ({"format": named} if named else {})
     answer = service.client.get("/api/endpoints/query/kept", params=asked, headers={"Accept": accept})
-    assert "csv" in str(told(answer, 406, "request.not-acceptable")["hint"])
+    assert "csv" in str(problem_of(answer, 406, "request.not-acceptable")["hint"])
 
 
-def test_what_is_accepted_may_be_said_on_several_lines(service: Service) -> None:
+def test_accept_may_have_several_header_lines(service: Service) -> None:
     def asked(*accepted: str) -> bytes:
         lines = [f"Accept: {one}" for one in accepted]
         return http(service, "GET /api/endpoints/query/kept?project=default HTTP/1.1", *lines)
@@ -282,23 +282,23 @@ def test_every_format_has_the_same_rows(service: Service) -> None:
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv"])
-def test_a_long_answer_leaves_line_by_line_and_memory_stays_flat(service: Service, form: str) -> None:
-    """100 MB go out; first lines are here long before the last is made."""
-    peak, seen, first_after, began = 0, 0, 0.0, time.monotonic()
+def test_a_long_answer_is_streamed_in_bounded_memory(service: Service, form: str) -> None:
+    """Stream 100 MB; the first lines arrive long before the last are computed."""
+    peak, received_bytes, first_after, began = 0, 0, 0.0, time.monotonic()
     asked = {"format": form}
     with service.client.stream("GET", "/api/endpoints/query/long", params=asked) as answer:
         assert answer.status_code == 200
-        for number, piece in enumerate(answer.iter_bytes()):
+        for number, chunk in enumerate(answer.iter_bytes()):
             first_after = first_after or time.monotonic() - began
-            seen += len(piece)
+            received_bytes += len(chunk)
             if number % 100 == 0:
                 peak = max(peak, family_bytes(service.process.pid))
-    assert seen > 100_000_000
+    assert received_bytes > 100_000_000
     assert first_after < (time.monotonic() - began) / 2
     assert peak < 600_000_000
 
 
-def test_a_long_stream_stops_in_the_engine_when_its_reader_hangs_up(service: Service) -> None:
+def test_a_streamed_query_stops_when_the_client_disconnects(service: Service) -> None:
     with service.client.stream("GET", "/api/endpoints/query/long", params={"format": "ndjson"}) as answer:
         next(answer.iter_bytes())
     deadline = time.monotonic() + 10
@@ -312,9 +312,9 @@ def cpu_seconds(service: Service) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def test_a_query_that_would_run_for_ages_is_stopped_at_its_limit_and_the_cpu_is_free(service: Service) -> None:
+def test_a_query_is_stopped_at_its_time_limit_and_frees_the_cpu(service: Service) -> None:
     began = time.monotonic()
-    told(service.query("endless"), 504, "limit.time")
+    problem_of(service.query("endless"), 504, "limit.time")
     assert 0.9 < time.monotonic() - began < 3
     time.sleep(0.2)
     before = cpu_seconds(service)
@@ -322,7 +322,7 @@ def test_a_query_that_would_run_for_ages_is_stopped_at_its_limit_and_the_cpu_is_
     assert cpu_seconds(service) - before < 0.25
 
 
-def test_50_endless_queries_do_not_stop_others_from_answering_nor_events_from_coming(service: Service) -> None:
+def test_50_endless_queries_do_not_block_other_queries_or_ingest(service: Service) -> None:
     def endless(number: int) -> None:
         text = f"select {number} as n, count(*) as c from numbers a cross join numbers b cross join numbers c"
         service.query("endless", sql=text)
@@ -343,7 +343,7 @@ def test_50_endless_queries_do_not_stop_others_from_answering_nor_events_from_co
     assert slowest < 2
 
 
-def test_a_get_may_bring_a_long_query_in_its_body(service: Service) -> None:
+def test_a_get_may_have_a_long_query_in_its_body(service: Service) -> None:
     text = "select count(*) as c from logs -- " + "x" * 100_000
     answer = service.client.request(
         "GET", "/api/endpoints/query/kept?project=default", json={"sql": text, "project": "other"}
@@ -351,20 +351,20 @@ def test_a_get_may_bring_a_long_query_in_its_body(service: Service) -> None:
     assert answer.json() == {"result": [{"c": 50}]}
 
 
-def test_the_body_of_a_get_is_left_alone_when_the_address_has_a_query(service: Service) -> None:
+def test_the_body_of_a_get_is_ignored_when_the_url_has_a_query(service: Service) -> None:
     url = "/api/endpoints/query/kept"
     asked = {"project": "default", "sql": "select 1 as one"}
     answer = service.client.request("GET", url, params=asked, json={"sql": "select 2 as two"})
     assert answer.json() == {"result": [{"one": 1}]}
 
 
-def test_a_get_that_names_a_type_and_sends_no_body_is_fine(service: Service) -> None:
+def test_a_get_with_a_content_type_and_no_body_is_answered(service: Service) -> None:
     headers = {"Content-Type": "application/json; charset=utf-8"}
     assert service.client.get("/api/endpoints/query/kept?project=default", headers=headers).status_code == 200
 
 
 def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
-    """Kept answers are written at once; they must not overtake one that is on its way."""
+    """Cached answers are written immediately, but must not overtake an earlier one."""
     service.query("kept", project="default")
     asked = [
         "GET /api/endpoints/query/kept?project=default HTTP/1.1",
@@ -376,29 +376,29 @@ def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
     ]
     fields = "\r\nHost: x\r\nX-API-KEY: journey-private\r\nX-Request-Id: {}\r\n\r\n"
     early = "".join(line + fields.format(f"in-turn-{number}") for number, line in enumerate(asked))
-    said = http(service, early + "GET /livez HTTP/1.1", "X-Request-Id: in-turn-6")
-    ids = [line.split(b": ")[1] for line in said.split(b"\r\n") if line.startswith(b"x-request-id")]
+    received = http(service, early + "GET /livez HTTP/1.1", "X-Request-Id: in-turn-6")
+    ids = [line.split(b": ")[1] for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
     assert ids == [f"in-turn-{number}".encode() for number in range(7)]
 
 
 @pytest.mark.parametrize("value", ["maybe", "1", "yes", ""])
-def test_a_header_for_redaction_that_means_nothing_is_400(service: Service, value: str) -> None:
+def test_an_invalid_redaction_header_is_400(service: Service, value: str) -> None:
     headers = {"LF-ENDPOINT-REDACT-PII": value}
     answer = service.client.get("/api/endpoints/query/kept?project=default", headers=headers)
-    told(answer, 400, "request.bad-parameter")
+    problem_of(answer, 400, "request.bad-parameter")
 
 
-def test_a_key_that_asks_too_often_is_told_when_to_come_back(start: Start) -> None:
+def test_a_key_beyond_its_rate_is_refused_with_retry_after(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_KEY_RATE": "3/s"})
     answers = [service.query("logs.all", project="default") for _ in range(12)]
     assert answers[0].headers["ratelimit-policy"] == '"key";q=3;w=1'
     assert answers[0].headers["ratelimit"].startswith('"key";r=2;t=')
     refused = next(answer for answer in answers if answer.status_code == 429)
-    told(refused, 429, "limit.rate")
+    problem_of(refused, 429, "limit.rate")
     assert int(refused.headers["retry-after"]) >= 1
 
 
-def test_the_incumbents_errors_can_be_had(start: Start) -> None:
+def test_logflares_error_format_can_be_enabled(start: Start) -> None:
     service = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
     answer = service.query("logs.all", project="default", sql="select nothing_like_it from edge_logs")
     assert answer.status_code == 200

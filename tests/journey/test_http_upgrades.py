@@ -1,4 +1,4 @@
-"""A request that offers to upgrade to another protocol is answered in HTTP/1.1, body and all."""
+"""Requests with an Upgrade header are answered in HTTP/1.1, including their bodies."""
 
 import json
 import re
@@ -57,21 +57,21 @@ def get(offer: str, path: str = "/livez") -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: x\r\n{offer}\r\n\r\n".encode()
 
 
-def said(service: Service, pieces: Sequence[bytes]) -> bytes:
-    """What the service answers to these pieces, each sent on its own, until it closes."""
+def exchange(service: Service, chunks: Sequence[bytes]) -> bytes:
+    """Send the chunks separately; return what is received until the connection is closed."""
     host, _, port = service.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as wire:
-        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for piece in pieces:
-            wire.sendall(piece)
-        answered = b""
-        while piece := wire.recv(65536):
-            answered += piece
-    return answered
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for chunk in chunks:
+            connection.sendall(chunk)
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+    return received
 
 
-def statuses(answered: bytes) -> list[int]:
-    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", answered)]
+def statuses(received: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", received)]
 
 
 LAST = get("Connection: close")
@@ -80,71 +80,71 @@ LAST = get("Connection: close")
 @pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS.keys())
 def test_the_body_of_a_request_that_offers_an_upgrade_is_read(service: Service, offer: str) -> None:
     project = f"offer-{abs(hash(offer))}"
-    answered = said(service, [post(offer, event(project)) + LAST])
-    assert statuses(answered) == [200, 200]
-    assert b'"accepted":1' in answered
+    received = exchange(service, [post(offer, event(project)) + LAST])
+    assert statuses(received) == [200, 200]
+    assert b'"accepted":1' in received
     assert stored(service, project) == 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 1000])
-def test_so_it_is_in_whatever_pieces_it_comes(service: Service, size: int) -> None:
+def test_the_body_is_read_in_chunks_of_any_size(service: Service, size: int) -> None:
     project = f"pieces-{size}"
     sent = post(OFFERS["h2c"], event(project)) + LAST
-    pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
-    assert statuses(said(service, pieces)) == [200, 200]
+    chunks = [sent[start : start + size] for start in range(0, len(sent), size)]
+    assert statuses(exchange(service, chunks)) == [200, 200]
     assert stored(service, project) == 1
 
 
-def test_a_chunked_body_is_read_too(service: Service) -> None:
+def test_a_body_with_chunked_transfer_encoding_is_read(service: Service) -> None:
     body = event("chunked-offer")
     head = post(OFFERS["h2c"], "").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    answered = said(service, [head, f"{len(body):x}\r\n{body}\r\n".encode(), b"0\r\n\r\n", LAST])
-    assert statuses(answered) == [200, 200]
+    received = exchange(service, [head, f"{len(body):x}\r\n{body}\r\n".encode(), b"0\r\n\r\n", LAST])
+    assert statuses(received) == [200, 200]
     assert stored(service, "chunked-offer") == 1
 
 
-def test_a_body_that_looks_like_a_request_is_a_body(service: Service) -> None:
-    """Or else whoever decides on bodies could smuggle requests past a proxy."""
+def test_a_body_that_looks_like_a_request_is_not_a_request(service: Service) -> None:
+    """Prevent request smuggling past a proxy."""
     smuggled = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {PRIVATE}\r\nContent-Length: 2\r\n\r\n{{}}"
-    answered = said(service, [post(OFFERS["h2c"], smuggled) + LAST])
-    assert statuses(answered) == [400, 200]
-    assert b"request.bad-body" in answered
+    received = exchange(service, [post(OFFERS["h2c"], smuggled) + LAST])
+    assert statuses(received) == [400, 200]
+    assert b"request.bad-body" in received
 
 
-def test_requests_without_a_body_are_answered_in_their_order(service: Service) -> None:
+def test_requests_without_a_body_are_answered_in_order(service: Service) -> None:
     offered = [get(offer) for offer in OFFERS.values()]
-    assert statuses(said(service, [*offered, LAST])) == [200] * 5
-    assert statuses(said(service, [b"".join([*offered, LAST])])) == [200] * 5
+    assert statuses(exchange(service, [*offered, LAST])) == [200] * 5
+    assert statuses(exchange(service, [b"".join([*offered, LAST])])) == [200] * 5
 
 
-def test_thousands_of_offers_in_one_piece_are_answered(service: Service) -> None:
-    assert statuses(said(service, [get(OFFERS["TLS"]) * 3000 + LAST])) == [200] * 3001
+def test_thousands_of_pipelined_upgrade_requests_are_answered(service: Service) -> None:
+    assert statuses(exchange(service, [get(OFFERS["TLS"]) * 3000 + LAST])) == [200] * 3001
 
 
-def test_a_kept_answer_is_given_to_who_offers_an_upgrade_with_the_same_headers(service: Service) -> None:
+def test_a_cached_answer_is_returned_to_upgrade_requests(service: Service) -> None:
     path = "/api/endpoints/query/logs.all?project=kept-offer"
     asked = get(f"{OFFERS['h2c']}\r\nX-API-KEY: {PRIVATE}", path)
-    answered = said(service, [asked, asked, asked, LAST])
-    assert statuses(answered) == [200] * 4
-    assert answered.count(b'{"result":[]}') == 3
+    received = exchange(service, [asked, asked, asked, LAST])
+    assert statuses(received) == [200] * 4
+    assert received.count(b'{"result":[]}') == 3
 
 
-def test_who_waits_to_be_asked_for_the_body_is_asked(service: Service) -> None:
+def test_expect_100_continue_is_answered(service: Service) -> None:
     body = event("expected-offer")
     sent = post(OFFERS["h2c"], body, "Expect: 100-continue")
-    answered = said(service, [sent[: -len(body)], body.encode(), LAST])
-    assert statuses(answered) == [100, 200, 200]
+    received = exchange(service, [sent[: -len(body)], body.encode(), LAST])
+    assert statuses(received) == [100, 200, 200]
 
 
-def test_headers_that_are_too_large_are_so_with_an_offer_too(service: Service) -> None:
+def test_headers_that_are_too_large_are_431_with_an_upgrade(service: Service) -> None:
     sent = get(f"{OFFERS['h2c']}\r\nX-Filler: {'x' * 70_000}")
-    assert statuses(said(service, [sent, LAST])) == [431, 200]
+    assert statuses(exchange(service, [sent, LAST])) == [431, 200]
 
 
 @pytest.mark.parametrize("target", ["example.org:443", "/"])
-def test_a_tunnel_is_refused_and_nothing_behind_it_is_read(service: Service, target: str) -> None:
-    answered = said(service, [f"CONNECT {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode() + get("X: y") + LAST])
-    assert statuses(answered) == [400]
+def test_connect_is_refused_and_the_connection_closed(service: Service, target: str) -> None:
+    received = exchange(service, [f"CONNECT {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode() + get("X: y") + LAST])
+    assert statuses(received) == [400]
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["with a content type", "without"])
@@ -172,6 +172,6 @@ def test_the_client_of_the_jdk_sends_a_body_and_offers_http_2(service: Service, 
 
 
 def _java() -> str:
-    """A JDK, not only a runtime: one that compiles the file that it is given."""
+    """Return the java command of a JDK, which can run a source file."""
     found = shutil.which("java") if shutil.which("javac") else None
     return found or need("javac", "default-jdk-headless").replace("javac", "java")

@@ -1,4 +1,4 @@
-"""Shippers that wait for as long as they are told to lose nothing, whatever refuses them."""
+"""Ingest rate limits: shippers that respect Retry-After lose no events."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.journey.conftest import PUBLIC, Service, Start
-from tests.journey.test_http_queries import told
+from tests.journey.test_http_queries import problem_of
 
 STREAMS = """
 [[stream]]
@@ -41,7 +41,7 @@ def arguments(tmp_path: Path) -> tuple[str, ...]:
 
 
 class Shipper:
-    """Sends each batch until it is taken; of a refusal it reads the status and Retry-After, nothing else."""
+    """A shipper that repeats each batch until it is accepted, and respects Retry-After."""
 
     def __init__(self, service: Service, stream: str) -> None:
         self.statuses: Counter[int] = Counter()
@@ -72,7 +72,7 @@ def batches(writer: int, number: int, size: int, filler: int = 0) -> list[list[d
 
 
 def ship(shippers: list[Shipper], number: int, size: int, filler: int = 0) -> Counter[int]:
-    """All at once; how often each status was answered."""
+    """Run the shippers concurrently; return the count of each status."""
     threads = [
         threading.Thread(target=shipper.ship, args=(batches(writer, number, size, filler),))
         for writer, shipper in enumerate(shippers)
@@ -84,7 +84,7 @@ def ship(shippers: list[Shipper], number: int, size: int, filler: int = 0) -> Co
     return sum((shipper.statuses for shipper in shippers), Counter())
 
 
-def test_a_stream_s_rate_is_held_and_an_obedient_shipper_loses_nothing(
+def test_the_rate_of_a_stream_is_enforced_without_loss_for_retrying_shippers(
     start: Start, arguments: tuple[str, ...]
 ) -> None:
     service = start(*arguments)
@@ -95,7 +95,7 @@ def test_a_stream_s_rate_is_held_and_an_obedient_shipper_loses_nothing(
     assert service.rows("count") == [{"n": 700, "ids": 700}]
 
 
-def test_so_it_is_when_more_arrives_than_may_be_under_way(start: Start, arguments: tuple[str, ...]) -> None:
+def test_a_full_queue_is_429_without_loss_for_retrying_shippers(start: Start, arguments: tuple[str, ...]) -> None:
     service = start(*arguments, env={"CORDWOOD_INGEST_QUEUE_SIZE": "1MiB", "CORDWOOD_INGEST_STREAM_RATE": "1000000/s"})
     statuses = ship([Shipper(service, "postgres.logs") for _ in range(6)], number=2, size=20, filler=40_000)
     assert set(statuses) <= {200, 429}
@@ -103,7 +103,7 @@ def test_so_it_is_when_more_arrives_than_may_be_under_way(start: Start, argument
     assert service.rows("many") == [{"n": 240}]
 
 
-def test_small_bombs_at_once_do_not_inflate_beyond_what_is_held(start: Start) -> None:
+def test_concurrent_decompression_bombs_take_bounded_memory(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_QUEUE_SIZE": "8MiB", "CORDWOOD_LIMITS_MEMORY": "256MB"})
     bomb = gzip.compress(b" " * (100 * 2**20))
     headers = {"X-API-KEY": PUBLIC, "Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
@@ -118,33 +118,33 @@ def test_small_bombs_at_once_do_not_inflate_beyond_what_is_held(start: Start) ->
     assert int(peak[1]) < 900_000
 
 
-def test_a_stream_s_refusal_says_what_it_takes_and_when_to_come_back(start: Start, arguments: tuple[str, ...]) -> None:
+def test_a_refusal_has_the_rate_of_the_stream_and_retry_after(start: Start, arguments: tuple[str, ...]) -> None:
     service = start(*arguments)
     assert service.send("slow", [{"id": "1"}, {"id": "2"}]).json()["accepted"] == 2
     refused = service.send("slow", {"id": "3"})
-    error = told(refused, 429, "limit.stream-rate")
+    error = problem_of(refused, 429, "limit.stream-rate")
     assert error["message"] == "The stream slow takes an event in 30 s, and more were sent."
     assert 25 <= int(refused.headers["retry-after"]) <= 31
     assert service.send("postgres.logs", {"id": "3"}).status_code == 200
 
 
-def test_the_stream_s_default_rate_is_a_setting(start: Start) -> None:
+def test_the_default_rate_of_streams_is_a_setting(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_STREAM_RATE": "1/m"})
     assert service.send("postgres.logs", [{"id": str(number)} for number in range(5)]).status_code == 200
-    told(service.send("postgres.logs", {"id": "6"}), 429, "limit.stream-rate")
+    problem_of(service.send("postgres.logs", {"id": "6"}), 429, "limit.stream-rate")
 
 
-def test_a_key_s_rate_counts_requests_whatever_they_hold(start: Start) -> None:
+def test_the_rate_of_a_key_counts_requests(start: Start) -> None:
     service = start()
     terms = {"scopes": "ingest", "rate": "2/m"}
     key = service.client.post("/api/access-tokens", json=terms).json()["token"]
     url = f"{service.url}/api/logs?source_name=postgres.logs"
     many = [{"id": str(number)} for number in range(500)]
     assert httpx.post(url, headers={"X-API-KEY": key}, json=many).json()["accepted"] == 500
-    told(httpx.post(url, headers={"X-API-KEY": key}, json={"id": "one more"}), 429, "limit.rate")
+    problem_of(httpx.post(url, headers={"X-API-KEY": key}, json={"id": "one more"}), 429, "limit.rate")
 
 
-def test_an_asker_who_is_refused_in_the_old_shape_is_told_when_to_come_back_too(start: Start) -> None:
+def test_a_refusal_in_logflares_error_format_has_retry_after(start: Start) -> None:
     service = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare", "CORDWOOD_LIMITS_KEY_RATE": "2/m"})
     answers = [service.query("logs.all", project="x") for _ in range(3)]
     assert answers[-1].status_code == 429

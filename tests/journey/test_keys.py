@@ -1,4 +1,4 @@
-"""Keys that limit: made and ended while a service runs, held to their terms on every call."""
+"""Keys: creation, rotation and revocation while a service runs, and enforcement of their terms."""
 
 import json
 import os
@@ -25,8 +25,8 @@ def keys(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **env}, check=False)
 
 
-def made(service: Service, *arguments: str) -> str:
-    """A key made by the command beside the running service."""
+def create_key(service: Service, *arguments: str) -> str:
+    """Create a key with the command on the data folder of the running service."""
     result = keys("create", *arguments, "--data-dir", str(service.data_dir))
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
@@ -37,7 +37,7 @@ def asks(service: Service, key: str | None, endpoint: str = "logs.all", **parame
     return httpx.get(f"{service.url}/api/endpoints/query/{endpoint}", params=parameters, headers=headers)
 
 
-def sends(service: Service, key: str, stream: str, event: Mapping[str, object]) -> httpx.Response:
+def send_event(service: Service, key: str, stream: str, event: Mapping[str, object]) -> httpx.Response:
     address = f"{service.url}/api/logs?source_name={stream}"
     return httpx.post(address, json=dict(event), headers={"X-API-KEY": key})
 
@@ -52,7 +52,7 @@ def event(project: str, message: str) -> dict[str, object]:
     return {"event_message": message, "project": project, "metadata": {"request": {"path": "/rest/v1/x"}}}
 
 
-def test_a_new_key_is_alone_on_standard_output_and_its_terms_beside(service: Service) -> None:
+def test_a_new_key_is_printed_to_stdout_and_its_terms_to_stderr(service: Service) -> None:
     made_one = keys(
         *("create", "--scope", "query", "--endpoint", "logs.all", "--pin", "project=acme", "--expires", "90d"),
         *("--rate", "10/s", "--redact", "always", "--note", "for a dashboard", "--data-dir", str(service.data_dir)),
@@ -63,8 +63,8 @@ def test_a_new_key_is_alone_on_standard_output_and_its_terms_beside(service: Ser
     assert made_one.stdout.strip() not in made_one.stderr
 
 
-def test_a_key_is_in_force_within_a_second_of_being_made_and_of_being_ended(service: Service) -> None:
-    key = made(service, "--scope", "query")
+def test_creation_and_revocation_take_effect_within_a_second(service: Service) -> None:
+    key = create_key(service, "--scope", "query")
     time.sleep(1)
     assert asks(service, key, project="x").status_code == 200
     (line,) = [line for line in json.loads(listed(service)) if line["last use"] and line["scopes"] == "query"]
@@ -77,15 +77,15 @@ def listed(service: Service) -> str:
     return keys("list", "--format", "json", "--data-dir", str(service.data_dir)).stdout
 
 
-def test_a_listing_never_shows_a_key(service: Service) -> None:
-    key = made(service, "--scope", "ingest", "--note", "listed")
+def test_a_listing_contains_no_secret(service: Service) -> None:
+    key = create_key(service, "--scope", "ingest", "--note", "listed")
     table = keys("list", "--data-dir", str(service.data_dir)).stdout
     assert "listed" in table
     assert key not in listed(service) + table
 
 
-def test_a_listing_tells_the_terms_of_a_key_and_when_it_was_last_used(service: Service) -> None:
-    key = made(
+def test_a_listing_shows_the_terms_and_last_use_of_a_key(service: Service) -> None:
+    key = create_key(
         service,
         "--scope",
         "query:endpoint:logs.all",
@@ -105,7 +105,7 @@ def test_a_listing_tells_the_terms_of_a_key_and_when_it_was_last_used(service: S
     assert line["expires"] > line["last use"] >= line["created"]
 
 
-def test_a_service_far_away_is_asked_for_the_whole_life_of_a_key(service: Service) -> None:
+def test_keys_are_created_rotated_and_revoked_over_http(service: Service) -> None:
     there = ("--url", service.url, "--key", PRIVATE)
     old = keys("create", "--scope", "query", "--note", "far away", *there).stdout.strip()
     (line,) = [one for one in json.loads(keys("list", "--format", "json", *there).stdout) if one["note"] == "far away"]
@@ -117,13 +117,13 @@ def test_a_service_far_away_is_asked_for_the_whole_life_of_a_key(service: Servic
     assert asks(service, new, project="x").status_code == 401
 
 
-def test_keys_are_made_without_a_service_and_hold_when_there_is_one(start: Start, tmp_path: Path) -> None:
+def test_a_key_created_without_a_service_is_valid_after_its_start(start: Start, tmp_path: Path) -> None:
     alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
     assert alone.returncode == 0
     assert asks(start(), alone.stdout.strip(), project="x").status_code == 200
 
 
-def test_a_start_without_a_private_key_in_force_says_so(start: Start, tmp_path: Path) -> None:
+def test_a_start_without_a_valid_private_key_prints_a_hint(start: Start, tmp_path: Path) -> None:
     hint = "No private key is in force"
     without = start(env={"CORDWOOD_KEYS_PRIVATE": ""}, data_dir=tmp_path / "without")
     assert hint in without.output.read_text()
@@ -134,14 +134,14 @@ def test_a_start_without_a_private_key_in_force_says_so(start: Start, tmp_path: 
 
 
 @pytest.mark.parametrize("action", [("list",), ("revoke", "1"), ("rotate", "1")])
-def test_a_slip_in_the_name_of_a_folder_is_no_empty_one(tmp_path: Path, action: tuple[str, ...]) -> None:
+def test_a_missing_data_folder_is_an_error(tmp_path: Path, action: tuple[str, ...]) -> None:
     said = keys(*action, "--data-dir", str(tmp_path / "slip"))
     assert said.returncode == 1
     assert "the data folder does not exist" in said.stderr
     assert not (tmp_path / "slip").exists()
 
 
-def test_who_names_a_service_needs_a_private_key(service: Service) -> None:
+def test_key_commands_over_http_need_a_private_key(service: Service) -> None:
     with_private = keys("create", "--scope", "query", "--url", service.url, "--key", PRIVATE)
     assert asks(service, with_private.stdout.strip(), project="x").status_code == 200
     with_public = keys("create", "--scope", "query", CORDWOOD_URL=service.url, CORDWOOD_KEY=PUBLIC)
@@ -149,9 +149,9 @@ def test_who_names_a_service_needs_a_private_key(service: Service) -> None:
     assert "needs a private key" in with_public.stderr
 
 
-def test_a_rotated_key_ends_at_once_or_after_its_grace(service: Service) -> None:
+def test_a_rotated_key_expires_at_once_or_after_its_grace_period(service: Service) -> None:
     for grace, status in ((["--grace", "10m"], 200), ([], 401)):
-        old = made(service, "--scope", "query", "--note", f"rotated {status}")
+        old = create_key(service, "--scope", "query", "--note", f"rotated {status}")
         (line,) = [line for line in json.loads(listed(service)) if line["note"] == f"rotated {status}"]
         rotated = keys("rotate", str(line["id"]), *grace, "--data-dir", str(service.data_dir))
         assert asks(service, rotated.stdout.strip(), project="x").status_code == 200
@@ -159,25 +159,25 @@ def test_a_rotated_key_ends_at_once_or_after_its_grace(service: Service) -> None
         assert asks(service, old, project="x").status_code == status
 
 
-def test_a_key_ends_when_it_expires(service: Service) -> None:
-    key = made(service, "--scope", "query", "--expires", "2s")
+def test_an_expired_key_is_refused(service: Service) -> None:
+    key = create_key(service, "--scope", "query", "--expires", "2s")
     assert asks(service, key, project="x").status_code == 200
     time.sleep(2.1)
     assert asks(service, key, project="x").status_code == 401
 
 
-def test_a_scope_reaches_one_endpoint_or_one_stream_and_no_other(service: Service) -> None:
-    key = made(service, "--scope", "query", "--endpoint", "logs.all", "--scope", "ingest:source:postgres.logs")
+def test_a_scope_permits_only_its_endpoint_or_stream(service: Service) -> None:
+    key = create_key(service, "--scope", "query", "--endpoint", "logs.all", "--scope", "ingest:source:postgres.logs")
     assert asks(service, key, project="x").status_code == 200
     assert "usage.api-counts" in refused(asks(service, key, "usage.api-counts", project="x", interval="daily"))
-    assert sends(service, key, "postgres.logs", event("x", "y")).status_code == 200
-    assert "gotrue.logs.prod" in refused(sends(service, key, "gotrue.logs.prod", event("x", "y")))
+    assert send_event(service, key, "postgres.logs", event("x", "y")).status_code == 200
+    assert "gotrue.logs.prod" in refused(send_event(service, key, "gotrue.logs.prod", event("x", "y")))
 
 
-def test_a_pinned_parameter_is_the_keys_and_nobody_elses(service: Service) -> None:
+def test_a_pinned_parameter_cannot_be_changed(service: Service) -> None:
     for project in ("pinned", "other"):
         service.send("cloudflare.logs.prod", [event(project, f"of {project}")])
-    key = made(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=pinned")
+    key = create_key(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=pinned")
     for parameters in ({}, {"project": "pinned"}):
         rows = asks(service, key, **parameters).json()["result"]
         assert [row["event_message"] for row in rows] == ["of pinned"]
@@ -196,10 +196,10 @@ def test_a_pinned_parameter_is_the_keys_and_nobody_elses(service: Service) -> No
         "with other as (select * from edge_logs) select event_message from other",
     ],
 )
-def test_a_sandbox_query_cannot_reach_past_a_pin(service: Service, sql: str) -> None:
+def test_a_sandbox_query_cannot_bypass_a_pin(service: Service, sql: str) -> None:
     for project in ("held", "foreign"):
         service.send("cloudflare.logs.prod", [event(project, f"of {project}")])
-    key = made(service, "--scope", "query", "--pin", "project=held")
+    key = create_key(service, "--scope", "query", "--pin", "project=held")
     told = {row["event_message"] for row in asks(service, key, sql=sql).json()["result"]}
     assert told == {"of held"}
     body = {"sql": sql, "project": "foreign"}
@@ -207,13 +207,13 @@ def test_a_sandbox_query_cannot_reach_past_a_pin(service: Service, sql: str) -> 
     assert refused(answer)
 
 
-def test_a_kept_answer_is_never_another_pins(service: Service) -> None:
+def test_cached_answers_are_separate_for_each_pin(service: Service) -> None:
     for project in ("one", "two"):
         service.send("cloudflare.logs.prod", [event(project, "x")] * (1 if project == "one" else 2))
     counted = {
         project: asks(
             service,
-            made(service, "--scope", "query", "--pin", f"project=^https://{project}/"),
+            create_key(service, "--scope", "query", "--pin", f"project=^https://{project}/"),
             "usage.api-counts",
             interval="daily",
         )
@@ -222,7 +222,7 @@ def test_a_kept_answer_is_never_another_pins(service: Service) -> None:
     assert [answer.json()["result"][0]["total_rest_requests"] for answer in counted.values()] == [1, 2]
 
 
-def test_a_pattern_that_is_open_at_an_end_is_warned_of(service: Service) -> None:
+def test_a_pin_on_a_pattern_without_anchors_prints_a_warning(service: Service) -> None:
     warned = keys("create", "--scope", "query", "--pin", "project=acme", "--data-dir", str(service.data_dir))
     assert "Warning: project is a pattern in usage.api-counts" in warned.stderr
     anchored = keys(
@@ -231,20 +231,20 @@ def test_a_pattern_that_is_open_at_an_end_is_warned_of(service: Service) -> None
     assert "Warning" not in anchored.stderr
 
 
-def test_a_pinned_ingest_key_stamps_its_events_and_refuses_those_of_others(service: Service) -> None:
-    key = made(service, "--scope", "ingest", "--pin", "project=stamped")
+def test_a_pinned_ingest_key_sets_the_project_and_quarantines_others(service: Service) -> None:
+    key = create_key(service, "--scope", "ingest", "--pin", "project=stamped")
     unstamped = {"event_message": "unstamped", "metadata": {}}
-    assert sends(service, key, "cloudflare.logs.prod", unstamped).json()["accepted"] == 1
-    claimed = sends(service, key, "cloudflare.logs.prod", event("other-project", "claimed"))
+    assert send_event(service, key, "cloudflare.logs.prod", unstamped).json()["accepted"] == 1
+    claimed = send_event(service, key, "cloudflare.logs.prod", event("other-project", "claimed"))
     assert claimed.json()["quarantined"] == 1 if claimed.status_code == 200 else claimed.status_code in (400, 403)
     assert [row["event_message"] for row in service.rows("logs.all", project="stamped")] == ["unstamped"]
     assert service.rows("logs.all", project="other-project") == []
 
 
-def test_a_pin_of_any_name_is_stamped_and_held(service: Service) -> None:
-    key = made(service, "--scope", "ingest", "--pin", "tenant=mine", "--pin", "project=stamped-too")
-    assert sends(service, key, "postgres.logs", {"event_message": "bare"}).json()["accepted"] == 1
-    claimed = sends(
+def test_a_pin_of_any_field_is_set_and_enforced(service: Service) -> None:
+    key = create_key(service, "--scope", "ingest", "--pin", "tenant=mine", "--pin", "project=stamped-too")
+    assert send_event(service, key, "postgres.logs", {"event_message": "bare"}).json()["accepted"] == 1
+    claimed = send_event(
         service, key, "postgres.logs", {"batch": [{"tenant": "yours"}, {"tenant": "mine"}, {"tenant": 7}]}
     ).json()
     assert (claimed["accepted"], claimed["quarantined"]) == (1, 2)
@@ -254,37 +254,37 @@ def test_a_pin_of_any_name_is_stamped_and_held(service: Service) -> None:
     assert found == [{"tenant": "mine"}, {"tenant": "mine"}]
 
 
-def test_a_pin_on_what_no_event_can_be_given_takes_no_events(service: Service) -> None:
-    key = made(service, "--scope", "ingest", "--pin", "timestamp=2026-01-01")
-    assert sends(service, key, "postgres.logs", {"event_message": "whenever"}).json()["quarantined"] == 1
+def test_events_of_a_key_with_a_pin_on_a_fixed_field_are_quarantined(service: Service) -> None:
+    key = create_key(service, "--scope", "ingest", "--pin", "timestamp=2026-01-01")
+    assert send_event(service, key, "postgres.logs", {"event_message": "whenever"}).json()["quarantined"] == 1
 
 
 @pytest.mark.parametrize("terms", [("--pin", "project=mine"), ("--redact", "always")])
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", ""), ("DELETE", "/1"), ("POST", "/1/rotate")])
-def test_a_private_key_that_is_held_to_something_makes_none_that_is_not(
+def test_a_restricted_private_key_may_not_manage_keys(
     service: Service, terms: tuple[str, str], method: str, path: str
 ) -> None:
-    key = made(service, "--scope", "private", *terms)
+    key = create_key(service, "--scope", "private", *terms)
     address = f"{service.url}/api/access-tokens{path}"
     assert httpx.request(method, address, headers={"X-API-KEY": key}).status_code == 403
 
 
-def test_a_rate_is_told_and_held(service: Service) -> None:
-    key = made(service, "--scope", "query", "--rate", "2/m")
+def test_the_rate_of_a_key_limits_queries(service: Service) -> None:
+    key = create_key(service, "--scope", "query", "--rate", "2/m")
     statuses = [asks(service, key, project="x").status_code for _ in range(5)]
     assert statuses[0] == 200
     assert statuses[-1] == 429
     assert int(asks(service, key, project="x").headers["retry-after"]) >= 1
 
 
-def test_a_rate_holds_for_events_too(service: Service) -> None:
-    key = made(service, "--scope", "ingest", "--rate", "2/m")
-    answers = [sends(service, key, "postgres.logs", event("x", "y")) for _ in range(5)]
+def test_the_rate_of_a_key_limits_ingest(service: Service) -> None:
+    key = create_key(service, "--scope", "ingest", "--rate", "2/m")
+    answers = [send_event(service, key, "postgres.logs", event("x", "y")) for _ in range(5)]
     assert (answers[0].status_code, answers[-1].status_code) == (200, 429)
     assert int(answers[-1].headers["retry-after"]) >= 1
 
 
-def test_a_public_endpoint_answers_without_a_key_by_its_uuid_alone(start: Start, tmp_path: Path) -> None:
+def test_a_public_endpoint_needs_no_key_by_its_uuid(start: Start, tmp_path: Path) -> None:
     text = f'/* name = "open"\nid = "{PUBLIC_ENDPOINT}"\nauth = false */ select 1 as x'
     (tmp_path / "open.sql").write_text(text)
     service = start("--endpoints", str(tmp_path))
@@ -317,7 +317,7 @@ def test_a_signed_key_needs_no_store(start: Start) -> None:
         assert wrong not in service.output.read_text()
 
 
-def test_over_http_a_key_has_the_shape_that_clients_know(service: Service) -> None:
+def test_a_key_over_http_has_logflares_format(service: Service) -> None:
     asked = {
         "description": "d",
         "scopes": "query ingest",
@@ -339,7 +339,7 @@ def test_over_http_a_key_has_the_shape_that_clients_know(service: Service) -> No
     assert (gone.status_code, gone.json()["error"]["status"]) == (404, "request.unknown-key")
 
 
-def test_over_http_the_address_may_hold_a_description_and_scopes_and_nothing_that_narrows(service: Service) -> None:
+def test_the_query_string_of_a_new_key_may_have_only_description_and_scopes(service: Service) -> None:
     def create(address: str, **body: object) -> httpx.Response:
         return service.client.post(f"/api/access-tokens?{address}", json=body)
 
@@ -354,7 +354,7 @@ def test_over_http_the_address_may_hold_a_description_and_scopes_and_nothing_tha
         assert refused_call.status_code == 422, refused_call.text
 
 
-def test_over_http_a_key_of_a_numeric_scope_reaches_its_endpoint_alone(service: Service) -> None:
+def test_a_scope_with_a_numeric_endpoint_id_permits_only_that_endpoint(service: Service) -> None:
     (found,) = [one for one in service.client.get("/api/endpoints").json() if one["name"] == "logs.all"]
     told = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{found['id']}"}).json()
     assert told["scopes"] == f"query:endpoint:{found['token']}"
@@ -362,7 +362,7 @@ def test_over_http_a_key_of_a_numeric_scope_reaches_its_endpoint_alone(service: 
     assert refused(asks(service, told["token"], "usage.api-counts", interval="daily"))
 
 
-def test_over_http_a_key_is_rotated_with_a_grace_and_shown_once(service: Service) -> None:
+def test_a_key_is_rotated_over_http_with_a_grace_period(service: Service) -> None:
     told = service.client.post("/api/access-tokens", json={"scopes": "query", "description": "turned"}).json()
     address = f"/api/access-tokens/{told['id']}/rotate"
     rotated = service.client.post(address, json={"grace": "10m"})
@@ -373,7 +373,7 @@ def test_over_http_a_key_is_rotated_with_a_grace_and_shown_once(service: Service
     assert asks(service, rotated.json()["token"], project="x").status_code == 401
 
 
-def test_a_grace_that_never_ends_is_refused_and_the_key_goes_on(service: Service) -> None:
+def test_a_grace_period_that_is_too_long_is_refused(service: Service) -> None:
     told = service.client.post("/api/access-tokens", json={"scopes": "query"}).json()
     address = f"/api/access-tokens/{told['id']}/rotate"
     refused = service.client.post(address, json={"grace": "99999999d"})
@@ -382,7 +382,7 @@ def test_a_grace_that_never_ends_is_refused_and_the_key_goes_on(service: Service
     assert asks(service, told["token"], project="x").status_code == 200
 
 
-def test_a_key_that_says_nothing_is_public(service: Service) -> None:
+def test_a_key_without_scopes_is_public(service: Service) -> None:
     assert service.client.post("/api/access-tokens", json={}).json()["scopes"] == "public"
     assert service.client.post("/api/access-tokens").json()["scopes"] == "public"
 
@@ -390,7 +390,7 @@ def test_a_key_that_says_nothing_is_public(service: Service) -> None:
 @pytest.mark.parametrize(
     ("wrong", "right"), [("pin", "pins"), ("scope", "scopes"), ("expires", "expires_in"), ("redacted", "redact")]
 )
-def test_a_misspelt_term_makes_no_key_without_it(service: Service, wrong: str, right: str) -> None:
+def test_a_misspelt_field_of_a_new_key_is_refused(service: Service, wrong: str, right: str) -> None:
     before = listed(service)
     answer = service.client.post("/api/access-tokens", json={"scopes": "query", wrong: "x"})
     assert (answer.status_code, answer.json()["errors"]) == (422, {wrong: ["is no term of a key"]})
@@ -413,7 +413,7 @@ def test_a_misspelt_term_makes_no_key_without_it(service: Service, wrong: str, r
         ({"scopes": "query", "redact": "yes"}, {"redact": ["is invalid"]}),
     ],
 )
-def test_terms_that_cannot_be_meant_are_422_and_name_the_field(
+def test_invalid_terms_are_422_with_the_field(
     service: Service, body: dict[str, object], errors: dict[str, list[str]]
 ) -> None:
     answer = service.client.post("/api/access-tokens", json=body)
@@ -422,21 +422,21 @@ def test_terms_that_cannot_be_meant_are_422_and_name_the_field(
 
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", ""), ("DELETE", "/1"), ("POST", "/1/rotate")])
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("cw_wrong", 401), (PUBLIC, 403)])
-def test_keys_are_for_who_has_a_private_one(
+def test_managing_keys_needs_a_private_key(
     service: Service, method: str, path: str, key: str | None, status: int
 ) -> None:
     headers = {"X-API-KEY": key} if key else {}
     assert httpx.request(method, f"{service.url}/api/access-tokens{path}", headers=headers).status_code == status
 
 
-def test_every_refusal_and_every_change_of_keys_is_a_line_of_the_audit_without_a_secret(start: Start) -> None:
+def test_refusals_and_changes_of_keys_are_audited_without_secrets(start: Start) -> None:
     service = start()
-    key = made(service, "--scope", "query", "--pin", "project=mine")
+    key = create_key(service, "--scope", "query", "--pin", "project=mine")
     asks(service, None)
     asks(service, "cw_wrong_and_secret")
     asks(service, key, project="other")
     asks(service, PUBLIC, project="x")
-    slow = made(service, "--scope", "query", "--rate", "1/h")
+    slow = create_key(service, "--scope", "query", "--rate", "1/h")
     for _ in range(3):
         asks(service, slow, project="x")
     bodies = [asks(service, "cw_wrong_and_secret").text, asks(service, key, project="other").text]
@@ -458,14 +458,14 @@ def test_every_refusal_and_every_change_of_keys_is_a_line_of_the_audit_without_a
     assert not any(secret in text for secret in secrets for text in (told, metrics, *bodies))
 
 
-def test_a_change_beside_no_service_is_a_line_of_the_audit_too(tmp_path: Path) -> None:
+def test_a_change_without_a_service_is_audited(tmp_path: Path) -> None:
     alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
     (line,) = [json.loads(line) for line in alone.stderr.splitlines() if '"event":"audit"' in line]
     assert (line["action"], line["subject"]) == ("key.created", "key 1 (query)")
     assert alone.stdout.strip() not in alone.stderr
 
 
-def test_a_reload_takes_up_another_jwks_file(start: Start, tmp_path: Path) -> None:
+def test_a_reload_reads_a_changed_jwks_file(start: Start, tmp_path: Path) -> None:
     old, new = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     file = tmp_path / "jwks.json"
 

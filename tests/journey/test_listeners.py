@@ -1,4 +1,4 @@
-"""Real senders of syslog, Fluent Forward and the journal against a real process, configured as the guide says."""
+"""Real senders of syslog, Fluent Forward and journald entries, configured as in the guide."""
 
 import signal
 import socket
@@ -52,7 +52,7 @@ def messages(service: Service, pattern: str) -> list[str]:
 
 @contextmanager
 def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
-    """Debian's rsyslogd with an action of the guide, taking lines by UDP; its port."""
+    """Run Debian's rsyslogd with an action of the guide; yield its UDP port."""
     program = need("rsyslogd", "rsyslog")
     port = free_port()
     taking = f'module(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n'
@@ -64,7 +64,7 @@ def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
 
 @contextmanager
 def syslog_ng(service: Service, tmp_path: Path) -> Iterator[int]:
-    """Debian's syslog-ng with the guide's destination, taking lines by UDP; its port."""
+    """Run Debian's syslog-ng with the guide's destination; yield its UDP port."""
     program = need("syslog-ng", "syslog-ng-core")
     port = free_port()
     destination = fence("syslog-ng.conf").replace("6514", str(port_of(service, "syslog tcp")))
@@ -96,7 +96,7 @@ def free_port() -> int:
 
 
 def log_until_stored(service: Service, port: int, tag: str, message: str, *options: str) -> dict[str, Any]:
-    """Log the message until the service has stored it; the first ones may come before the sender listens."""
+    """Log the message repeatedly until it is stored, because the sender may not listen yet."""
     logger = [need("logger", "bsdutils"), "--server", "127.0.0.1", "--udp", "--port", str(port), "-t", tag]
 
     def has_arrived() -> bool:
@@ -124,8 +124,8 @@ def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Pa
     assert {"id": "origin@1", "ip": "10.0.0.1"} in metadata["sd"]
 
 
-def test_rsyslog_sends_bulk_bodies(service: Service, tmp_path: Path) -> None:
-    """Debian's omelasticsearch with the guide's configuration."""
+def test_rsyslog_sends_elasticsearch_bulk_bodies(service: Service, tmp_path: Path) -> None:
+    """Test Debian's omelasticsearch with the guide's configuration."""
     need_rsyslog_module("omelasticsearch", "rsyslog-elasticsearch")
     port_of_service = str(urlsplit(service.url).port)
     action = fence("rsyslog.conf, with Debian").replace("4000", port_of_service).replace("\u2026", PRIVATE)
@@ -172,8 +172,8 @@ def test_journal_upload_sends_entries(service: Service, tmp_path: Path) -> None:
         assert len(messages(service, "journal-%")) == 500
 
 
-def test_what_was_acknowledged_is_there_after_a_kill_and_once(service: Service, start: Start) -> None:
-    """Chunks are sent until the process is killed, and all of them again to the next one."""
+def test_acknowledged_chunks_survive_a_kill_without_duplicates(service: Service, start: Start) -> None:
+    """Send chunks until the process is killed, and all of them again after a restart."""
     acknowledged = 0
     with socket.create_connection(("127.0.0.1", port_of(service, "fluent tcp")), timeout=30) as sender:
         for number in range(20):

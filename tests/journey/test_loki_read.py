@@ -1,4 +1,4 @@
-"""Loki's read API of a real process, asked as Grafana and logcli ask, by the wire format of Loki's documentation."""
+"""Loki's read API with requests of Grafana and logcli, in the documented wire format."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from tests.journey.conftest import PRIVATE, PUBLIC, Service, start_service
 
 SECOND_NS = 10**9
 NOW_SECONDS = int(time.time())
-# Of the first entry, and of an end after the last one.
+# The time of the first entry, and a time after the last one.
 START_NS = (NOW_SECONDS - 600) * SECOND_NS
 END_NS = NOW_SECONDS * SECOND_NS
 PAID = '{"status": 500, "took": "2s", "path": "/pay", "user": {"id": 7}}'
@@ -22,7 +22,7 @@ PLAIN = "plain text of jane@example.com"
 
 
 class Loki:
-    """A client with one key."""
+    """A client of Loki's API with one key."""
 
     def __init__(self, client: httpx.Client, base: str = "") -> None:
         self.client = client
@@ -34,9 +34,9 @@ class Loki:
     def data(self, path: str, **parameters: Any) -> Any:
         answer = self.get(path, **parameters)
         assert answer.status_code == 200, answer.text
-        told = answer.json()
-        assert told["status"] == "success"
-        return told["data"]
+        body = answer.json()
+        assert body["status"] == "success"
+        return body["data"]
 
     def lines(self, query: str, **parameters: Any) -> list[str]:
         data = self.data("query_range", query=query, **parameters)
@@ -67,7 +67,7 @@ def streams_of(project: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Entries pushed in Loki's form for two projects, and an event with fields for one."""
+    """Start a service with entries of two projects in Loki's format, and an event of one of them."""
     env = {"CORDWOOD_INGEST_DEFAULT_STREAM": "postgres.logs"}
     started = start_service(tmp_path_factory.mktemp("loki") / "data", env=env)
     for project in ("shop", "other"):
@@ -85,14 +85,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def key(service: Service, **terms: Any) -> str:
-    told = service.client.post("/api/access-tokens", json={"scopes": "query", **terms})
-    assert told.status_code == 201, told.text
-    return str(told.json()["token"])
+    body = service.client.post("/api/access-tokens", json={"scopes": "query", **terms})
+    assert body.status_code == 201, body.text
+    return str(body.json()["token"])
 
 
 @pytest.fixture(scope="module")
 def pinned(service: Service) -> Iterator[Loki]:
-    """As Grafana sends a key: the password of basic authentication, with a tenant that means nothing here."""
+    """Return a client with a key as Grafana sends it: as basic auth, with a tenant header that is ignored."""
     auth = ("any user", key(service, pins={"project": "shop"}))
     with httpx.Client(base_url=service.url, auth=auth, headers={"X-Scope-OrgID": "other"}, timeout=60) as client:
         yield Loki(client)
@@ -103,7 +103,7 @@ def private(service: Service) -> Loki:
     return Loki(service.client)
 
 
-def test_log_lines_come_by_stream_newest_first_with_times_in_nanoseconds(pinned: Loki) -> None:
+def test_log_lines_are_grouped_by_stream_newest_first(pinned: Loki) -> None:
     data = pinned.data("query_range", query='{app="checkout"}', start=START_NS, end=END_NS)
     labels = {"app": "checkout", "project": "shop", "service_name": "checkout", "source_name": "postgres_logs"}
     assert data == {
@@ -127,7 +127,7 @@ def test_log_lines_come_by_stream_newest_first_with_times_in_nanoseconds(pinned:
     ]
 
 
-def test_grafanas_categories_keep_fields_out_of_the_streams(pinned: Loki) -> None:
+def test_grafanas_categorized_labels_are_not_part_of_streams(pinned: Loki) -> None:
     flags = {"X-Loki-Response-Encoding-Flags": "categorize-labels"}
     parameters: dict[str, str] = {"query": '{level="error"} | json'}
     answer = pinned.client.get("/loki/api/v1/query_range", params=parameters, headers=flags)
@@ -143,7 +143,7 @@ def test_grafanas_categories_keep_fields_out_of_the_streams(pinned: Loki) -> Non
     assert "X-Loki-Response-Encoding-Flags" in answer.headers["vary"]
 
 
-def test_a_template_makes_the_line_from_labels(pinned: Loki) -> None:
+def test_line_format_renders_labels(pinned: Loki) -> None:
     template = '| json | line_format "{{.path}}: {{ .took }} {{.nothing}}({{.app}}, {{.trace_id}})" | status = 500'
     assert pinned.lines('{app="checkout"} ' + template) == ["/pay: 2s (checkout, trace of shop)"]
     assert pinned.lines('{app="checkout"} |= "plain" | line_format "<{{__line__}}>"') == [f"<{PLAIN}>"]
@@ -162,19 +162,19 @@ def test_a_template_makes_the_line_from_labels(pinned: Loki) -> None:
             1,
         ),
     ],
-    # The times are those of each test process, and the processes have to collect the same tests.
+    # Fixed ids, because the times differ between the processes of pytest-xdist.
     ids=["nanoseconds", "nanoseconds, end excluded", "seconds", "parts of seconds", "RFC 3339"],
 )
 def test_times_are_nanoseconds_seconds_or_rfc_3339(pinned: Loki, start: str, end: str, count: int) -> None:
     assert len(pinned.lines('{app="checkout"}', start=start, end=end)) == count
 
 
-def test_without_times_the_last_hour_is_read_and_since_shortens_it(pinned: Loki) -> None:
+def test_the_default_range_is_the_last_hour_or_since(pinned: Loki) -> None:
     assert len(pinned.lines('{app="checkout"}')) == 3
     assert pinned.lines('{app="checkout"}', since="1m") == []
 
 
-def test_a_matrix_has_seconds_and_values_as_texts(pinned: Loki) -> None:
+def test_a_matrix_has_times_in_seconds_and_values_as_strings(pinned: Loki) -> None:
     start = START_NS // SECOND_NS
     query = 'sum by (level) (count_over_time({app="checkout"}[1m]))'
     data = pinned.data("query_range", query=query, start=start, end=start + 120, step="60s")
@@ -188,7 +188,7 @@ def test_a_matrix_has_seconds_and_values_as_texts(pinned: Loki) -> None:
     }
 
 
-def test_a_vector_is_of_one_time(pinned: Loki) -> None:
+def test_a_vector_has_one_time(pinned: Loki) -> None:
     query = 'sum(rate({app="checkout"} | json | took > 1s [10m]))'
     data = pinned.data("query", query=query, time=START_NS + SECOND_NS)
     expected = {"metric": {}, "value": [START_NS // SECOND_NS + 1, "0.0016666666666666668"]}
@@ -209,7 +209,7 @@ def test_a_sorted_vector_is_in_the_order_of_its_values(pinned: Loki, function: s
     assert [one["metric"].get("level") for one in pinned.data("query", query=query)["result"]] == levels
 
 
-def test_grafanas_check_of_the_data_source_is_answered(pinned: Loki) -> None:
+def test_grafanas_health_check_of_the_data_source_is_answered(pinned: Loki) -> None:
     data = pinned.data("query", query="vector(1)+vector(1)", time=START_NS)
     assert data == {
         "resultType": "vector",
@@ -233,7 +233,7 @@ def test_labels_values_and_streams_are_listed(pinned: Loki) -> None:
     ]
 
 
-def test_volumes_are_bytes_of_lines_the_largest_first(pinned: Loki) -> None:
+def test_volumes_are_in_bytes_in_descending_order(pinned: Loki) -> None:
     size = sum(map(len, (PAID, QUICK, PLAIN)))
     data = pinned.data("index/volume", query='{service_name=~".+"}', start=START_NS - 1000, end=END_NS)
     assert data["resultType"] == "vector"
@@ -250,7 +250,7 @@ def test_volumes_are_bytes_of_lines_the_largest_first(pinned: Loki) -> None:
     assert counts == {"streams": 2, "chunks": 2, "entries": 3, "bytes": size}
 
 
-def test_what_logs_drilldown_asks_is_answered(pinned: Loki) -> None:
+def test_requests_of_logs_drilldown_are_answered(pinned: Loki) -> None:
     detected = {one["label"]: one["cardinality"] for one in pinned.get("detected_labels").json()["detectedLabels"]}
     assert detected == {"app": 1, "level": 2, "project": 1, "service_name": 2, "source_name": 2}
     fields = pinned.get("detected_fields", query='{app="checkout"}').json()["fields"]
@@ -271,7 +271,7 @@ def test_what_logs_drilldown_asks_is_answered(pinned: Loki) -> None:
     }
 
 
-def test_errors_are_texts_with_the_place(pinned: Loki) -> None:
+def test_errors_are_plain_text_with_a_position(pinned: Loki) -> None:
     assert pinned.refusal("query_range", query='{app="checkout"') == "1:16: The query ends where , is expected."
     assert pinned.refusal("query_range", query='{app=~"["}').startswith("1:7: This is no regular expression (RE2)")
     assert pinned.refusal("query_range", query='{app="x"} | label_format y=z').startswith("1:13: The stage label_")
@@ -301,7 +301,7 @@ def test_errors_are_texts_with_the_place(pinned: Loki) -> None:
         assert "is not offered" in pinned.refusal(path, 501, query='{app="x"}')
 
 
-def test_a_pinned_key_sees_the_events_of_its_own_project_alone(pinned: Loki) -> None:
+def test_a_pinned_key_reads_only_its_own_project(pinned: Loki) -> None:
     everything = '{service_name=~".+"}'
     asked: list[tuple[str, dict[str, Any]]] = [
         ("query_range", {"query": everything}),
@@ -327,7 +327,7 @@ def test_a_pinned_key_sees_the_events_of_its_own_project_alone(pinned: Loki) -> 
     assert pinned.refusal("query_range", 400, query='{project="shop"}', project="other")
 
 
-def test_a_private_key_reads_every_stream_and_another_names_the_project(service: Service, private: Loki) -> None:
+def test_a_private_key_reads_every_stream_and_a_query_key_needs_a_project(service: Service, private: Loki) -> None:
     assert len(private.lines('{app="checkout"}')) == 6
     assert len(private.lines('{source_name="postgres.logs", project="other"}')) == 3
     assert private.lines('{source_name="cloudflare.logs.prod"} | response_status_code >= 400') == ["GET /rest"]
@@ -339,7 +339,7 @@ def test_a_private_key_reads_every_stream_and_another_names_the_project(service:
         assert len(unpinned.lines('{app="checkout"}', project="other")) == 3
 
 
-def test_the_address_may_name_an_endpoint(service: Service) -> None:
+def test_the_path_may_name_an_endpoint(service: Service) -> None:
     below = Loki(service.client, "/api/endpoints/logs.all")
     assert len(below.lines('{app="checkout", project="shop"}')) == 3
     assert below.data("label/service_name/values", project="shop") == ["checkout", "edge_logs"]
@@ -351,7 +351,7 @@ def test_the_address_may_name_an_endpoint(service: Service) -> None:
     assert "no nonsense" in below.refusal("nonsense", 404)
 
 
-def test_keys_come_as_loki_s_clients_send_them(service: Service) -> None:
+def test_keys_are_accepted_as_loki_s_clients_send_them(service: Service) -> None:
     token = key(service, pins={"project": "shop"})
     basic = base64.b64encode(f"tenant:{token}".encode()).decode()
     accepted = ({"Authorization": f"Bearer {token}"}, {"Authorization": f"Basic {basic}"}, {"X-API-KEY": token})
@@ -375,7 +375,7 @@ def test_redaction_covers_lines_fields_and_values(service: Service) -> None:
         assert values == ["checkout", "edge_logs"]
 
 
-def test_a_form_in_the_body_is_read_like_the_query_string(pinned: Loki) -> None:
+def test_parameters_are_accepted_as_a_form_in_the_body(pinned: Loki) -> None:
     sent = {"query": '{app="checkout"}', "limit": "1"}
     answer = pinned.client.post("/loki/api/v1/query_range", data=sent)
     assert [stream["values"][0][1] for stream in answer.json()["data"]["result"]] == [PLAIN]
@@ -385,7 +385,7 @@ def test_a_form_in_the_body_is_read_like_the_query_string(pinned: Loki) -> None:
     assert (refused.status_code, refused.text[:35]) == (400, "The parameters are not a form. Send")
 
 
-def test_more_series_than_are_held_are_an_error_and_no_part_of_them(service: Service) -> None:
+def test_too_many_series_are_an_error(service: Service) -> None:
     events = [{"event_message": "x", "metadata": {"request": f"r{number}"}} for number in range(1001)]
     assert service.send("gotrue.logs.prod", events).status_code == 200
     private = Loki(service.client)

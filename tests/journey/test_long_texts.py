@@ -1,4 +1,4 @@
-"""Thousands of distinct long texts, one after the other, take no more memory than the caches of them may."""
+"""Thousands of distinct long queries, names and keys take no more memory than the limits of the caches."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.journey.conftest import PRIVATE, Start
 ANSWER: Final = "/api/endpoints/query/logs.all"
 TEXT_BYTES: Final = 250_000
 HEAD_BYTES: Final = 12_000
-# Three caches of a 32nd of the ceiling, those of a fixed size, and what the allocators keep of freed memory.
+# Three caches of 1/32 of the ceiling, caches of fixed size, and freed memory that allocators keep.
 MOST_GROWTH: Final = 120 * 10**6
 
 
@@ -73,7 +73,7 @@ FLOODS: Final[dict[Callable[[httpx.Client, int], httpx.Response], tuple[int, int
 
 
 @pytest.mark.torture
-def test_distinct_long_texts_take_what_their_caches_may_and_others_are_served(start: Start) -> None:
+def test_distinct_long_texts_take_bounded_memory_and_others_are_served(start: Start) -> None:
     service = start("--memory", "512MB")
     assert sql(service.client, 0).status_code == 200
     base = family_bytes(service.process.pid)

@@ -1,4 +1,4 @@
-"""The inspector of the Model Context Protocol, a client of its own kind, on its command line and over both transports."""
+"""The MCP inspector, on its command line and over both transports."""
 
 import json
 import os
@@ -27,23 +27,23 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, in a folder of its own."""
+    """Install the inspector in a temporary folder and return its command."""
     folder = tmp_path_factory.mktemp("inspector")
     shutil.copy(PACKAGE, folder / "package.json")
     install(folder)
     return folder / "node_modules" / ".bin" / "mcp-inspector"
 
 
-def inspected(inspector: Path, service: Service, transport: str, *arguments: str) -> Any:
-    """Return what a call answers; nothing may be said on standard error."""
+def inspect(inspector: Path, service: Service, transport: str, *arguments: str) -> Any:
+    """Run the inspector and return its JSON output; fail if it prints to standard error."""
     if transport == "http":
         target = [f"{service.url}/mcp", "--header", f"X-API-KEY: {PRIVATE}"]
     else:
         environment = {"CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
         if "PYTHONPATH" in os.environ:
             environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
-        stated = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
-        target = [sys.executable, "-m", "cordwood", "mcp", *stated]
+        options = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
+        target = [sys.executable, "-m", "cordwood", "mcp", *options]
     home = {**os.environ, "HOME": str(inspector.parents[2])}
     command = [str(inspector), "--cli", *target, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, env=home, check=False)
@@ -52,8 +52,8 @@ def inspected(inspector: Path, service: Service, transport: str, *arguments: str
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_the_inspector_finds_nothing_wrong_with_any_schema(inspector: Path, service: Service, transport: str) -> None:
-    told = inspected(inspector, service, transport, "--method", "tools/list", "--strict")
+def test_the_inspector_accepts_every_schema(inspector: Path, service: Service, transport: str) -> None:
+    told = inspect(inspector, service, transport, "--method", "tools/list", "--strict")
     assert {"query", "list_tables", "read_event", "logs_all", "usage_api-counts"} <= {
         one["name"] for one in told["tools"]
     }
@@ -63,8 +63,8 @@ def test_the_inspector_finds_nothing_wrong_with_any_schema(inspector: Path, serv
 def test_the_inspector_calls_a_tool_and_reads_a_resource(inspector: Path, service: Service, transport: str) -> None:
     asked = ("endpoint=logs.all", "sql=select count(*) as n from edge_logs", 'parameters={"project": "none"}')
     given = [word for pair in asked for word in ("--tool-arg", pair)]
-    called = inspected(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *given)
+    called = inspect(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *given)
     assert json.loads(called["content"][0]["text"])["rows"] == [{"n": 0}]
     uri = "cordwood://endpoints/logs.all/tables"
-    read = inspected(inspector, service, transport, "--method", "resources/read", "--uri", uri)
+    read = inspect(inspector, service, transport, "--method", "resources/read", "--uri", uri)
     assert json.loads(read["contents"][0]["text"])["endpoint"] == "logs.all"

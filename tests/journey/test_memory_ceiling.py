@@ -1,4 +1,4 @@
-"""Under writers and readers that do not let up, the process stays below its ceiling and says 429 or 503, no worse."""
+"""Memory stays below the ceiling under constant load, with no worse statuses than 429 and 503."""
 
 import os
 import random
@@ -32,13 +32,13 @@ QUESTIONS: Sequence[tuple[str, Mapping[str, str]]] = (
 
 
 class Client(threading.Thread):
-    """Asks or tells again and again until the time is over, and obeys Retry-After."""
+    """Thread that sends requests until a deadline and respects Retry-After."""
 
     def __init__(self, url: str, until: float, seed: int) -> None:
         super().__init__()
         self.statuses: Counter[int] = Counter()
         self.seconds: list[float] = []
-        self.complaints: list[str] = []
+        self.failures: list[str] = []
         self.random = random.Random(seed)
         self._url = url
         self._until = until
@@ -50,25 +50,25 @@ class Client(threading.Thread):
                 try:
                     answer = self.send(client)
                 except httpx.HTTPError as problem:
-                    self.complaints.append(repr(problem))
+                    self.failures.append(repr(problem))
                     return
-                self._note(answer, time.monotonic() - began)
+                self._record(answer, time.monotonic() - began)
 
     def send(self, client: httpx.Client) -> httpx.Response:
         raise NotImplementedError
 
-    def _note(self, answer: httpx.Response, seconds: float) -> None:
+    def _record(self, answer: httpx.Response, seconds: float) -> None:
         self.statuses[answer.status_code] += 1
         if answer.status_code == 200:
             self.seconds.append(seconds)
         elif answer.status_code in {429, 503}:
             time.sleep(min(2.0, float(answer.headers["Retry-After"])))
         else:
-            self.complaints.append(f"{answer.status_code} {answer.text[:300]}")
+            self.failures.append(f"{answer.status_code} {answer.text[:300]}")
 
 
 class Writer(Client):
-    """Batches of all sizes, of events of a kilobyte and more."""
+    """A client that sends batches of various sizes, of events of a kilobyte and more."""
 
     accepted = 0
 
@@ -87,23 +87,23 @@ class Reader(Client):
         return client.get(f"/api/endpoints/query/{name}", params=dict(parameters), headers=headers)
 
 
-def edge_event(chance: random.Random) -> dict[str, object]:
-    project, path = chance.choice(PROJECTS), f"/rest/v1/table{chance.randrange(200)}"
-    ray = f"{chance.getrandbits(64):016x}"
+def edge_event(rng: random.Random) -> dict[str, object]:
+    project, path = rng.choice(PROJECTS), f"/rest/v1/table{rng.randrange(200)}"
+    ray = f"{rng.getrandbits(64):016x}"
     request = {
         "host": f"{project}.example.co",
-        "method": chance.choice(["GET", "POST"]),
+        "method": rng.choice(["GET", "POST"]),
         "path": path,
         "url": f"https://{project}.example.co{path}",
         "headers": {"cf_ray": ray, "user_agent": "client/2.0 " + "x" * 300, "referer": f"https://{ray}.example.com/"},
         "cf": {
-            "asn": chance.randrange(9000),
-            "city": f"City{chance.randrange(99)}",
+            "asn": rng.randrange(9000),
+            "city": f"City{rng.randrange(99)}",
             "country": "DE",
             "note": "y" * 400,
         },
     }
-    response = {"status_code": chance.choice([200, 201, 404, 500]), "origin_time": chance.randrange(900)}
+    response = {"status_code": rng.choice([200, 201, 404, 500]), "origin_time": rng.randrange(900)}
     return {
         "id": str(uuid4()),
         "project": project,
@@ -113,41 +113,41 @@ def edge_event(chance: random.Random) -> dict[str, object]:
 
 
 def latencies(kind: str, clients: Sequence[Client]) -> str:
-    """Of what was done; how often it was not is told by the other statuses."""
+    """Return a summary of latencies of successful requests, and the count of each status."""
     seconds = [one for client in clients for one in client.seconds.copy()]
     statuses = sum((client.statuses.copy() for client in clients), Counter[int]())
     at = statistics.quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
-    told = ", ".join(f"{count:,} of status {status}" for status, count in sorted(statuses.items()))
-    return f"{kind}: median {at[49]:.3f} s, 99th percentile {at[98]:.3f} s ({told})"
+    counts = ", ".join(f"{count:,} of status {status}" for status, count in sorted(statuses.items()))
+    return f"{kind}: median {at[49]:.3f} s, 99th percentile {at[98]:.3f} s ({counts})"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Writers and readers at work, and the scales beside them."""
+    """Running writers and readers, with a memory probe."""
 
     writers: Sequence[Writer]
     readers: Sequence[Reader]
-    scales: MemoryProbe
+    probe: MemoryProbe
     began: float
 
-    def run(self, say: Callable[[str], None]) -> None:
-        """Until all are done; says how it goes once a minute, and at the end."""
+    def run(self, report: Callable[[str], None]) -> None:
+        """Run all clients to their end; report progress once a minute and at the end."""
         clients: Sequence[threading.Thread] = (*self.writers, *self.readers)
-        for one in (self.scales, *clients):
+        for one in (self.probe, *clients):
             one.start()
         while not _all_done(clients, PROGRESS_SECONDS):
-            say(self.told())
-        self.scales.over.set()
-        self.scales.join()
-        say(self.told())
+            report(self.counts())
+        self.probe.over.set()
+        self.probe.join()
+        report(self.counts())
 
     @property
     def accepted(self) -> int:
         return sum(one.accepted for one in self.writers)
 
-    def told(self) -> str:
+    def counts(self) -> str:
         return (
-            f"{time.monotonic() - self.began:.0f} s, {self.accepted:,} events, {self.scales.most / 1e6:.0f} MB at most; "
+            f"{time.monotonic() - self.began:.0f} s, {self.accepted:,} events, {self.probe.most / 1e6:.0f} MB at most; "
             + "; ".join((latencies("acknowledgements", self.writers), latencies("queries", self.readers)))
         )
 
@@ -167,20 +167,20 @@ def load_on(service: Service) -> Load:
 
 
 @pytest.mark.torture
-def test_a_ceiling_of_256_mb_holds_under_writers_and_readers(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
-    def say(line: str) -> None:
+def test_memory_stays_below_a_ceiling_of_256_mb_under_load(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    def report(line: str) -> None:
         with capsys.disabled():
             print(f"\n{line}", end="", flush=True)
 
     service = start("--memory", "256MB")
     base = family_bytes(service.process.pid)
-    say(f"idle {base / 1e6:.0f} MB")
+    report(f"idle {base / 1e6:.0f} MB")
     assert base < IDLE
     load = load_on(service)
-    load.run(say)
-    assert not [complaint for client in (*load.writers, *load.readers) for complaint in client.complaints]
+    load.run(report)
+    assert not [failure for client in (*load.writers, *load.readers) for failure in client.failures]
     assert all(client.seconds for client in load.readers)
-    assert load.scales.most < 1.25 * CEILING + base
+    assert load.probe.most < 1.25 * CEILING + base
     counted = service.client.post("/api/query", params={"sql": f"select count(*) as n from `{EDGE}`"})
     if counted.status_code == 200:
         assert counted.json()["result"] == [{"n": load.accepted}]

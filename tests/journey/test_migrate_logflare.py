@@ -1,4 +1,4 @@
-"""The incumbent's tables are copied from a real PostgreSQL, all of them, once, however often it is cut off."""
+"""Migration of Logflare's tables from PostgreSQL: complete and without duplicates despite interruptions."""
 
 import json
 import os
@@ -56,8 +56,8 @@ EDGE_EVENT = body(
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Iterator[str]:
-    """The address of a database of the incumbent's."""
+def logflare_database() -> Iterator[str]:
+    """Yield the address of a PostgreSQL database with Logflare's tables."""
     with postgresql() as address:
         with psycopg.connect(address, password=PASSWORD, autocommit=True) as connection:
             connection.execute(SCHEMA)
@@ -78,13 +78,13 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state.json"
 
 
-def arguments(theirs: str, state: Path, service: Service, *more: str) -> list[str]:
+def arguments(logflare_database: str, state: Path, service: Service, *more: str) -> list[str]:
     where = ("--url", service.url, "--key", PRIVATE, "--state", str(state))
-    return ["migrate", "logflare", "--from", theirs, *where, *more]
+    return ["migrate", "logflare", "--from", logflare_database, *where, *more]
 
 
-def migrate(theirs: str, state: Path, service: Service, *more: str) -> Result:
-    return cordwood(*arguments(theirs, state, service, *more), PGPASSWORD=PASSWORD)
+def migrate(logflare_database: str, state: Path, service: Service, *more: str) -> Result:
+    return cordwood(*arguments(logflare_database, state, service, *more), PGPASSWORD=PASSWORD)
 
 
 def rows(service: Service, sql: str) -> list[dict[str, object]]:
@@ -92,14 +92,12 @@ def rows(service: Service, sql: str) -> list[dict[str, object]]:
 
 
 COUNT = "select count(*) as n, count(distinct id) as ids, min(timestamp) as first, max(timestamp) as last from postgres_logs"
-ALL_THERE = {"n": MANY_EVENTS, "ids": MANY_EVENTS, "first": 1704067201000000, "last": 1704097200000000}
+COMPLETE = {"n": MANY_EVENTS, "ids": MANY_EVENTS, "first": 1704067201000000, "last": 1704097200000000}
 
 
-def test_events_keep_their_ids_times_and_fields_and_are_derived_like_new_ones(
-    start: Start, theirs: str, state: Path
-) -> None:
+def test_events_keep_their_ids_times_and_fields(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
-    done = migrate(theirs, state, service, "--only", "cloudflare.logs.prod", "--only", AUTH)
+    done = migrate(logflare_database, state, service, "--only", "cloudflare.logs.prod", "--only", AUTH)
     assert (done.returncode, done.stdout) == (0, "4 events stored, 0 duplicates, 0 quarantined\n"), done.stderr
     assert "cloudflare.logs.prod: 1 events to copy" in done.stderr
     sql = "select id, timestamp, event_message, r.url from edge_logs cross join unnest(metadata) as m"
@@ -119,36 +117,38 @@ def test_events_keep_their_ids_times_and_fields_and_are_derived_like_new_ones(
     assert (large["id"], large["timestamp"], large["metadata"]) == ("a3", 1704164646000000, [kept])
 
 
-def test_once_more_copies_only_what_is_new(start: Start, theirs: str, state: Path) -> None:
+def test_a_repeated_migration_copies_only_new_events(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
-    assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("3 events stored")
-    assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("0 events stored, 0 duplicates")
-    with psycopg.connect(theirs, password=PASSWORD, autocommit=True) as connection:
+    assert migrate(logflare_database, state, service, "--only", AUTH).stdout.startswith("3 events stored")
+    assert migrate(logflare_database, state, service, "--only", AUTH).stdout.startswith("0 events stored, 0 duplicates")
+    with psycopg.connect(logflare_database, password=PASSWORD, autocommit=True) as connection:
         connection.execute(ROW.format(table_of(AUTH)), ("a9", "2024-02-01", "later", None))
-        assert migrate(theirs, state, service, "--only", AUTH).stdout.startswith("1 events stored, 0 duplicates")
+        assert migrate(logflare_database, state, service, "--only", AUTH).stdout.startswith(
+            "1 events stored, 0 duplicates"
+        )
         connection.execute(f'delete from _analytics."{table_of(AUTH)}" where id = %s', ("a9",))
 
 
-def test_a_dry_run_tells_what_there_is_and_copies_nothing(start: Start, theirs: str, state: Path) -> None:
+def test_a_dry_run_lists_tables_and_copies_nothing(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
-    told = migrate(theirs, state, service, "--dry-run").stdout
+    told = migrate(logflare_database, state, service, "--dry-run").stdout
     assert f"{MANY_EVENTS:>12,}  postgres.logs  (_analytics.{table_of(MANY)})" in told
     assert len(told.splitlines()) == 3
     assert not state.exists()
     assert rows(service, COUNT)[0]["n"] == 0
 
 
-def test_a_migration_that_is_killed_goes_on_where_it_stopped(start: Start, theirs: str, state: Path) -> None:
+def test_a_killed_migration_resumes(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
     for _ in range(2):
-        killed_while_it_copies(arguments(theirs, state, service, "--only", "postgres.logs"), state)
-    done = migrate(theirs, state, service, "--only", "postgres.logs")
+        kill_while_copying(arguments(logflare_database, state, service, "--only", "postgres.logs"), state)
+    done = migrate(logflare_database, state, service, "--only", "postgres.logs")
     assert done.returncode == 0, done.stderr
     assert "going on" in done.stderr
-    assert rows(service, COUNT) == [ALL_THERE]
+    assert rows(service, COUNT) == [COMPLETE]
 
 
-def killed_while_it_copies(command: list[str], state: Path) -> None:
+def kill_while_copying(command: list[str], state: Path) -> None:
     before = state.read_text() if state.exists() else ""
     environment = {**os.environ, "PGPASSWORD": PASSWORD}
     process = subprocess.Popen([sys.executable, "-m", "cordwood", *command], env=environment, stderr=subprocess.DEVNULL)
@@ -160,11 +160,13 @@ def killed_while_it_copies(command: list[str], state: Path) -> None:
     process.wait(30)
 
 
-def test_so_it_does_when_our_side_dies(start: Start, theirs: str, state: Path, tmp_path: Path) -> None:
+def test_a_migration_resumes_after_the_service_was_killed(
+    start: Start, logflare_database: str, state: Path, tmp_path: Path
+) -> None:
     service = start()
     environment = {**os.environ, "PGPASSWORD": PASSWORD}
     folder = ("--data-dir", str(service.data_dir), "--state", str(state), "--only", MANY)
-    command = [sys.executable, "-m", "cordwood", "migrate", "logflare", "--from", theirs, *folder]
+    command = [sys.executable, "-m", "cordwood", "migrate", "logflare", "--from", logflare_database, *folder]
     with (tmp_path / "errors").open("wb") as errors:
         process = subprocess.Popen(command, env=environment, stderr=errors)
         while not state.exists():
@@ -174,23 +176,23 @@ def test_so_it_does_when_our_side_dies(start: Start, theirs: str, state: Path, t
         assert process.wait(60) == 1
     assert "No service answers" in (tmp_path / "errors").read_text()
     again = start()
-    done = cordwood("migrate", "logflare", "--from", theirs, *folder, PGPASSWORD=PASSWORD)
+    done = cordwood("migrate", "logflare", "--from", logflare_database, *folder, PGPASSWORD=PASSWORD)
     assert done.returncode == 0, done.stderr
-    assert rows(again, COUNT) == [ALL_THERE]
+    assert rows(again, COUNT) == [COMPLETE]
 
 
-def test_no_service_needs_to_run(theirs: str, state: Path, tmp_path: Path, start: Start) -> None:
+def test_a_migration_works_without_a_service(logflare_database: str, state: Path, tmp_path: Path, start: Start) -> None:
     folder = tmp_path / "fresh"
     more = ("--data-dir", str(folder), "--state", str(state), "--only", "gotrue.logs.prod")
-    done = cordwood("migrate", "logflare", "--from", theirs, *more, PGPASSWORD=PASSWORD)
+    done = cordwood("migrate", "logflare", "--from", logflare_database, *more, PGPASSWORD=PASSWORD)
     assert done.stdout.startswith("3 events stored"), done.stderr
     service = start(data_dir=folder)
     assert len(rows(service, "select id from auth_logs")) == 2
 
 
-def test_a_source_may_have_another_name_here(start: Start, theirs: str, state: Path) -> None:
+def test_a_source_may_be_renamed(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
-    done = migrate(theirs, state, service, "--only", AUTH, "--as", "gotrue.logs.prod=realtime.logs.prod")
+    done = migrate(logflare_database, state, service, "--only", AUTH, "--as", "gotrue.logs.prod=realtime.logs.prod")
     assert done.returncode == 0, done.stderr
     assert "realtime.logs.prod: 3 events to copy" in done.stderr
 
@@ -203,47 +205,48 @@ def test_a_source_may_have_another_name_here(start: Start, theirs: str, state: P
         (("--as", "gotrue.logs.prod=mine"), "These streams do not exist: mine. Name them in your streams file"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_anything_is_copied(
-    start: Start, theirs: str, state: Path, more: tuple[str, ...], said: str
+def test_invalid_options_are_refused_before_anything_is_copied(
+    start: Start, logflare_database: str, state: Path, more: tuple[str, ...], said: str
 ) -> None:
-    done = migrate(theirs, state, start(), *more)
+    done = migrate(logflare_database, state, start(), *more)
     assert done.returncode == 1
     assert said in done.stderr
     assert not state.exists()
 
 
-def test_a_table_whose_source_has_no_name_is_not_passed_over(start: Start, theirs: str, state: Path) -> None:
+def test_a_table_without_a_source_name_is_an_error(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
-    with psycopg.connect(theirs, password=PASSWORD, autocommit=True) as connection:
+    with psycopg.connect(logflare_database, password=PASSWORD, autocommit=True) as connection:
         connection.execute(TABLE.format(table_of(NAMELESS)))
         try:
-            done = migrate(theirs, state, service)
+            done = migrate(logflare_database, state, service)
             assert f"Name it: --as {NAMELESS}=STREAM, or leave it out with --only." in done.stderr
             assert (
-                migrate(theirs, state, service, "--only", NAMELESS, "--as", f"{NAMELESS}=postgres.logs").returncode == 0
+                migrate(
+                    logflare_database, state, service, "--only", NAMELESS, "--as", f"{NAMELESS}=postgres.logs"
+                ).returncode
+                == 0
             )
             connection.execute(f'alter table _analytics."{table_of(NAMELESS)}" drop column body')
-            broken = migrate(theirs, state, service, "--only", NAMELESS, "--as", f"{NAMELESS}=postgres.logs")
+            broken = migrate(logflare_database, state, service, "--only", NAMELESS, "--as", f"{NAMELESS}=postgres.logs")
             assert 'cannot be read: column "body" does not exist' in broken.stderr
             assert "columns id, timestamp, event_message and body" in broken.stderr
         finally:
             connection.execute(f'drop table _analytics."{table_of(NAMELESS)}"')
 
 
-def test_a_state_of_another_migration_is_left_alone(start: Start, theirs: str, state: Path) -> None:
+def test_the_state_file_of_another_migration_is_refused(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
     state.write_text('{"version": 1, "route": "elsewhere", "tables": {}}')
-    done = migrate(theirs, state, service)
+    done = migrate(logflare_database, state, service)
     assert "is of another migration: elsewhere. Name another file: --state FILE." in done.stderr
     state.write_text("{")
-    assert "is not a state file of a migration" in migrate(theirs, state, service).stderr
+    assert "is not a state file of a migration" in migrate(logflare_database, state, service).stderr
 
 
-def test_a_database_that_does_not_let_us_in_is_told_without_the_password(
-    start: Start, theirs: str, state: Path
-) -> None:
+def test_a_failed_login_is_reported_without_the_password(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
-    wrong = theirs.replace("@", ":secret-word@")
+    wrong = logflare_database.replace("@", ":secret-word@")
     done = migrate(wrong, state, service)
     assert done.returncode == 1
     assert "PostgreSQL does not let us in:" in done.stderr
@@ -251,5 +254,5 @@ def test_a_database_that_does_not_let_us_in_is_told_without_the_password(
     assert "secret-word" not in done.stderr
     nobody = migrate("postgresql://127.0.0.1:1/x", state, service)
     assert "PostgreSQL does not let us in:" in nobody.stderr
-    empty = migrate(theirs.replace("/postgres", "/template1"), state, service)
+    empty = migrate(logflare_database.replace("/postgres", "/template1"), state, service)
     assert "There is no table log_events_… in that database." in empty.stderr

@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard in deploy: well formed, and of metrics and labels that the service has."""
+"""The Prometheus alert rules and the Grafana dashboard in deploy use existing metrics and labels."""
 
 import json
 import re
@@ -15,8 +15,8 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS, DASHBOARD = DEPLOY / "prometheus" / "alerts.yml", DEPLOY / "grafana" / "cordwood.json"
 SERIES = re.compile(r"\b(cordwood_[a-z_]+)(?:\{([^}]*)\})?")
 LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
-# Prometheus adds them to each series.
-OF_PROMETHEUS = {"job", "instance"}
+# Labels that Prometheus adds to each series.
+PROMETHEUS_LABELS = {"job", "instance"}
 
 
 def expressions() -> list[str]:
@@ -29,7 +29,7 @@ def expressions() -> list[str]:
 
 
 def exposed(service: Service) -> dict[str, set[str]]:
-    """Return the labels of every series: those with samples in the running service, and the counters without."""
+    """Return the labels of every series, including counters without samples."""
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(service.client.get("/metrics").text):
         labels[family.name] = set()
@@ -49,13 +49,13 @@ def test_every_series_and_label_of_an_expression_exists(service: Service, expres
     assert found or "up{" in expression
     for name, matchers in found:
         assert name in labels
-        assert set(LABEL.findall(matchers)) <= labels[name] | OF_PROMETHEUS
+        assert set(LABEL.findall(matchers)) <= labels[name] | PROMETHEUS_LABELS
     for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
         named = {label.strip() for label in grouped.split(",")}
-        assert named <= set().union(*(labels[name] for name, _ in found)) | OF_PROMETHEUS
+        assert named <= set().union(*(labels[name] for name, _ in found)) | PROMETHEUS_LABELS
 
 
-def test_rules_and_panels_have_names_and_places_of_their_own() -> None:
+def test_rules_have_unique_names_and_panels_unique_positions() -> None:
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules)
     assert all(rule["labels"]["severity"] and rule["annotations"]["summary"] for rule in rules)

@@ -1,4 +1,4 @@
-"""Events make the stream that they name, where the settings allow it: bounded, checked, and there after a crash."""
+"""Creation of streams by events, if enabled: limits, permissions and durability."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,12 +28,12 @@ def key(service: Service, **terms: object) -> str:
     return str(made.json()["token"])
 
 
-def test_an_unknown_stream_is_404_and_not_made_unless_it_is_asked_for(service: Service) -> None:
+def test_an_unknown_stream_is_404_by_default(service: Service) -> None:
     assert send(service, NEW).status_code == 404
     assert not (service.data_dir / "streams.toml").exists()
 
 
-def test_a_stream_is_made_of_the_name_and_is_there_after_a_kill(start: Start) -> None:
+def test_a_created_stream_survives_a_kill(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "3"})
     assert send(service, NEW).json()["accepted"] == 1
     assert send(service, QUOTED).json()["accepted"] == 1
@@ -47,7 +47,7 @@ def test_a_stream_is_made_of_the_name_and_is_there_after_a_kill(start: Start) ->
     assert {NEW, QUOTED, "postgres.logs"} <= names
 
 
-def test_streams_are_made_for_those_who_may_and_for_names_that_may_be(start: Start) -> None:
+def test_only_permitted_keys_create_streams_with_valid_names(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "2"})
     may_not = {
         key(service, scopes="query"): 403,
@@ -61,7 +61,7 @@ def test_streams_are_made_for_those_who_may_and_for_names_that_may_be(start: Sta
     for name in ("_quarantine", "a`b", "x" * 201, "line\nbreak", "POSTGRES.LOGS", uuid):
         assert send(service, name).status_code == 404, name
     assert not (service.data_dir / "streams.toml").exists()
-    # Many at once make one.
+    # Concurrent requests create one stream.
     with ThreadPoolExecutor(8) as senders:
         told = list(senders.map(lambda number: send(service, NEW, message=f"{number}"), range(8)))
     assert [one.status_code for one in told] == [200] * 8
@@ -73,8 +73,8 @@ def test_streams_are_made_for_those_who_may_and_for_names_that_may_be(start: Sta
     assert (service.data_dir / "streams.toml").read_text().count("[[stream]]") == 2
 
 
-def test_no_key_uses_up_the_streams_that_others_may_create(start: Start) -> None:
-    """A key in a browser is known to everybody: it may create half of what is left, and others half of the rest."""
+def test_no_key_exhausts_the_number_of_new_streams(start: Start) -> None:
+    """Each key that is not private may create half of the remaining streams, because public keys are not secret."""
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "8"})
     another = key(service, scopes="ingest")
 
@@ -93,7 +93,7 @@ def test_no_key_uses_up_the_streams_that_others_may_create(start: Start) -> None
     assert created(PRIVATE, "private") == 3, "a private key is not limited to a share"
 
 
-def test_a_made_stream_is_in_backups_and_a_reload_keeps_it(start: Start, tmp_path: Path) -> None:
+def test_a_created_stream_survives_backup_and_reload(start: Start, tmp_path: Path) -> None:
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "3"})
     send(service, NEW)
     assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
@@ -109,8 +109,8 @@ def test_a_made_stream_is_in_backups_and_a_reload_keeps_it(start: Start, tmp_pat
     assert messages(again, NEW) == ["m"]
 
 
-def test_many_streams_of_ones_own_do_not_stop_the_service(start: Start, tmp_path: Path) -> None:
-    """The shipped endpoint over all streams grows with them; a query names those that it reads."""
+def test_six_hundred_streams_can_be_served(start: Start, tmp_path: Path) -> None:
+    """The built-in endpoint over all streams grows with their number; a query must name its sources."""
     lines = "\n".join(f'[[stream]]\nname = "app.logs.{number}"\n' for number in range(600))
     (tmp_path / "streams.toml").write_text(lines)
     service = start("--streams", str(tmp_path / "streams.toml"))

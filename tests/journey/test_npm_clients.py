@@ -1,4 +1,4 @@
-"""Clients of Logflare, Loki and Fluentd, as they are, against a real process: each event arrives with what it holds."""
+"""Unmodified npm clients of Logflare, Loki and Fluentd: each event is stored completely."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the clients."""
+    """Install the clients in a temporary folder."""
     folder = tmp_path_factory.mktemp("npm")
     for name in ("package.json", "send.js", "send_loki.js", "send_fluent.js"):
         shutil.copy(CLIENTS / name, folder / name)
@@ -45,7 +45,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_each_client_from_npm_sends_what_is_found(service: Service, clients: Path) -> None:
+def test_events_of_logflare_clients_from_npm_are_stored(service: Service, clients: Path) -> None:
     source = service.client.get("/api/sources/postgres.logs").json()["token"]
     command = ["node", "send.js", service.url, PUBLIC, source]
     sent = subprocess.run(command, cwd=clients, capture_output=True, text=True, timeout=SEND_SECONDS, check=False)
@@ -63,7 +63,7 @@ def test_each_client_from_npm_sends_what_is_found(service: Service, clients: Pat
         assert f'"n": {number}' in arrived()[name]
 
 
-def test_each_client_of_loki_from_npm_sends_what_is_found(service: Service, clients: Path) -> None:
+def test_events_of_loki_clients_from_npm_are_stored(service: Service, clients: Path) -> None:
     command = ["node", "send_loki.js", service.url, PUBLIC, "pgbouncer.logs.prod"]
     sent = subprocess.run(command, cwd=clients, capture_output=True, text=True, timeout=SEND_SECONDS, check=False)
     assert (sent.returncode, sent.stderr) == (0, "")
@@ -85,7 +85,7 @@ def test_each_client_of_loki_from_npm_sends_what_is_found(service: Service, clie
 
 
 @pytest.mark.parametrize(("password", "outcome"), [("wrong", 1), ("secret", 0)])
-def test_fluent_logger_from_npm_signs_in_and_is_acknowledged(
+def test_fluent_logger_from_npm_authenticates_and_is_acknowledged(
     service: Service, clients: Path, password: str, outcome: int
 ) -> None:
     listening = re.search(r"Listening for fluent tcp://127\.0\.0\.1:(\d+)", service.output.read_text())
@@ -99,7 +99,7 @@ def test_fluent_logger_from_npm_signs_in_and_is_acknowledged(
     assert sorted(event["event_message"] for event in events) == messages
 
 
-def test_loki_s_handler_for_python_sends_as_in_the_guide(service: Service, tmp_path: Path) -> None:
+def test_the_python_handler_for_loki_works_as_in_the_guide(service: Service, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(fence("LokiLoggerHandler("))
     environment = {"CORDWOOD_URL": service.url, "CORDWOOD_KEY": PUBLIC, "CORDWOOD_STREAM": "gotrue.logs.prod"}
     command = [sys.executable, str(tmp_path / "script.py")]

@@ -1,4 +1,4 @@
-"""OTLP over HTTP as its specification has it: a real exporter, and every refusal as google.rpc.Status."""
+"""OTLP over HTTP: OpenTelemetry's exporters, and refusals as google.rpc.Status."""
 
 import gzip
 import json
@@ -64,7 +64,7 @@ def exporting(service: Service, stream: str, compression: Compression) -> OTLPLo
 
 @pytest.mark.parametrize("compression", list(Compression))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_sdk_s_log_records_arrive_with_severity_resource_and_attributes(
+def test_log_records_of_the_sdk_are_stored_with_severity_resource_and_attributes(
     service: Service, compression: Compression
 ) -> None:
     project = f"sdk-{compression.value}"
@@ -93,10 +93,10 @@ def metadata(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_sdk_waits_for_as_long_as_it_is_told_and_loses_nothing(
+def test_the_sdk_retries_after_a_refusal_without_loss(
     service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whatever others have set of it, and what it said lately, it is heard here.
+    # Reset the exporter's logger, which other tests may have configured.
     exporters = logging.getLogger(OTLPLogExporter.__module__)
     for name, value in {"disabled": False, "propagate": False, "filters": [], "handlers": [caplog.handler]}.items():
         monkeypatch.setattr(exporters, name, value)
@@ -115,17 +115,17 @@ def test_the_sdk_waits_for_as_long_as_it_is_told_and_loses_nothing(
         assert provider.force_flush(60_000)
         provider.shutdown()
     assert service.rows("slow", project="patient") == [{"n": 75}]
-    # The first batch takes what ten events a second give in five: the second was refused, said so, and waited.
+    # The first batch uses the allowance of five seconds, so the second is refused and retried.
     assert times_refused(service) >= 1
     assert "Transient error Too Many Requests" in caplog.text
     assert time.monotonic() - began >= 4
 
 
 def times_refused(service: Service) -> int:
-    told = re.search(
+    parse_status = re.search(
         r'cordwood_requests_seconds_count\{route="otlp",status="429"\} (\d+)', service.client.get("/metrics").text
     )
-    return int(told[1]) if told else 0
+    return int(parse_status[1]) if parse_status else 0
 
 
 def post(service: Service, media: str, body: bytes = b"", **more: str) -> httpx.Response:
@@ -133,8 +133,8 @@ def post(service: Service, media: str, body: bytes = b"", **more: str) -> httpx.
     return httpx.post(f"{service.url}/v1/logs", content=body, headers=headers)
 
 
-def told(answer: httpx.Response) -> Status:
-    """The status of the answer, as a client that knows the messages reads it."""
+def parse_status(answer: httpx.Response) -> Status:
+    """Parse the google.rpc.Status of an answer."""
     assert answer.headers["content-type"] in {PROTOBUF, JSON}
     if answer.headers["content-type"] == PROTOBUF:
         return Status.FromString(answer.content)
@@ -153,20 +153,20 @@ def told(answer: httpx.Response) -> Status:
         ({"content-encoding": "br"}, 415, 3, "br"),
     ],
 )
-def test_a_refusal_is_a_status_as_the_request_was_encoded(
+def test_a_refusal_is_a_status_in_the_encoding_of_the_request(
     service: Service, media: str, more: dict[str, str], status: int, code: int, said: str
 ) -> None:
     answer = post(service, media, b"x", **more)
     assert (answer.status_code, answer.headers["content-type"]) == (status, media)
-    assert told(answer).code == code
-    assert said in told(answer).message
+    assert parse_status(answer).code == code
+    assert said in parse_status(answer).message
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
-def test_what_cannot_be_decoded_is_told_as_a_bad_request(service: Service) -> None:
+def test_an_undecodable_body_is_a_bad_request_with_a_field_violation(service: Service) -> None:
     answer = post(service, PROTOBUF, b"\xff" * 9)
     assert answer.status_code == 400
-    (detail,) = told(answer).details
+    (detail,) = parse_status(answer).details
     found = BadRequest()
     assert detail.Unpack(found)
     assert "ExportLogsServiceRequest" in found.field_violations[0].description
@@ -176,24 +176,24 @@ def test_what_cannot_be_decoded_is_told_as_a_bad_request(service: Service) -> No
     assert "resourceLogs is not an array" in violation["description"]
 
 
-def test_another_method_is_refused_in_kind(service: Service) -> None:
+def test_another_method_is_refused_with_a_status(service: Service) -> None:
     answer = httpx.put(f"{service.url}/v1/logs", headers={"content-type": PROTOBUF})
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST, OPTIONS")
-    assert told(answer).code == 12
+    assert parse_status(answer).code == 12
 
 
 @pytest.mark.parametrize("media", [PROTOBUF, JSON])
-def test_a_rate_that_is_used_up_is_429_with_retry_after(start: Start, media: str) -> None:
+def test_an_exceeded_rate_is_429_with_retry_after(start: Start, media: str) -> None:
     slow = start(env={"CORDWOOD_INGEST_STREAM_RATE": "1/m"})
     many = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}, {}]}]}]}'
     edge = {"x-source": "postgres.logs"}
     assert post(slow, JSON, many, **edge).status_code == 200
     answer = post(slow, media, b"", **edge)
-    assert (answer.status_code, told(answer).code) == (429, 8)
+    assert (answer.status_code, parse_status(answer).code) == (429, 8)
     assert int(answer.headers["retry-after"]) > 60
 
 
-def test_what_is_set_aside_is_a_partial_success_and_the_rest_is_stored(service: Service) -> None:
+def test_quarantined_records_are_a_partial_success(service: Service) -> None:
     records = [{"body": {"stringValue": "x" * (2**20 + 1)}}, 7, {"body": {"stringValue": "small"}}]
     project = {"attributes": [{"key": "project", "value": {"stringValue": "partial"}}]}
     request = {"resourceLogs": [{"resource": project, "scopeLogs": [{"logRecords": records}]}]}
@@ -205,7 +205,7 @@ def test_what_is_set_aside_is_a_partial_success_and_the_rest_is_stored(service: 
     assert [row["event_message"] for row in service.rows("otel", project="partial")] == ["small"]
 
 
-def test_a_partial_success_is_counted_in_protobuf_too(start: Start) -> None:
+def test_a_partial_success_is_answered_in_protobuf(start: Start) -> None:
     pinned = start()
     terms = {"scopes": "ingest", "pins": {"project": "acme"}}
     key = pinned.client.post("/api/access-tokens", json=terms).json()["token"]
@@ -226,7 +226,7 @@ def test_a_request_without_records_succeeds_with_an_empty_answer(service: Servic
         assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, empty, media)
 
 
-def test_real_exporters_of_spans_and_metrics_are_served(service: Service) -> None:
+def test_exporters_of_spans_and_metrics_are_served(service: Service) -> None:
     headers = {"x-api-key": PUBLIC, "x-source": "otel"}
     resource = Resource({"project": "signals"})
     tracers = TracerProvider(resource=resource)
@@ -242,9 +242,9 @@ def test_real_exporters_of_spans_and_metrics_are_served(service: Service) -> Non
     assert meters.force_flush()
     tracers.shutdown()
     meters.shutdown()
-    told = {row["event_message"]: json.dumps(row["m"]) for row in service.rows("otel", project="signals")}
-    assert set(told) == {"a span", "a.counter", "b.histogram"}
-    assert '"metric_type": "sum"' in told["a.counter"]
+    parse_status = {row["event_message"]: json.dumps(row["m"]) for row in service.rows("otel", project="signals")}
+    assert set(parse_status) == {"a span", "a.counter", "b.histogram"}
+    assert '"metric_type": "sum"' in parse_status["a.counter"]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_real_exporters_of_spans_and_metrics_are_served(service: Service) -> Non
         ("/v1/metrics", {"resourceMetrics": [{"scopeMetrics": [{"metrics": [5]}]}]}, "rejectedDataPoints"),
     ],
 )
-def test_what_is_rejected_is_counted_in_the_words_of_the_signal(
+def test_rejected_items_are_counted_in_the_field_of_the_signal(
     service: Service, path: str, body: object, rejected: str
 ) -> None:
     answer = httpx.post(f"{service.url}{path}", json=body, headers={"x-api-key": PUBLIC, "x-source": "otel"})

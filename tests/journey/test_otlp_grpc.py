@@ -1,4 +1,4 @@
-"""OTLP over gRPC in a real process: OpenTelemetry's exporters, a kill, a stop, and what it costs when it is off."""
+"""OTLP over gRPC: OpenTelemetry's exporters, memory, kill and stop."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ ON_ANY_PORT = {"CORDWOOD_LISTEN_OTLP_GRPC": "tcp://127.0.0.1:0"}
 
 
 def address(service: Service) -> str:
-    """The address of gRPC that the service printed."""
+    """Return the address for gRPC that the service printed."""
     found = re.search(r"OTLP over gRPC \w+://(\S+)", service.output.read_text())
     assert found is not None
     return found[1]
@@ -82,7 +82,7 @@ def test_the_exporters_of_all_signals_are_served(service: Service) -> None:
     assert {"a record", "a span", "a.counter"} <= set(messages(service))
 
 
-def test_messages_are_released_once_they_are_answered(service: Service) -> None:
+def test_memory_of_messages_is_freed_after_the_answer(service: Service) -> None:
     status = Path(f"/proc/{service.process.pid}/status")
 
     def resident_mebibytes() -> int:
@@ -98,7 +98,7 @@ def test_messages_are_released_once_they_are_answered(service: Service) -> None:
     assert resident_mebibytes() - before < 80
 
 
-def test_what_was_answered_is_stored_through_a_kill_and_a_stop(service: Service, start: Start, tmp_path: Path) -> None:
+def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start: Start, tmp_path: Path) -> None:
     acknowledged = []
     with grpc.insecure_channel(address(service)) as channel:
         export = channel.unary_unary(EXPORT)
@@ -109,7 +109,7 @@ def test_what_was_answered_is_stored_through_a_kill_and_a_stop(service: Service,
             try:
                 future.result()
             except grpc.RpcError:
-                # Exporters send again after this one.
+                # A code after which exporters retry.
                 assert future.code() is grpc.StatusCode.UNAVAILABLE
                 break
             acknowledged.append(f"n{number}")
@@ -133,9 +133,9 @@ def test_what_was_answered_is_stored_through_a_kill_and_a_stop(service: Service,
     assert "handshake" not in second.output.read_text().lower()
 
 
-def fail_handshake(place: str) -> None:
-    host, _, port = place.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        while stranger.recv(1000):
+def fail_handshake(grpc_address: str) -> None:
+    host, _, port = grpc_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        while connection.recv(1000):
             pass

@@ -1,4 +1,4 @@
-"""Answers and exports leave as files, complete or not at all, from a real process."""
+"""Answers and exports written to files, completely or not at all."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from tests.journey.conftest import Run, Service, stored
 
 @pytest.fixture(scope="module")
 def answered(service: Service) -> Service:
-    """With events to ask for."""
+    """Return the service after sending three events."""
     for number in range(3):
         event = {
             "id": f"q{number}",
@@ -57,8 +57,8 @@ def test_an_answer_is_written_to_a_file_in_the_format_of_its_ending(run: Run, tm
 def test_a_file_is_replaced_only_by_force_and_only_by_a_complete_answer(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("mine")
-    code, _, noted = run(*QUERY, "-o", str(file))
-    assert (code, "--force" in noted, file.read_text()) == (1, True, "mine")
+    code, _, errors = run(*QUERY, "-o", str(file))
+    assert (code, "--force" in errors, file.read_text()) == (1, True, "mine")
     code, _, _ = run(*QUERY[:-1], "select nothing from nowhere", "-o", str(file), "--force")
     assert (code, file.read_text()) == (1, "mine")
     assert run(*QUERY, "-o", str(file), "--force")[0] == 0
@@ -67,32 +67,32 @@ def test_a_file_is_replaced_only_by_force_and_only_by_a_complete_answer(run: Run
 
 
 @pytest.mark.usefixtures("answered")
-def test_a_device_is_written_to_and_stays_what_it_is(run: Run) -> None:
+def test_a_device_is_written_to_and_not_replaced(run: Run) -> None:
     assert run(*QUERY, "-o", "/dev/null", "--format", "csv") == (0, "", "")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
 @pytest.mark.usefixtures("answered")
 def test_times_in_csv_are_iso_8601(run: Run) -> None:
-    code, told, _ = run(*QUERY, "--format", "csv")
+    code, output, _ = run(*QUERY, "--format", "csv")
     assert code == 0
-    assert told.splitlines()[1] == "q0,2026-01-01T00:00:00.000000Z"
+    assert output.splitlines()[1] == "q0,2026-01-01T00:00:00.000000Z"
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "json"])
 def test_an_export_as_text_can_be_imported_again(answered: Service, run: Run, tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"e.{ending}"
     target = {"ndjson": "deno-subhosting-events", "json": "pgbouncer.logs.prod"}[ending]
-    code, told, _ = run("export", "-o", str(file), "--stream", "cloudflare.logs.prod")
-    assert (code, "MB" in told) == (0, True)
+    code, output, _ = run("export", "-o", str(file), "--stream", "cloudflare.logs.prod")
+    assert (code, "MB" in output) == (0, True)
     assert "3 accepted" in run("import", str(file), "--stream", target)[1]
     assert stored(answered, target) == stored(answered, "cloudflare.logs.prod")
 
 
 @pytest.mark.usefixtures("answered")
 def test_an_export_as_csv_has_the_columns_of_parquet(run: Run) -> None:
-    code, told, _ = run("export", "-", "--format", "csv", "--stream", "cloudflare.logs.prod")
-    rows = list(csv.DictReader(io.StringIO(told)))
+    code, output, _ = run("export", "-", "--format", "csv", "--stream", "cloudflare.logs.prod")
+    rows = list(csv.DictReader(io.StringIO(output)))
     assert code == 0
     assert sorted(row["id"] for row in rows) == IDS
     assert {row["timestamp_inferred"] for row in rows} == {"false"}

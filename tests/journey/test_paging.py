@@ -98,17 +98,17 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def events(project: str, count: int = EVENTS, first: int = 0) -> list[dict[str, Any]]:
-    """Return events of which many have one time, because senders write whole seconds; arrays have up to three elements."""
-    chance = random.Random(first)
+    """Return events with few distinct times, as of senders with whole seconds, and arrays of up to three elements."""
+    rng = random.Random(first)
     return [
         {
-            "id": f"{project}-{chance.randrange(10**9):09}-{number}",
+            "id": f"{project}-{rng.randrange(10**9):09}-{number}",
             "project": project,
-            "timestamp": f"2026-01-01T00:00:{chance.randrange(20):02}Z",
-            "event_message": f"message {chance.randrange(60)} of {chance.choice(['ada@example.com', 'bob@example.com'])}",
+            "timestamp": f"2026-01-01T00:00:{rng.randrange(20):02}Z",
+            "event_message": f"message {rng.randrange(60)} of {rng.choice(['ada@example.com', 'bob@example.com'])}",
             "metadata": {
-                "status": chance.randrange(200, 230),
-                "items": [{"n": n} for n in range(chance.randrange(1, 4))],
+                "status": rng.randrange(200, 230),
+                "items": [{"n": n} for n in range(rng.randrange(1, 4))],
             },
         }
         for number in range(first, first + count)
@@ -189,7 +189,7 @@ QUERIES = {
 }
 
 
-# In the order of time, an event that arrives later is on a page if its place is after those that were answered.
+# In these orders, an event that arrives later is on a page if it sorts after the rows already returned.
 BY_TIME = {
     "newest first",
     "oldest first",
@@ -206,7 +206,7 @@ BY_TIME = {
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_pages_have_every_row_once_while_events_arrive(service: Service, name: str) -> None:
-    """Events with the times of those that are read arrive after each page."""
+    """Send events with the same times after each page."""
     sql, expected = QUERIES[name]
     project = f"arriving-{list(QUERIES).index(name)}"
     send(service, project)
@@ -241,7 +241,7 @@ def test_redacted_pages_have_every_row_once(service: Service, name: str) -> None
     assert "example.com" not in str(found)
 
 
-def test_lql_and_the_second_dialect_are_paged(service: Service) -> None:
+def test_lql_and_clickhouses_dialect_are_paged(service: Service) -> None:
     send(service, "languages")
     lql = pages(service, "logs.all", {"project": "languages", "lql": "f:edge_logs s:id", "page_size": "90"})
     assert len(set(flat(lql))) == len(flat(lql)) == EVENTS
@@ -268,7 +268,7 @@ def test_a_page_is_in_the_order_of_the_query(service: Service) -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_the_first_page_of_a_cached_answer_leads_to_the_others(service: Service) -> None:
+def test_a_cached_first_page_has_a_cursor(service: Service) -> None:
     send(service, "kept")
     first, again = (service.query("kept", project="kept") for _ in range(2))
     assert "hit" in again.headers["cache-status"]
@@ -277,7 +277,7 @@ def test_the_first_page_of_a_cached_answer_leads_to_the_others(service: Service)
     assert len(set(flat(found))) == len(flat(found)) == EVENTS
 
 
-def test_groups_that_are_cut_have_a_notice_how_to_page_through_them(service: Service) -> None:
+def test_truncated_groups_have_a_notice_about_paging(service: Service) -> None:
     send(service, "grouped")
     cut = service.query("groups", project="grouped")
     assert cut.headers["cordwood-truncated"] == "max_rows=90"
@@ -289,7 +289,7 @@ def test_groups_that_are_cut_have_a_notice_how_to_page_through_them(service: Ser
     assert "cordwood-notice" not in service.query("groups", project="few").headers
 
 
-def test_a_limit_that_is_a_parameter_is_cut_without_a_cursor(service: Service) -> None:
+def test_a_limit_that_is_a_parameter_is_truncated_without_a_cursor(service: Service) -> None:
     send(service, "limited")
     answer = service.query("parameter_limit", project="limited", rows="200")
     assert answer.headers["cordwood-truncated"] == "max_rows=90"
@@ -313,7 +313,7 @@ def test_an_answer_within_its_limits_has_no_cursor(service: Service) -> None:
 
 
 @pytest.mark.parametrize(("name", "media"), [("csv", "text/csv"), ("ndjson", "application/x-ndjson")])
-def test_streamed_formats_have_cursors_where_a_page_is_asked_for(service: Service, name: str, media: str) -> None:
+def test_streamed_formats_have_cursors_if_page_size_is_set(service: Service, name: str, media: str) -> None:
     send(service, f"format-{name}")
     parameters = {"project": f"format-{name}", "sql": "select id from edge_logs", "page_size": "200", "format": name}
     first = service.query("logs.all", **parameters)
@@ -353,7 +353,7 @@ def test_a_cursor_belongs_to_its_request(service: Service) -> None:
 
 
 def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
-    """The answer of an endpoint may leave out ids and times."""
+    """Encrypt it, because an endpoint may omit ids and times from its rows."""
     send(service, "hidden")
     parameters = {
         "project": "hidden",
@@ -366,26 +366,26 @@ def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
     assert b"hidden" not in data
 
 
-def test_a_cursor_cannot_be_made_or_changed(service: Service) -> None:
-    """It sets the time of the query, so a caller who could write one could read the past of an endpoint for recent events."""
+def test_a_forged_or_changed_cursor_is_refused(service: Service) -> None:
+    """Authenticate it, because it contains the time of the query: a forged one could read older events."""
     send(service, "forged")
     sql = "select id from edge_logs"
     cursor = service.query("logs.all", project="forged", sql=sql, page_size="90").headers["cordwood-next"]
-    chance = random.Random(1)
+    rng = random.Random(1)
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     for place in range(len(cursor)):
-        other = chance.choice([letter for letter in letters if letter != cursor[place]])
+        other = rng.choice([letter for letter in letters if letter != cursor[place]])
         answer = service.query(
             "logs.all", project="forged", sql=sql, cursor=cursor[:place] + other + cursor[place + 1 :]
         )
-        # The last letter has bits that are no part of the bytes.
+        # The last letter of base64 has unused bits.
         assert answer.status_code == 400 or place == len(cursor) - 1
     for text in ("x", "=", "\u00e9", "A" * 5000, "kw", "\x00", cursor[:-2], cursor + cursor):
         assert "cursor" in refused(service.query("logs.all", project="forged", sql=sql, cursor=text))
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "1001", "9" * 30, "ten", "1e2", "\u0661"])
-def test_a_page_size_is_a_number_of_rows_within_the_endpoint_s_limit(service: Service, size: str) -> None:
+def test_an_invalid_page_size_is_refused(service: Service, size: str) -> None:
     answer = service.query("logs.all", project="sizes", sql="select id from edge_logs", page_size=size)
     assert "page_size" in refused(answer)
     assert "1 to 1000" in answer.json()["error"]["hint"]
@@ -400,7 +400,7 @@ def test_a_sandbox_key_follows_cursors_within_its_project(service: Service) -> N
     assert len(flat(found)) == EVENTS
 
 
-def test_pages_go_on_after_a_restart(start: Start) -> None:
+def test_cursors_are_valid_after_a_restart(start: Start) -> None:
     service = start()
     send(service, "restarted")
     parameters = {"project": "restarted", "sql": "select id from edge_logs", "page_size": "200"}

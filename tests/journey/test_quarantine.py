@@ -1,4 +1,4 @@
-"""What is set aside can be asked for, by whoever publishes a query over it."""
+"""The quarantine: queries, listing, replay and permissions."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ order by t.timestamp desc limit 100
 """
 
 
-def test_an_endpoint_may_read_what_was_set_aside(start: Start, tmp_path: Path) -> None:
+def test_an_endpoint_may_read_the_quarantine(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "endpoints"
     folder.mkdir()
     (folder / "quarantine.sql").write_text(ENDPOINT)
@@ -33,7 +33,7 @@ def test_an_endpoint_may_read_what_was_set_aside(start: Start, tmp_path: Path) -
     ]
 
 
-def test_a_private_key_queries_it_like_any_stream(start: Start) -> None:
+def test_a_private_key_queries_the_quarantine_like_a_stream(start: Start) -> None:
     service = start()
     assert service.send("postgres.logs", [7]).json()["quarantined"] == 1
     sql = "select cast(m.text as string) as text from `_quarantine` as t cross join unnest(t.metadata) as m"
@@ -48,7 +48,7 @@ Ask = Callable[..., Result]
 
 @pytest.fixture
 def pinned_service(start: Start) -> Service:
-    """An event of a project that its sender's key may not send was set aside."""
+    """Start a service with two quarantined items, one because of the pin of its key."""
     service = start()
     terms = {"scopes": "ingest", "pins": {"project": "acme"}}
     key = service.client.post("/api/access-tokens", json=terms).json()["token"]
@@ -60,21 +60,21 @@ def pinned_service(start: Start) -> Service:
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
 def ask(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
-    """Runs a client command against the service, or against its folder after it has stopped."""
-    where: tuple[str, ...] = ("--url", pinned_service.url, "--key", PRIVATE)
+    """Return a function that runs a client command over HTTP, or on the folder of the stopped service."""
+    options: tuple[str, ...] = ("--url", pinned_service.url, "--key", PRIVATE)
     if request.param == "on the folder":
         pinned_service.stop()
-        where = ("--data-dir", str(pinned_service.data_dir))
-    return lambda *arguments: cordwood(*arguments, *where)
+        options = ("--data-dir", str(pinned_service.data_dir))
+    return lambda *arguments: cordwood(*arguments, *options)
 
 
 def listed(ask: Ask, *more: str) -> dict[str, dict[str, object]]:
-    """The items by the texts they begin with."""
+    """Return the quarantined items by their first character."""
     items = json.loads(ask("quarantine", "list", "--format", "json", *more).stdout)
     return {str(item["beginning"])[:1]: item for item in items}
 
 
-def test_what_was_set_aside_is_listed_with_its_reason_and_shown_whole(ask: Ask) -> None:
+def test_quarantined_items_are_listed_with_reasons_and_shown_completely(ask: Ask) -> None:
     items = listed(ask, "--stream", "postgres.logs")
     assert items["7"]["reason"] == "The item is not an object."
     assert "pinned to project 'acme'" in str(items["{"]["reason"])
@@ -85,7 +85,7 @@ def test_what_was_set_aside_is_listed_with_its_reason_and_shown_whole(ask: Ask) 
     assert "not an object" in ask("quarantine", "list").stdout
 
 
-def test_an_item_is_replayed_once_and_what_is_still_wrong_is_refused(ask: Ask) -> None:
+def test_an_item_is_replayed_once_and_invalid_ones_are_refused(ask: Ask) -> None:
     item_id = str(listed(ask)["{"]["id"])
     replayed = ask("quarantine", "replay", "--all")
     assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 duplicates, 1 refused\n")
@@ -100,7 +100,7 @@ def test_an_item_is_replayed_once_and_what_is_still_wrong_is_refused(ask: Ask) -
     assert items["7"]["replayed_at"] is None
 
 
-def test_what_cannot_be_read_is_no_more_replayable_than_what_may_not_be_stored(start: Start) -> None:
+def test_an_unparsable_item_cannot_be_replayed(start: Start) -> None:
     service = start()
     body = b"<13>1 2026-01-01T00:00:00Z host app - - - fine\nno syslog\n"
     address = f"{service.url}/logs/syslogs?source_name=postgres.logs"
@@ -111,7 +111,7 @@ def test_what_cannot_be_read_is_no_more_replayable_than_what_may_not_be_stored(s
     assert (answer.status_code, answer.json()["error"]["status"]) == (409, "request.not-replayable")
 
 
-def test_an_event_without_id_and_time_keeps_those_of_its_first_arrival(start: Start) -> None:
+def test_a_replayed_event_keeps_the_time_of_its_arrival(start: Start) -> None:
     service = start()
     terms = {"scopes": "ingest", "pins": {"project": "acme"}}
     key = service.client.post("/api/access-tokens", json=terms).json()["token"]
@@ -127,19 +127,19 @@ def test_an_event_without_id_and_time_keeps_those_of_its_first_arrival(start: St
     assert row["timestamp"] == round(arrived.timestamp() * 1e6)
 
 
-def test_an_item_that_was_cut_says_so_in_the_answer_and_cannot_be_replayed(start: Start) -> None:
+def test_a_truncated_item_cannot_be_replayed(start: Start) -> None:
     service = start()
-    (told,) = service.send("postgres.logs", ["x" * 2_200_000]).json()["reasons"]
+    (reason_given,) = service.send("postgres.logs", ["x" * 2_200_000]).json()["reasons"]
     (item,) = service.client.get("/api/quarantine").json()
     assert item["is_cut"] is True
-    assert item["reason"] == told["reason"]
-    assert told["reason"].endswith("Only its first 256 KiB are stored, and it cannot be replayed.")
+    assert item["reason"] == reason_given["reason"]
+    assert reason_given["reason"].endswith("Only its first 256 KiB are stored, and it cannot be replayed.")
     refused = service.client.post(f"/api/quarantine/{item['id']}/replay")
     assert (refused.status_code, refused.json()["error"]["status"]) == (409, "request.not-replayable")
     assert "Only the beginning" in refused.json()["error"]["message"]
 
 
-def test_a_large_event_that_a_pin_refused_is_kept_whole_and_replayed(start: Start) -> None:
+def test_a_large_event_refused_by_a_pin_is_replayed_completely(start: Start) -> None:
     service = start()
     terms = {"scopes": "ingest", "pins": {"project": "acme"}}
     key = service.client.post("/api/access-tokens", json=terms).json()["token"]
@@ -153,7 +153,7 @@ def test_a_large_event_that_a_pin_refused_is_kept_whole_and_replayed(start: Star
     assert service.rows("logs.all", project="other", sql=sql) == [{"n": 600_000}]
 
 
-def test_an_event_over_the_bound_is_stored_after_all_once_the_bound_is_raised(start: Start) -> None:
+def test_an_event_that_was_too_large_is_replayed_after_the_limit_is_raised(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_EVENT_SIZE": "1KiB"})
     service.send("postgres.logs", {"id": "long", "project": "p", "event_message": "z" * 1500})
     (item,) = service.client.get("/api/quarantine").json()
@@ -164,7 +164,7 @@ def test_an_event_over_the_bound_is_stored_after_all_once_the_bound_is_raised(st
     assert service.client.post(f"/api/quarantine/{item['id']}/replay").json()["accepted"] == 1
 
 
-def test_only_a_private_key_sees_it_and_a_pinned_one_sees_its_project(pinned_service: Service) -> None:
+def test_only_a_private_key_reads_the_quarantine_and_a_pinned_one_its_project(pinned_service: Service) -> None:
     client = pinned_service.client
     public = httpx.get(f"{pinned_service.url}/api/quarantine", headers={"X-API-KEY": PUBLIC})
     assert (public.status_code, httpx.get(f"{pinned_service.url}/api/quarantine").status_code) == (403, 401)

@@ -1,4 +1,4 @@
-"""Senders as they are, each set up as the guide says, against a real process: every event arrives, with its time."""
+"""Unmodified senders, configured as in the guide: every event is stored with its time."""
 
 import gzip
 import json
@@ -26,17 +26,15 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "senders.md").read_text()
 PATIENCE_SECONDS = 30
 
 
-def fence(holding: str) -> str:
-    """The text of the guide's one fence that holds these words."""
-    (found,) = [
-        text for text in re.findall(r"^```[^\n]*\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if holding in text
-    ]
+def fence(words: str) -> str:
+    """Return the text of the guide's only fence that contains these words."""
+    (found,) = [text for text in re.findall(r"^```[^\n]*\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if words in text]
     return str(found)
 
 
 @pytest.fixture
 def service(start: Start, tmp_path: Path) -> Service:
-    """One with an endpoint that reads the whole of the stream that all send to."""
+    """Start a service with an endpoint that reads all events of the stream."""
     (tmp_path / "all.sql").write_text(
         '/* name = "all"\nmax_rows = 5000 */ select t.id, t.timestamp, t.event_message, t.timestamp_inferred, t.msg, t.levelname, m'
         " from `postgres.logs` as t left join unnest(t.metadata) as m order by t.timestamp, t.event_message"
@@ -49,16 +47,16 @@ def environment(service: Service) -> Mapping[str, str]:
 
 
 def arrived(service: Service, count: int) -> list[dict[str, object]]:
-    """All events, once there are so many."""
+    """Wait for that many events, and return all of them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(rows := service.rows("all")) < count and time.monotonic() < deadline:
         time.sleep(0.05)
     return rows
 
 
-# That handler leaves its connection to the garbage collector.
+# HTTPHandler does not close its connection.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_python_s_own_handler_sends_a_record_as_a_form(service: Service) -> None:
+def test_python_s_http_handler_sends_a_record_as_a_form(service: Service) -> None:
     address = f"/api/logs?source_name=postgres.logs&api_key={PUBLIC}"
     handler = HTTPHandler(urlsplit(service.url).netloc, address, method="POST")
     handler.handle(logging.LogRecord("lib", logging.ERROR, "x.py", 7, "disk %s is full", ("/dev/sda1",), None))
@@ -66,7 +64,7 @@ def test_python_s_own_handler_sends_a_record_as_a_form(service: Service) -> None
     assert (row["msg"], row["levelname"], row["timestamp_inferred"]) == ("disk %s is full", "ERROR", True)
 
 
-def test_the_guide_s_handlers_lose_nothing_while_the_service_is_away(
+def test_the_guide_s_handlers_lose_nothing_while_the_service_is_down(
     service: Service, start: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "cordwood_logging.py").write_text(fence("class CordwoodHandler"))
@@ -109,11 +107,11 @@ def as_lines(events: list[dict[str, object]]) -> bytes:
 
 @pytest.mark.parametrize(("media", "write"), [("application/json", as_array), ("application/x-ndjson", as_lines)])
 @pytest.mark.parametrize("coding", ["gzip", ""])
-def test_vector_s_http_sink_in_either_framing_packed_or_not(
+def test_vector_s_http_sink_in_either_framing_compressed_or_not(
     service: Service, media: str, write: Callable[[list[dict[str, object]]], bytes], coding: str
 ) -> None:
-    told = fence('[sinks.cordwood]\ntype = "http"')
-    assert 'encoding.codec = "json"' in told
+    configuration = fence('[sinks.cordwood]\ntype = "http"')
+    assert 'encoding.codec = "json"' in configuration
     healthy = httpx.head(f"{service.url}/health", headers={"User-Agent": "Vector/0.44.0"})
     assert healthy.status_code == 200
     body = write([dict(VECTOR_EVENT), {**VECTOR_EVENT, "id": "second"}])
@@ -127,7 +125,7 @@ def test_vector_s_http_sink_in_either_framing_packed_or_not(
     assert rows[0]["event_message"] == VECTOR_EVENT["event_message"]
 
 
-def test_curl_sends_what_comes_from_a_pipe(service: Service) -> None:
+def test_curl_sends_lines_from_a_pipe(service: Service) -> None:
     curl = need("curl", "curl")
     command = [
         curl,
@@ -149,7 +147,7 @@ def test_curl_sends_what_comes_from_a_pipe(service: Service) -> None:
 
 @contextmanager
 def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
-    """Debian's rsyslogd with the guide's configuration, taking lines by UDP; its port."""
+    """Run Debian's rsyslogd with the guide's configuration; yield its UDP port."""
     program = need("rsyslogd", "rsyslog")
     need("curl", "curl")
     ship = tmp_path / "ship.sh"
@@ -158,9 +156,9 @@ def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
-    told = fence('module(load="omprog")').replace("/usr/local/bin/ship.sh", str(ship))
+    configuration = fence('module(load="omprog")').replace("/usr/local/bin/ship.sh", str(ship))
     (tmp_path / "rsyslog.conf").write_text(
-        f'global(workDirectory="{tmp_path}")\nmodule(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n{told}'
+        f'global(workDirectory="{tmp_path}")\nmodule(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n{configuration}'
     )
     command = [program, "-n", "-f", str(tmp_path / "rsyslog.conf"), "-i", str(tmp_path / "pid")]
     with (tmp_path / "rsyslog.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""Clients of other services, as they are, against a real process: what they are told is stored is there after a kill -9."""
+"""Unmodified clients of other services: events that are acknowledged to them survive a kill -9."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from opensearchpy import helpers as opensearch_helpers
 from tests.journey.conftest import PUBLIC, Service, Start
 
 STREAM = "postgres.logs"
-# As the guide says: the client's own settings, with the key for the token.
+# As in the guide, with the key as the token.
 DATADOG_SENDER = """
 import sys
 from datadog_api_client import ApiClient, Configuration
@@ -57,7 +57,7 @@ def messages(service: Service) -> set[str]:
     return {event["event_message"] for event in found}
 
 
-def test_what_clients_are_told_is_stored_is_there_after_a_kill(service: Service, start: Start) -> None:
+def test_acknowledged_events_survive_a_kill(service: Service, start: Start) -> None:
     acknowledged = {
         *_through_elasticsearch(service),
         *_through_opensearch(service),
@@ -72,7 +72,7 @@ def test_what_clients_are_told_is_stored_is_there_after_a_kill(service: Service,
 
 
 def _through_elasticsearch(service: Service) -> list[str]:
-    """Two ways to send the key, with and without the prefix; a document that is sent again is a conflict."""
+    """Send with both forms of the key, with and without the path prefix; a repeated document is a conflict."""
     actions = [
         {"_op_type": "create", "_index": "nginx-1", "_id": f"{number}", "message": f"of elasticsearch {number}"}
         for number in range(20)
@@ -81,7 +81,7 @@ def _through_elasticsearch(service: Service) -> list[str]:
         assert client.info()["tagline"] == "You Know, for Search"
         assert helpers.bulk(client, actions, chunk_size=7) == (20, [])
         again = list(helpers.streaming_bulk(client, actions[:2], raise_on_error=False))
-        assert [(stored, told["create"]["status"]) for stored, told in again] == [(False, 409), (False, 409)]
+        assert [(stored, result["create"]["status"]) for stored, result in again] == [(False, 409), (False, 409)]
         one = {"_index": "unknown", "message": "never stored"}
         with pytest.raises(helpers.BulkIndexError):
             helpers.bulk(client, [one])
@@ -97,7 +97,7 @@ def _through_elasticsearch(service: Service) -> list[str]:
 
 
 def _through_opensearch(service: Service) -> list[str]:
-    """The bulk helper of the fork's own client."""
+    """Send with the bulk helper of OpenSearch's client."""
     actions = [{"_op_type": "index", "_index": "nginx", "message": f"of opensearch {number}"} for number in range(20)]
     with OpenSearch(f"{service.url}/elastic", http_auth=("cordwood", PUBLIC)) as client:
         assert client.ping()
@@ -110,7 +110,7 @@ def _through_opensearch(service: Service) -> list[str]:
 
 
 def _through_splunk(service: Service) -> list[str]:
-    """The handler of logging, in a process of its own, because it sends from a timer and at exit."""
+    """Send with Splunk's logging handler, in a new process because it sends at exit."""
     address = urlsplit(service.url)
     command = [sys.executable, "-c", SPLUNK_SENDER, str(address.hostname), str(address.port), PUBLIC]
     subprocess.run(command, check=True, timeout=60)
@@ -118,7 +118,7 @@ def _through_splunk(service: Service) -> list[str]:
 
 
 def _through_datadog(service: Service) -> list[str]:
-    """The requests of the agent: a connection test, then a compressed batch."""
+    """Send the requests of the Datadog agent: a connection test, then a compressed batch."""
     headers = {"DD-API-KEY": PUBLIC, "Content-Type": "application/json", "DD-PROTOCOL": "agent-json"}
     events = [
         {
@@ -140,7 +140,7 @@ def _through_datadog(service: Service) -> list[str]:
 
 
 def _through_datadog_client(service: Service) -> list[str]:
-    """The vendor's client for Python, which compresses; it has no types, so it is a program of its own."""
+    """Send with Datadog's Python client, in a new process because it has no type annotations."""
     command = [sys.executable, "-c", DATADOG_SENDER, service.url, PUBLIC]
     done = subprocess.run(command, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
     assert done.stdout == "forbidden\n"

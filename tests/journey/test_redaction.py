@@ -1,4 +1,4 @@
-"""Redaction over HTTP: who gets what, header, key and endpoint together; and every client's query with it on."""
+"""Redaction over HTTP: header, key and endpoint settings, and the clients' queries with redaction."""
 
 import json
 import os
@@ -17,8 +17,8 @@ STREAM = "cloudflare.logs.prod"
 EVENT = {"event_message": "from 203.0.113.7", "metadata": {"request": {"headers": {"x_real_ip": "203.0.113.7"}}}}
 HEADER = "LF-ENDPOINT-REDACT-PII"
 
-# These group or filter by what is redacted: their rows are fewer or other.
-BY_REDACTED: dict[str, str] = {}
+# Queries that group or filter by redacted values, so that their rows differ.
+GROUPED_BY_REDACTED: dict[str, str] = {}
 
 
 def message(service: Service, project: str, **headers: str) -> str:
@@ -32,19 +32,19 @@ def message(service: Service, project: str, **headers: str) -> str:
 
 
 @pytest.mark.parametrize("value", ["true", "TRUE", "?1"])
-def test_the_header_asks_for_redaction(service: Service, value: str) -> None:
+def test_the_header_enables_redaction(service: Service, value: str) -> None:
     service.send(STREAM, [{**EVENT, "project": f"asks{value}"}])
     assert message(service, f"asks{value}") == "from 203.0.113.7"
     assert message(service, f"asks{value}", **{HEADER: value}) == "from REDACTED"
 
 
 @pytest.mark.parametrize("value", ["1", "yes", "on", "", "truthy", "?2"])
-def test_any_other_value_is_refused(service: Service, value: str) -> None:
+def test_any_other_value_of_the_header_is_refused(service: Service, value: str) -> None:
     answer = service.client.get("/api/endpoints/query/logs.all", params={"project": "x"}, headers={HEADER: value})
     assert answer.status_code == 400
 
 
-def test_the_header_sent_twice_is_refused_and_neither_has_the_last_word(service: Service) -> None:
+def test_the_header_sent_twice_is_refused(service: Service) -> None:
     for first, second in (("true", "false"), ("false", "true")):
         headers = [(HEADER, first), (HEADER, second)]
         answer = service.client.get("/api/endpoints/query/logs.all", params={"project": "x"}, headers=headers)
@@ -63,7 +63,7 @@ def test_metadata_and_every_format_are_redacted(service: Service) -> None:
         assert b"203.0.113" not in answer.content
 
 
-def test_a_key_that_always_redacts_is_not_talked_out_of_it(service: Service) -> None:
+def test_the_header_does_not_disable_redaction_of_a_key(service: Service) -> None:
     service.send(STREAM, [{**EVENT, "project": "always"}])
     made = service.client.post("/api/access-tokens", json={"scopes": "query", "redact": True})
     assert made.status_code in (200, 201), made.text
@@ -72,7 +72,7 @@ def test_a_key_that_always_redacts_is_not_talked_out_of_it(service: Service) -> 
     assert message(service, "always", **{"X-API-KEY": key, HEADER: "false"}) == "from REDACTED"
 
 
-def test_an_endpoint_of_its_own_mode(start: Start, tmp_path: Path) -> None:
+def test_an_endpoint_has_its_own_redaction_mode(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "endpoints"
     folder.mkdir()
     for mode in ("replace", "hash", "truncate"):
@@ -95,18 +95,18 @@ def test_an_endpoint_of_its_own_mode(start: Start, tmp_path: Path) -> None:
     assert start("--endpoints", str(folder)).rows("hash") == hashed
 
 
-def test_a_pattern_that_is_none_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_pattern_stops_the_start_with_one_message(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     environment = {**os.environ, "CORDWOOD_REDACTION_PATTERNS": "mine = ("}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1
-    assert ended.stdout == ""
-    assert ended.stderr.startswith("cordwood serve: redaction.patterns: mine: ")
-    # What was opened is closed again: the engine's own words about what it lost would follow.
-    assert ended.stderr.count("\n") == 1
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    assert completed.stderr.startswith("cordwood serve: redaction.patterns: mine: ")
+    # Resources are closed: otherwise the engine would print further messages about leaks.
+    assert completed.stderr.count("\n") == 1
 
 
-def test_patterns_and_detectors_of_the_operators(start: Start) -> None:
+def test_patterns_and_detectors_of_the_settings_apply(start: Start) -> None:
     service = start(
         env={"CORDWOOD_REDACTION_DETECTORS": "email", "CORDWOOD_REDACTION_PATTERNS": "customer = cust_[0-9]+"}
     )
@@ -115,7 +115,7 @@ def test_patterns_and_detectors_of_the_operators(start: Start) -> None:
 
 
 @pytest.mark.skipif(not CLIENTS.is_dir(), reason="the clients' queries are not beside this checkout")
-def test_every_client_query_keeps_its_columns_and_its_count(start: Start) -> None:
+def test_every_client_query_keeps_its_columns_and_number_of_rows(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_MEMORY": "512MB"})
     now = int(time.time())
     for line in _oracle(now, "--emit", "events"):
@@ -123,19 +123,19 @@ def test_every_client_query_keeps_its_columns_and_its_count(start: Start) -> Non
     wrong = {}
     for query in _oracle(now, "--emit", "queries"):
         plain, hidden = (_asked(service, query, value) for value in ("false", "true"))
-        if plain != hidden and query["id"] not in BY_REDACTED:
+        if plain != hidden and query["id"] not in GROUPED_BY_REDACTED:
             wrong[query["id"]] = (plain, hidden)
     assert wrong == {}
 
 
 def _oracle(now: int, *arguments: str) -> list[dict[str, Any]]:
     command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), *arguments]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [json.loads(line) for line in told.splitlines()]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [json.loads(line) for line in output.splitlines()]
 
 
 def _asked(service: Service, query: dict[str, Any], redact: str) -> tuple[int, int, tuple[str, ...]]:
-    """The status, how many rows, and their columns."""
+    """Return status, number of rows and columns."""
     parameters = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     answer = service.client.get(
         f"/api/endpoints/query/{query['endpoint']}",

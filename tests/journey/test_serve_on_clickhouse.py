@@ -1,4 +1,4 @@
-"""`cordwood serve` before a ClickHouse server: one that is not there yet, one that many share, and moving there and back."""
+"""`cordwood serve` with a ClickHouse server: unreachable or shared servers, and migration from and to DuckDB."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ def server() -> Iterator[ClickHouseServer]:
         yield server
 
 
-def before(server: ClickHouseServer) -> dict[str, str]:
+def engine_setting(server: ClickHouseServer) -> dict[str, str]:
     return {"CORDWOOD_ENGINE": server.address()}
 
 
@@ -34,7 +34,7 @@ def events(*ids: str, path: str = "/rest/v1") -> list[dict[str, object]]:
 
 
 def ids(service: Service, stream: str = "edge_logs") -> list[object] | int:
-    """What the service has, or how it refuses."""
+    """Return the ids of a stream, or the status of a refusal."""
     sql = f"select id from {stream} order by id"
     answer = service.client.get("/api/endpoints/query/logs.all", params={"project": "acme", "sql": sql}, headers=FRESH)
     return [row["id"] for row in answer.json()["result"]] if answer.status_code == 200 else answer.status_code
@@ -43,16 +43,18 @@ def ids(service: Service, stream: str = "edge_logs") -> list[object] | int:
 FRESH = {"Cache-Control": "no-cache"}
 
 
-def eventually(seen: Callable[[], object], expected: object) -> None:
+def wait_for(observed: Callable[[], object], expected: object) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while seen() != expected and time.monotonic() < deadline:
+    while observed() != expected and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert seen() == expected
+    assert observed() == expected
 
 
-def test_it_starts_and_takes_events_while_the_server_is_away(start: Start, server: ClickHouseServer) -> None:
+def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
+    start: Start, server: ClickHouseServer
+) -> None:
     server.go()
-    service = start(env=before(server))
+    service = start(env=engine_setting(server))
     assert service.client.get("/readyz").status_code == 200
     assert service.send(EDGE, events("1", "2")).status_code == 200
     refused = service.query("logs.all", project="acme")
@@ -61,79 +63,77 @@ def test_it_starts_and_takes_events_while_the_server_is_away(start: Start, serve
     assert int(refused.headers["Retry-After"]) > 0
     assert service.client.get("/metrics").status_code == 200
     server.come()
-    eventually(lambda: ids(service), ["1", "2"])
+    wait_for(lambda: ids(service), ["1", "2"])
     assert service.send(EDGE, events("2", "3")).status_code == 200
-    eventually(lambda: ids(service), ["1", "2", "3"])
-    told = service.stop_and_read()
-    assert "Events are kept on disk until it can be" in told
-    assert "ClickHouse is back" in told
-    assert "open sesame" not in told
-    assert "Driver" not in told
+    wait_for(lambda: ids(service), ["1", "2", "3"])
+    error = service.stop_and_read()
+    assert "Events are kept on disk until it can be" in error
+    assert "ClickHouse is back" in error
+    assert "open sesame" not in error
+    assert "Driver" not in error
 
 
-def test_what_was_taken_outlives_a_process_that_never_saw_the_server(start: Start, server: ClickHouseServer) -> None:
+def test_accepted_events_survive_a_kill_before_clickhouse_was_reachable(start: Start, server: ClickHouseServer) -> None:
     server.go()
-    service = start(env=before(server))
+    service = start(env=engine_setting(server))
     service.send(EDGE, events("1"))
     service.kill()
     server.come()
-    again = start(env=before(server))
-    eventually(lambda: ids(again), ["1"])
+    again = start(env=engine_setting(server))
+    wait_for(lambda: ids(again), ["1"])
 
 
-def test_a_server_that_lets_nobody_in_stops_the_start(start: Start, server: ClickHouseServer) -> None:
-    with pytest.raises(AssertionError, match="does not let us in") as told:
+def test_a_wrong_password_for_clickhouse_stops_the_start(start: Start, server: ClickHouseServer) -> None:
+    with pytest.raises(AssertionError, match="does not let us in") as error:
         start(env={"CORDWOOD_ENGINE": server.address("wrong")})
-    assert "wrong" not in str(told.value).replace("wrong password", "")
+    assert "wrong" not in str(error.value).replace("wrong password", "")
 
 
 @pytest.mark.parametrize("address", ["/api/status", "/api/sources"])
-def test_who_looks_around_while_the_server_is_slow_holds_up_nobody(
-    start: Start, server: ClickHouseServer, address: str
-) -> None:
-    service = start(env=before(server))
-    # Its tables are there by now: what is asked next is what somebody looks for.
+def test_a_slow_clickhouse_does_not_block_other_requests(start: Start, server: ClickHouseServer, address: str) -> None:
+    service = start(env=engine_setting(server))
+    # The tables exist now, so that the next statements are those of the request.
     assert service.send(EDGE, events("1")).status_code == 200
-    eventually(lambda: ids(service), ["1"])
-    server.mood.seen.clear()
+    wait_for(lambda: ids(service), ["1"])
+    server.mood.observed.clear()
     server.mood.seconds_late = 30.0
     with ThreadPoolExecutor() as pool:
-        looking = pool.submit(service.client.get, address)
-        eventually(lambda: any("count()" in sql for sql, _ in server.mood.seen), expected=True)
+        future = pool.submit(service.client.get, address)
+        wait_for(lambda: any("count()" in sql for sql, _ in server.mood.observed), expected=True)
         assert service.client.get("/livez", timeout=5).status_code == 200
-        assert not looking.done()
+        assert not future.done()
         server.mood.seconds_late = 0.0
-        assert looking.result().status_code == 200
+        assert future.result().status_code == 200
 
 
-def test_a_folder_that_cannot_be_made_stops_the_start(start: Start) -> None:
+def test_a_folder_that_cannot_be_created_stops_the_start(start: Start) -> None:
     with pytest.raises(AssertionError, match="/dev/null/events cannot be made: Not a directory"):
         start(env={"CORDWOOD_ENGINE": "chdb:///dev/null/events"})
 
 
-def test_two_processes_share_a_server(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
-    one, other = (start(env=before(server), data_dir=tmp_path / name) for name in ("one", "other"))
+def test_two_services_share_a_clickhouse_server(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
+    one, other = (start(env=engine_setting(server), data_dir=tmp_path / name) for name in ("one", "other"))
     assert one.send(EDGE, events("1", "2")).status_code == 200
     assert other.send(EDGE, events("2", "3", path="/auth/v1")).status_code == 200
     assert one.send(EDGE, events("2", "3", path="/auth/v1")).status_code == 200
-    eventually(lambda: ids(one), ["1", "2", "3"])
-    eventually(lambda: ids(other), ["1", "2", "3"])
-    # What the one has seen the other offers, and reads as what it is.
+    wait_for(lambda: ids(one), ["1", "2", "3"])
+    wait_for(lambda: ids(other), ["1", "2", "3"])
+    # Each service knows the shapes that the other has learnt.
     sql = "select r.path, count(*) as n from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r group by 1 order by 1"
     expected = [{"path": "/auth/v1", "n": 1}, {"path": "/rest/v1", "n": 2}]
     for service in (one, other):
-        eventually(lambda asked=service: asked.rows("logs.all", project="acme", sql=sql), expected)  # type: ignore[misc]
+        wait_for(lambda asked=service: asked.rows("logs.all", project="acme", sql=sql), expected)  # type: ignore[misc]
 
 
-def test_moving_there_and_back(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
-    """As docs/guide/clickhouse.md has it."""
+def test_events_are_moved_to_clickhouse_and_back(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
+    """Run the steps of docs/guide/clickhouse.md."""
     duckdb = start(data_dir=tmp_path / "duckdb")
     duckdb.send(EDGE, events("1", "2"))
     duckdb.send(POSTGRES, [{"id": "p", "event_message": "é", "project": "acme", "metadata": {"a": [1, {"b": None}]}}])
     for stream in (EDGE, POSTGRES):
         _done("export", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_at(duckdb))
 
-    clickhouse = start(env=before(server), data_dir=tmp_path / "clickhouse")
+    clickhouse = start(env=engine_setting(server), data_dir=tmp_path / "clickhouse")
     for _ in range(2):
         for stream in (EDGE, POSTGRES):
             _done("import", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_at(clickhouse))
@@ -157,8 +157,8 @@ def _done(*arguments: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_queries_are_not_followed(start: Start, server: ClickHouseServer) -> None:
-    service = start(env=before(server))
+def test_followed_queries_are_not_offered_on_clickhouse(start: Start, server: ClickHouseServer) -> None:
+    service = start(env=engine_setting(server))
     parameters = {"project": "acme", "lql": "f:edge_logs"}
     refused = service.client.get("/api/endpoints/tail/logs.all", params=parameters)
     assert (refused.status_code, refused.json()["error"]["status"]) == (501, "request.not-offered")

@@ -1,4 +1,4 @@
-"""Answers that are not read and bodies of queries that do not end: memory stays bounded, and others are answered."""
+"""Slow clients: memory of unread answers and unfinished request bodies is bounded, and others are answered."""
 
 import socket
 import time
@@ -14,7 +14,7 @@ from tests.journey.conftest import PRIVATE, Service, Start
 
 MEGABYTE = 10**6
 ROW = 10_000
-# Ten megabytes; the number makes each its own question.
+# Ten megabytes; the number makes each query distinct.
 TEN_MEGABYTES = f"select {{number}} as n, repeat('x', {ROW}) as s from unnest(generate_array(1, 1000)) as i"
 
 
@@ -25,7 +25,7 @@ def head(sql: str, key: str = PRIVATE, endpoint: str = "logs.all") -> bytes:
 
 @contextmanager
 def connections(service: Service, count: int) -> Iterator[list[socket.socket]]:
-    """Open connections whose side takes little into its own buffers."""
+    """Open connections with small receive buffers."""
     address = urlsplit(service.url)
     opened: list[socket.socket] = []
     try:
@@ -41,8 +41,8 @@ def connections(service: Service, count: int) -> Iterator[list[socket.socket]]:
             one.close()
 
 
-def taken(reader: socket.socket) -> bytes:
-    """Return the next bytes of an answer; fail where the service has ended the connection."""
+def receive(reader: socket.socket) -> bytes:
+    """Return the next bytes of an answer; fail if the connection was closed."""
     found = reader.recv(2**16)
     assert found, "the connection ended before the answer was whole"
     return found
@@ -66,14 +66,14 @@ with one as (select 1 as n) select * from one
 
 @pytest.fixture
 def small(start: Start, tmp_path: Path) -> Service:
-    """A service with a ceiling of 256 MB: all answers that are sent may hold 32 MB. It has an endpoint `kept`."""
+    """Start a service with a ceiling of 256 MB, of which answers may use 32 MB, and a cached endpoint `kept`."""
     endpoints = tmp_path / "endpoints"
     endpoints.mkdir()
     (endpoints / "kept.sql").write_text(KEPT)
     return start("--endpoints", str(endpoints), env={"CORDWOOD_LIMITS_MEMORY": "256MB"})
 
 
-def test_fifty_readers_that_do_not_read_hold_a_bounded_amount_and_nobody_up(small: Service) -> None:
+def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small: Service) -> None:
     before = memory(small)
     with connections(small, 50) as readers:
         for number, reader in enumerate(readers):
@@ -85,7 +85,7 @@ def test_fifty_readers_that_do_not_read_hold_a_bounded_amount_and_nobody_up(smal
             assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
             assert time.monotonic() - began < 2
             time.sleep(0.2)
-        # Held whole, the answers would be 500 MB. It is 180 MB on an idle machine, and varies by some tens.
+        # Complete answers would take 500 MB; measured are about 180 MB on an idle machine.
         assert most - before < 260 * MEGABYTE
         large = small.query("logs.all", project="p", sql=TEN_MEGABYTES.format(number=-1))
         assert large.status_code == 200
@@ -93,7 +93,7 @@ def test_fifty_readers_that_do_not_read_hold_a_bounded_amount_and_nobody_up(smal
 
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
-def test_hundreds_of_heads_in_one_piece_do_not_make_as_many_copies_of_a_kept_answer(small: Service, size: int) -> None:
+def test_hundreds_of_pipelined_requests_do_not_copy_a_cached_answer(small: Service, size: int) -> None:
     rows = size // ROW
     asked = head(f"select repeat('x', {ROW}) as s from unnest(generate_array(1, {rows})) as i", endpoint="kept")
     before = memory(small)
@@ -102,7 +102,7 @@ def test_hundreds_of_heads_in_one_piece_do_not_make_as_many_copies_of_a_kept_ans
             reader.sendall(asked)
             received = 0
             while received < size:
-                received += len(taken(reader))
+                received += len(receive(reader))
         for reader in readers:
             reader.sendall(asked * 250)
         time.sleep(2)
@@ -110,15 +110,15 @@ def test_hundreds_of_heads_in_one_piece_do_not_make_as_many_copies_of_a_kept_ans
         assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
 
 
-def test_a_large_answer_is_whole_for_a_reader_that_pauses(small: Service) -> None:
+def test_a_large_answer_is_complete_for_a_reader_that_pauses(small: Service) -> None:
     with connections(small, 1) as (reader,):
         reader.sendall(head(TEN_MEGABYTES.format(number=0)))
         time.sleep(2)
         reader.settimeout(30)
-        begun = b""
-        while b"\r\n\r\n" not in begun:
-            begun += taken(reader)
-        answer_head, _, body = begun.partition(b"\r\n\r\n")
+        received_head = b""
+        while b"\r\n\r\n" not in received_head:
+            received_head += receive(reader)
+        answer_head, _, body = received_head.partition(b"\r\n\r\n")
         (length,) = [
             int(line.split(b":")[1])
             for line in answer_head.split(b"\r\n")
@@ -126,11 +126,11 @@ def test_a_large_answer_is_whole_for_a_reader_that_pauses(small: Service) -> Non
         ]
         received = len(body)
         while received < length:
-            received += len(taken(reader))
+            received += len(receive(reader))
         assert received == length > 10 * MEGABYTE
 
 
-def test_bodies_of_queries_that_stop_half_way_hold_a_bounded_amount_and_nobody_up(small: Service) -> None:
+def test_unfinished_bodies_take_bounded_memory_and_block_no_one(small: Service) -> None:
     before = memory(small)
     announced = 4 * 2**20
     sent_head = (
@@ -139,7 +139,7 @@ def test_bodies_of_queries_that_stop_half_way_hold_a_bounded_amount_and_nobody_u
     )
     with connections(small, 50) as senders:
         for sender in senders:
-            # One that was refused is closed.
+            # A refused connection is closed.
             with suppress(OSError):
                 sender.sendall(sent_head.encode() + b" " * (announced - 1))
         assert memory(small) - before < 60 * MEGABYTE

@@ -1,4 +1,4 @@
-"""The process ends when it is asked to while every compiler thread works at a text that doubles."""
+"""SIGTERM stops the process while every compiler thread compiles a query of exponential size."""
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import count
@@ -8,32 +8,32 @@ import httpx
 from tests.journey.conftest import STOP_SECONDS, Service, Start
 
 DRAIN_SECONDS = 2
-# Two compile; the others wait for a thread.
+# Two compile, and the others wait for a thread.
 CALLERS = 6
-# Beyond the drain time only what runs is finished, after two seconds of the processor at most; others load the machine.
+# After the drain time, running compilations end within two seconds of CPU time; the machine may be busy.
 MOST_SECONDS = DRAIN_SECONDS + 20
 CUT = "cut"
-# The text reaches the limit on its parts and the one on time at about the same moment.
+# The query reaches the limits of size and of time at about the same moment.
 TOO_LONG = {"limit.compile", "limit.plan"}
 ALLOWED = {CUT, *TOO_LONG, "limit.rate", "limit.busy", "service.draining"}
 
 
-def doubling(number: int) -> str:
-    """A text that stands for 2^40 columns, and that no cache has seen."""
+def exponential_query(number: int) -> str:
+    """Return a new query with 2^40 columns."""
     return f"select {number} as n from {'(select *, * from ' * 40}edge_logs{')' * 40}"
 
 
-def test_sigterm_ends_the_process_while_two_threads_compile(start: Start) -> None:
+def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": f"{DRAIN_SECONDS}s"})
     assert MOST_SECONDS < STOP_SECONDS
     with ThreadPoolExecutor(CALLERS) as callers:
         waiting = [callers.submit(send_until_it_stops, service, first) for first in range(CALLERS)]
         try:
-            first_refused = code_of(service.query("logs.all", project="p", sql=doubling(-1)))
+            first_refused = code_of(service.query("logs.all", project="p", sql=exponential_query(-1)))
             service.process.terminate()
             exit_code = service.process.wait(MOST_SECONDS)
         finally:
-            # Whatever failed, the callers end with the process.
+            # The callers end with the process even after a failure.
             service.kill()
         answers = [answer for one in as_completed(waiting) for answer in one.result()]
     assert exit_code == 0
@@ -44,19 +44,19 @@ def test_sigterm_ends_the_process_while_two_threads_compile(start: Start) -> Non
 
 
 def code_of(answer: httpx.Response) -> str:
-    """The code is the last part of the problem's type. The HTTP server cuts what the drain time did not suffice for."""
+    """Return the code of the problem, or CUT for a request that the HTTP server aborted after the drain time."""
     if answer.headers["content-type"].startswith("text/plain"):
         return CUT
     return str(answer.json().get("type", "")).removeprefix("urn:cordwood:error:")
 
 
 def send_until_it_stops(service: Service, first: int) -> list[str]:
-    """The codes of all answers, until no connection is taken."""
+    """Send queries until no connection is accepted; return the codes of all answers."""
     codes: list[str] = []
     try:
         with httpx.Client(base_url=service.url, headers=service.client.headers, timeout=60) as client:
             for number in count(first, CALLERS):
-                asked = {"project": "p", "sql": doubling(number)}
+                asked = {"project": "p", "sql": exponential_query(number)}
                 codes.append(code_of(client.get("/api/endpoints/query/logs.all", params=asked)))
     except httpx.HTTPError:
         return codes

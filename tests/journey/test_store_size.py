@@ -1,4 +1,4 @@
-"""A service that may keep so much, and no more: the oldest events of all streams go, the newest can be asked for."""
+"""Retention by size: the oldest events of all streams are deleted when the store exceeds its limit."""
 
 import base64
 import os
@@ -16,16 +16,16 @@ from tests.waiting import until
 STREAMS = ("postgres.logs", "gotrue.logs.prod")
 MOST, BATCHES, BATCH = 64_000_000, 22, 4000
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-# Sweeps all the time.
+# Runs retention sweeps constantly.
 RESTLESS = (str(Path(__file__).with_name("restless_service.py")),)
-BOUND = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MOST}B"}
+SIZE_LIMIT = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MOST}B"}
 # A busy machine with a slow disk took up to 50.
 SECONDS = 240
 KILLS = 12 if os.environ.get("TORTURE") == "full" else 2
 
 
 def batch(number: int) -> list[dict[str, object]]:
-    """An hour of events, of texts that take about two kilobytes each."""
+    """Return events of one hour, about two kilobytes each."""
     began = BEGAN + timedelta(hours=number)
     return [
         {
@@ -38,8 +38,8 @@ def batch(number: int) -> list[dict[str, object]]:
     ]
 
 
-def kept(service: Service) -> tuple[int, int]:
-    """How many events there are, and the bytes that they take."""
+def stored_size(service: Service) -> tuple[int, int]:
+    """Return the number of events and their size in bytes."""
     answer = service.client.get("/api/status")
     assert answer.status_code == 200, answer.text
     streams = answer.json()["streams"].values()
@@ -47,28 +47,28 @@ def kept(service: Service) -> tuple[int, int]:
 
 
 def is_small_enough(service: Service) -> bool:
-    return kept(service)[1] <= MOST
+    return stored_size(service)[1] <= MOST
 
 
-def asked(service: Service, sql: str) -> dict[str, int]:
+def query_row(service: Service, sql: str) -> dict[str, int]:
     (row,) = service.client.post("/api/query", params={"sql": sql}).json()["result"]
     assert isinstance(row, dict)
     return row
 
 
 def extent(service: Service, stream: str) -> tuple[datetime, datetime]:
-    row = asked(service, f"select min(timestamp) as oldest, max(timestamp) as newest from `{stream}`")
+    row = query_row(service, f"select min(timestamp) as oldest, max(timestamp) as newest from `{stream}`")
     oldest, newest = (BEGAN + timedelta(microseconds=row[name] - round(BEGAN.timestamp() * 1e6)) for name in row)
     return oldest, newest
 
 
 @pytest.mark.torture
-def test_the_oldest_events_go_when_the_store_is_too_large_and_the_newest_stay(start: Start) -> None:
-    service = start(env=BOUND, program=RESTLESS)
+def test_the_oldest_events_are_deleted_when_the_store_is_too_large(start: Start) -> None:
+    service = start(env=SIZE_LIMIT, program=RESTLESS)
     for number in range(BATCHES):
         assert service.send(STREAMS[number % 2], batch(number)).json()["accepted"] == BATCH
     until(partial(is_small_enough, service), SECONDS)
-    events, _ = kept(service)
+    events, _ = stored_size(service)
     assert 0 < events <= BATCHES * BATCH * 0.6
     for behind, stream in enumerate(reversed(STREAMS)):
         oldest, newest = extent(service, stream)
@@ -78,20 +78,20 @@ def test_the_oldest_events_go_when_the_store_is_too_large_and_the_newest_stay(st
 
 
 @pytest.mark.torture
-def test_a_kill_while_room_is_made_loses_none_of_the_newest_and_doubles_none(start: Start) -> None:
-    number, chance = 0, random.Random(1)
+def test_a_kill_during_a_sweep_neither_loses_nor_duplicates_new_events(start: Start) -> None:
+    number, rng = 0, random.Random(1)
     for _ in range(KILLS):
-        service = start(env=BOUND, program=RESTLESS)
+        service = start(env=SIZE_LIMIT, program=RESTLESS)
         for _ in range(9):
             number += 1
             assert service.send(STREAMS[number % 2], batch(number)).json()["accepted"] == BATCH
-        time.sleep(chance.uniform(0, 2))
+        time.sleep(rng.uniform(0, 2))
         service.kill()
-        service = start(env=BOUND, program=RESTLESS)
+        service = start(env=SIZE_LIMIT, program=RESTLESS)
         for stream in STREAMS:
-            told = asked(service, f"select count(*) as events, count(distinct id) as ids from `{stream}`")
+            told = query_row(service, f"select count(*) as events, count(distinct id) as ids from `{stream}`")
             assert told["events"] == told["ids"] > 0
-        newest = asked(service, f"select countif(id like '{number}-%') as events from `{STREAMS[number % 2]}`")
+        newest = query_row(service, f"select countif(id like '{number}-%') as events from `{STREAMS[number % 2]}`")
         assert newest["events"] == BATCH
         until(partial(is_small_enough, service), SECONDS)
         service.kill()

@@ -1,4 +1,4 @@
-"""Followed queries: rows arrive as their events are stored, none is missed or sent twice, and nothing is unbounded."""
+"""Followed queries: rows are sent once as their events are stored, and followers and memory are limited."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ def private_key(service: Service, **terms: object) -> tuple[str, str]:
     return str(answer.json()["id"]), str(answer.json()["token"])
 
 
-def test_each_follower_gets_the_rows_of_its_own_query_as_they_are_stored(service: Service, project: str) -> None:
+def test_each_follower_gets_the_rows_of_its_query(service: Service, project: str) -> None:
     everything = Follower(service, project=project, lql="f:postgres_logs").opened()
     errors = Follower(
         service, project=project, sql="select event_message from postgres_logs where event_message like 'error%'"
@@ -59,7 +59,7 @@ def test_each_follower_gets_the_rows_of_its_own_query_as_they_are_stored(service
     assert everything.headers["content-type"] == "text/event-stream"
 
 
-def test_events_come_in_the_order_in_which_they_were_sent(service: Service, project: str) -> None:
+def test_rows_are_in_the_order_in_which_events_were_sent(service: Service, project: str) -> None:
     live = Follower(service, project=project, lql="f:postgres_logs").opened()
     expected = []
     for batch in range(3):
@@ -74,7 +74,7 @@ def test_events_come_in_the_order_in_which_they_were_sent(service: Service, proj
     assert stored.wait_for(18).texts == expected
 
 
-def test_filters_read_fields_of_events_that_no_event_had_before(service: Service, project: str) -> None:
+def test_filters_apply_to_new_fields(service: Service, project: str) -> None:
     follower = Follower(service, project=project, lql=f"f:postgres_logs m.{project}.deep:>=5 s:event_message").opened()
     for number in (3, 7):
         event = {"project": project, "event_message": f"{number}", "metadata": {project: {"deep": number}}}
@@ -91,7 +91,7 @@ def test_an_event_with_several_elements_makes_a_row_of_each(service: Service, pr
     assert [row["item"] for row in follower.wait_for(2).rows] == [[{"a": 3}], [{"a": 4}]]
 
 
-def test_what_is_redacted_in_answers_is_redacted_for_followers(service: Service, project: str) -> None:
+def test_rows_for_followers_are_redacted(service: Service, project: str) -> None:
     _, key = private_key(service, scopes="query", redact=True)
     all_rows = Follower(service, key=key, project=project, lql="f:postgres_logs").opened()
     by_address = Follower(service, key=key, project=project, lql="f:postgres_logs 203.0.113.9").opened()
@@ -104,7 +104,7 @@ def test_what_is_redacted_in_answers_is_redacted_for_followers(service: Service,
     assert by_address.texts == []
 
 
-def test_a_pinned_key_follows_its_own_project_alone(service: Service, project: str) -> None:
+def test_a_pinned_key_follows_only_its_project(service: Service, project: str) -> None:
     _, key = private_key(service, scopes="query", pins={"project": project})
     own = Follower(service, key=key, project=project, lql="f:postgres_logs").opened()
     unnamed = Follower(service, key=key, lql="f:postgres_logs", project=project).opened()
@@ -153,7 +153,7 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("language", "text", "part"), [(language, *case) for language, cases in REFUSED.items() for case in cases]
 )
-def test_a_query_that_needs_other_events_is_refused_with_the_part(
+def test_a_query_over_several_events_is_refused_with_the_clause(
     service: Service, language: str, text: str, part: str
 ) -> None:
     status, code, message = Follower(service, **{language: text}).refused()
@@ -161,13 +161,13 @@ def test_a_query_that_needs_other_events_is_refused_with_the_part(
     assert f"cannot have {part}" in message
 
 
-def test_a_refusal_has_its_place_in_the_callers_text(service: Service) -> None:
+def test_a_refusal_has_a_position(service: Service) -> None:
     refused = Follower(service, sql="select id,\n  count(*) as n from postgres_logs")
     refused.refused()
     assert (refused.refusal["error"]["line"], refused.refusal["error"]["column"]) == (2, 3)
 
 
-def test_an_aggregate_of_one_events_own_array_is_followed(service: Service, project: str) -> None:
+def test_an_aggregate_over_an_array_of_one_event_is_followed(service: Service, project: str) -> None:
     sql = "select (select count(*) from unnest(metadata.list)) as n from postgres_logs"
     follower = Follower(service, project=project, sql=sql).opened()
     service.send(POSTGRES, [{"project": project, "metadata": {"list": [1, 2, 3]}}])
@@ -175,14 +175,14 @@ def test_an_aggregate_of_one_events_own_array_is_followed(service: Service, proj
 
 
 @pytest.mark.parametrize("sent", ["yesterday", "1-", "-1", "1-2-3", "9" * 19 + "-1", "1-1\u0661"])
-def test_an_id_that_is_not_one_is_refused(service: Service, sent: str) -> None:
+def test_an_invalid_last_event_id_is_refused(service: Service, sent: str) -> None:
     answer = service.client.get(
         "/api/endpoints/tail/logs.all", params={"project": "p"}, headers={b"Last-Event-ID": sent.encode()}
     )
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-parameter")
 
 
-def test_since_begins_with_stored_events(service: Service, project: str) -> None:
+def test_since_starts_with_stored_events(service: Service, project: str) -> None:
     texts = [f"stored {number}" for number in range(1500)]
     for begin in range(0, len(texts), 300):
         send(service, project, *texts[begin : begin + 300])
@@ -195,18 +195,18 @@ def test_since_begins_with_stored_events(service: Service, project: str) -> None
 
 
 class Sender(threading.Thread):
-    """Sends numbered events in batches of several sizes until told to stop."""
+    """Thread that sends numbered events in batches of various sizes until it is stopped."""
 
     def __init__(self, service: Service, project: str) -> None:
         super().__init__(daemon=True)
-        self.over = threading.Event()
+        self.stopped = threading.Event()
         self.acknowledged = 0
         self._service = service
         self._project = project
 
     def run(self) -> None:
         for size in itertools.cycle((1, 7, 40, 3)):
-            if self.over.is_set():
+            if self.stopped.is_set():
                 return
             numbers = range(self.acknowledged, self.acknowledged + size)
             send(self._service, self._project, *(f"{number:06}" for number in numbers))
@@ -214,13 +214,13 @@ class Sender(threading.Thread):
             time.sleep(0.005)
 
     def end(self) -> list[str]:
-        self.over.set()
+        self.stopped.set()
         self.join()
         return [f"{number:06}" for number in range(self.acknowledged)]
 
 
 def followed_in_parts(service: Service, project: str, sender: Sender, connections: int) -> Iterator[list[str]]:
-    """Yield what each of several connections got, each of which begins where the last one was left."""
+    """Yield the rows of several connections, each of which resumes at the last id of the previous one."""
     last_id = ""
     for number in range(connections):
         follower = Follower(service, last_id, project=project, lql="f:postgres_logs").opened()
@@ -236,13 +236,13 @@ def followed_in_parts(service: Service, project: str, sender: Sender, connection
     yield rest.texts
 
 
-def test_a_follower_that_connects_again_misses_no_event_and_gets_none_twice(service: Service, project: str) -> None:
+def test_a_follower_that_reconnects_gets_each_event_once(service: Service, project: str) -> None:
     sender = Sender(service, project)
     found = [text for part in followed_in_parts(service, project, sender, 12) for text in part]
     assert sorted(found) == [f"{number:06}" for number in range(sender.acknowledged)]
 
 
-def test_a_follower_goes_on_when_the_engine_is_killed(start: Start, project: str) -> None:
+def test_a_follower_survives_a_kill_of_the_engine(start: Start, project: str) -> None:
     service = start()
     follower = Follower(service, project=project, lql="f:postgres_logs").opened()
     sender = Sender(service, project)
@@ -257,7 +257,9 @@ def test_a_follower_goes_on_when_the_engine_is_killed(start: Start, project: str
     assert follower.is_alive()
 
 
-def test_nothing_is_missed_or_doubled_over_a_kill_of_the_service(start: Start, tmp_path: Path, project: str) -> None:
+def test_a_follower_gets_each_event_once_across_kills_of_the_service(
+    start: Start, tmp_path: Path, project: str
+) -> None:
     found: list[str] = []
     sent = 0
     last_id = ""
@@ -279,7 +281,7 @@ def test_nothing_is_missed_or_doubled_over_a_kill_of_the_service(start: Start, t
     assert sorted([*found, *rest.texts]) == [f"{number:06}" for number in range(sent + 1)]
 
 
-def test_a_slow_reader_is_told_how_many_rows_it_lost(start: Start, project: str) -> None:
+def test_a_slow_reader_gets_the_number_of_lost_rows(start: Start, project: str) -> None:
     service = start(env={"CORDWOOD_LIMITS_MEMORY": "300MB"})
     address = urlsplit(service.url)
     path = f"/api/endpoints/tail/logs.all?project={project}&lql=f:postgres_logs"
@@ -306,7 +308,7 @@ def test_a_slow_reader_is_told_how_many_rows_it_lost(start: Start, project: str)
     assert len(lines) - 1 + lost == 2000
 
 
-def test_the_followers_of_one_key_are_bounded(start: Start) -> None:
+def test_the_followers_of_one_key_are_limited(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_KEY_FOLLOWERS": "2"})
     _, other = private_key(service, scopes="query")
     first = Follower(service).opened()
@@ -320,7 +322,7 @@ def test_the_followers_of_one_key_are_bounded(start: Start) -> None:
     Follower(service).opened()
 
 
-def test_the_followers_of_all_keys_are_bounded(start: Start) -> None:
+def test_the_followers_of_all_keys_are_limited(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_FOLLOWERS": "1"})
     _, other = private_key(service, scopes="query")
     Follower(service, key=other).opened()
@@ -336,7 +338,7 @@ def test_a_follower_ends_when_its_key_is_revoked(start: Start) -> None:
     assert [(message.event, message.data["status"]) for message in follower.messages] == [("end", "request.bad-key")]
 
 
-def test_followers_are_told_when_the_service_stops(start: Start) -> None:
+def test_followers_get_an_end_event_when_the_service_stops(start: Start) -> None:
     service = start()
     follower = Follower(service).opened()
     assert service.stop() == 0
@@ -346,7 +348,7 @@ def test_followers_are_told_when_the_service_stops(start: Start) -> None:
     ]
 
 
-def test_a_follower_that_leaves_costs_nothing_more(start: Start, project: str) -> None:
+def test_a_disconnected_follower_is_removed(start: Start, project: str) -> None:
     service = start()
     followers = [Follower(service, project=project, lql=f"f:postgres_logs {number}").opened() for number in range(5)]
     for follower in followers:

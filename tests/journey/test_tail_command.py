@@ -1,4 +1,4 @@
-"""The command `cordwood tail`: rows in the terminal as their events are stored, over restarts, until it is stopped."""
+"""The command `cordwood tail`: prints rows as their events are stored, and reconnects after restarts."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.waiting import until
 
 @contextmanager
 def tail(service: Service, folder: Path, *arguments: str) -> Iterator[tuple[Path, Path]]:
-    """Run the command until the block ends; yield the files of what it prints."""
+    """Run the command until the block ends; yield the files of its output and its errors."""
     out, errors = folder / "out", folder / "errors"
     target = ("--url", service.url, "--key", PRIVATE)
     with out.open("wb") as stdout, errors.open("wb") as stderr:
@@ -53,7 +53,7 @@ def test_rows_are_printed_as_they_are_stored(start: Start, tmp_path: Path) -> No
     assert second.endswith("Z  two  [31mred")
 
 
-def test_since_begins_with_stored_rows_and_json_has_the_whole_row(start: Start, tmp_path: Path) -> None:
+def test_since_starts_with_stored_rows_and_json_has_all_columns(start: Start, tmp_path: Path) -> None:
     service = start()
     send(service, "told", "stored")
     arguments = ("logs.all", "f:postgres_logs", "-p", "project=told", "--since", "10m", "--format", "json")
@@ -63,8 +63,8 @@ def test_since_begins_with_stored_rows_and_json_has_the_whole_row(start: Start, 
     assert (row["id"], row["event_message"]) == ("told stored", "stored")
 
 
-def test_a_terminal_obeys_nothing_of_a_row_with_and_without_colours(start: Start) -> None:
-    """JSON does not escape U+009B, which begins a control sequence as ESC [ does."""
+def test_control_characters_of_rows_are_not_printed(start: Start) -> None:
+    """Test U+009B, which JSON does not escape and which begins a control sequence like ESC [."""
     service = start()
     send(service, "told", "two \x9b31mred")
     arguments = ["logs.all", "f:postgres_logs", "-p", "project=told", "--since", "10m"]
@@ -86,7 +86,7 @@ def test_a_terminal_obeys_nothing_of_a_row_with_and_without_colours(start: Start
         assert not {"\x9b", "\x1b"} & set(printed.decode())
 
 
-def test_it_goes_on_over_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
+def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
     service = start()
     port = service.url.rpartition(":")[2]
     with tail(service, tmp_path, "-p", "project=told", "--sql", "select event_message from postgres_logs") as (
@@ -104,27 +104,27 @@ def test_it_goes_on_over_a_restart_of_the_service(start: Start, tmp_path: Path) 
     assert "connecting again" in errors.read_text()
 
 
-def test_a_query_that_cannot_be_followed_ends_it_with_the_reason(service: Service) -> None:
+def test_errors_end_the_command_with_a_message(service: Service) -> None:
     target = ("--url", service.url, "--key", PRIVATE)
-    told = cordwood("tail", "f:postgres_logs c:count(*)", "-p", "project=p", *target)
-    assert told.returncode == 1
-    assert "line 1, column 17: A query that is followed cannot have c: (a chart)" in told.stderr
-    told = cordwood("tail", "-p", "project=p", "--url", service.url, "--key", "nobody's")
-    assert (told.returncode, told.stdout) == (1, "")
-    told = cordwood("tail", "--since", "yesterday")
-    assert told.returncode == 2
-    assert "add a unit" in told.stderr
-    told = cordwood("tail", "f:a b", "--sql", "select 1", *target)
-    assert "given together" in told.stderr
+    result = cordwood("tail", "f:postgres_logs c:count(*)", "-p", "project=p", *target)
+    assert result.returncode == 1
+    assert "line 1, column 17: A query that is followed cannot have c: (a chart)" in result.stderr
+    result = cordwood("tail", "-p", "project=p", "--url", service.url, "--key", "nobody's")
+    assert (result.returncode, result.stdout) == (1, "")
+    result = cordwood("tail", "--since", "yesterday")
+    assert result.returncode == 2
+    assert "add a unit" in result.stderr
+    result = cordwood("tail", "f:a b", "--sql", "select 1", *target)
+    assert "given together" in result.stderr
 
 
-def test_without_a_service_it_says_so(tmp_path: Path) -> None:
-    told = cordwood("tail", "--data-dir", str(tmp_path / "none"), CORDWOOD_URL="", CORDWOOD_KEY="")
-    assert told.returncode == 1
-    assert "No service runs on" in told.stderr
+def test_without_a_service_the_command_fails_with_a_message(tmp_path: Path) -> None:
+    result = cordwood("tail", "--data-dir", str(tmp_path / "none"), CORDWOOD_URL="", CORDWOOD_KEY="")
+    assert result.returncode == 1
+    assert "No service runs on" in result.stderr
 
 
-def test_it_ends_with_the_reader_of_its_output(start: Start) -> None:
+def test_the_command_ends_when_its_output_pipe_is_closed(start: Start) -> None:
     service = start()
     command = f"{sys.executable} -m cordwood tail 'f:postgres_logs' -p project=p --url {service.url} --key {PRIVATE} | head -n 1"
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Commands in a terminal: tables that fit, colours, footers, places of errors, the pager, the shell and completion."""
+"""Commands in a terminal: width of tables, colours, footers, carets below errors, pager, shell and completion."""
 
 import shlex
 import subprocess
@@ -32,7 +32,7 @@ def project(service: Service) -> str:
     return "terminal"
 
 
-def asked(service: Service, project: str, sql: str, *more: str) -> list[str]:
+def query_arguments(service: Service, project: str, sql: str, *more: str) -> list[str]:
     target = ["--url", service.url, "--key", PRIVATE, "-p", f"project={project}"]
     return ["query", "logs.all", *target, "--sql", sql, *more]
 
@@ -40,13 +40,13 @@ def asked(service: Service, project: str, sql: str, *more: str) -> list[str]:
 MESSAGES = "select id, timestamp, event_message from postgres_logs order by timestamp limit 3"
 
 
-def test_a_table_fits_the_terminal_and_says_how_many_rows_it_has(service: Service, project: str) -> None:
+def test_a_table_fits_the_terminal_and_has_a_footer(service: Service, project: str) -> None:
     for columns in (60, 80, 200):
-        with TerminalSession(*asked(service, project, MESSAGES), columns=columns) as session:
+        with TerminalSession(*query_arguments(service, project, MESSAGES), columns=columns) as session:
             assert session.end() == 0
         lines = session.text.splitlines()
         assert lines[0].split() == ["id", "timestamp", "event_message"]
-        # A character of the East takes two columns.
+        # Wide characters take two columns.
         assert all(len(line) + line.count("漢") + line.count("字") <= columns for line in lines)
         assert lines[-1].startswith("3 rows, ")
         assert lines[-1].endswith(" ms")
@@ -54,34 +54,34 @@ def test_a_table_fits_the_terminal_and_says_how_many_rows_it_has(service: Servic
         assert "\x1b[1m" in session.raw
 
 
-def test_colours_are_left_out_if_that_is_asked(service: Service, project: str) -> None:
-    with TerminalSession(*asked(service, project, MESSAGES), env={"NO_COLOR": "1"}) as session:
+def test_no_color_disables_colours(service: Service, project: str) -> None:
+    with TerminalSession(*query_arguments(service, project, MESSAGES), env={"NO_COLOR": "1"}) as session:
         session.end()
     assert "\x1b[" not in session.raw
 
 
-def test_rows_that_do_not_fit_are_records_and_so_are_those_that_are_asked_for(service: Service, project: str) -> None:
+def test_rows_that_do_not_fit_or_with_vertical_are_printed_as_records(service: Service, project: str) -> None:
     wide = "select id as a, id as b, id as c, id as d, id as e, id as f from postgres_logs order by timestamp limit 2"
-    with TerminalSession(*asked(service, project, wide), columns=40) as session:
+    with TerminalSession(*query_arguments(service, project, wide), columns=40) as session:
         session.end()
     assert session.text.splitlines()[:3] == ["-- row 1", "a  terminal-0", "b  terminal-0"]
-    piped = cordwood(*asked(service, project, MESSAGES, "--vertical"))
+    piped = cordwood(*query_arguments(service, project, MESSAGES, "--vertical"))
     assert piped.returncode == 0, piped.stderr
     lines = piped.stdout.splitlines()
     assert lines[0] == "-- row 1"
     assert lines[3].startswith("event_message  message 0 of many words")
     assert lines[3].endswith("漢字  [31m"), "a record has the whole value"
-    refused = cordwood(*asked(service, project, MESSAGES, "--vertical", "--format", "csv"))
+    refused = cordwood(*query_arguments(service, project, MESSAGES, "--vertical", "--format", "csv"))
     assert (refused.returncode, "--vertical is a form of tables" in refused.stderr) == (1, True)
 
 
-def test_a_footer_and_colours_are_for_terminals_only(service: Service, project: str) -> None:
-    piped = cordwood(*asked(service, project, MESSAGES))
+def test_a_pipe_gets_neither_footer_nor_colours(service: Service, project: str) -> None:
+    piped = cordwood(*query_arguments(service, project, MESSAGES))
     assert piped.stderr == ""
     assert "\x1b" not in piped.stdout
 
 
-def test_an_answer_from_the_cache_says_so(service: Service) -> None:
+def test_the_footer_marks_a_cached_answer(service: Service) -> None:
     arguments = ["query", "usage.api-counts", "-p", "interval=daily", "-p", "project=terminal"]
     texts = []
     for _ in range(2):
@@ -91,34 +91,32 @@ def test_an_answer_from_the_cache_says_so(service: Service) -> None:
     assert [text.endswith("cached") for text in texts] == [False, True]
 
 
-def test_an_error_has_a_caret_below_its_place(service: Service, project: str) -> None:
-    refused = cordwood(*asked(service, project, "select id,\n  nme from postgres_logs"))
+def test_an_error_has_a_caret_below_its_position(service: Service, project: str) -> None:
+    refused = cordwood(*query_arguments(service, project, "select id,\n  nme from postgres_logs"))
     assert refused.returncode == 1
     message, line, caret = refused.stderr.rstrip("\n").split("\n")[-3:]
     assert message.startswith("cordwood query: line 2, column 3: ")
     assert (line, caret) == ("    nme from postgres_logs", "    ^")
     long = "select " + ", ".join(f"id as a{number}" for number in range(100)) + ", nme from postgres_logs"
-    refused = cordwood(*asked(service, project, long))
+    refused = cordwood(*query_arguments(service, project, long))
     line, caret = refused.stderr.rstrip("\n").split("\n")[-2:]
     assert line[len(caret) - 1 :].startswith("nme from")
     assert len(line) <= 80
 
 
-def test_a_long_table_goes_through_the_pager_and_a_short_one_does_not(
-    service: Service, project: str, tmp_path: Path
-) -> None:
+def test_only_a_long_table_is_shown_in_the_pager(service: Service, project: str, tmp_path: Path) -> None:
     pager = tmp_path / "pager.py"
     pager.write_text("import sys; print('paged', sys.stdin.read().count('terminal-'))")
     env = {"PAGER": f"{shlex.quote(sys.executable)} {shlex.quote(str(pager))}"}
     sql = "select id from postgres_logs"
-    with TerminalSession(*asked(service, project, sql), env=env) as session:
+    with TerminalSession(*query_arguments(service, project, sql), env=env) as session:
         session.end()
     assert "paged 50" in session.text
-    with TerminalSession(*asked(service, project, f"{sql} limit 5"), env=env) as session:
+    with TerminalSession(*query_arguments(service, project, f"{sql} limit 5"), env=env) as session:
         session.end()
     assert "paged" not in session.text
     for absent in ("", "no-such-program-here"):
-        with TerminalSession(*asked(service, project, sql), env={"PAGER": absent}) as session:
+        with TerminalSession(*query_arguments(service, project, sql), env={"PAGER": absent}) as session:
             assert session.end() == 0
         assert session.text.count("terminal-") == 50
 
@@ -130,14 +128,14 @@ def shell(service: Service, project: str) -> list[str]:
 PROMPT, MORE = "logs.all> ", "   -> "
 
 
-def typed(session: TerminalSession, text: str, *expected: str, last: str = PROMPT) -> str:
-    """Type a line, and return what it prints."""
+def enter(session: TerminalSession, text: str, *expected: str, last: str = PROMPT) -> str:
+    """Type a line and return the output."""
     session.type(f"{text}\n")
     return session.read_until(*expected, last=last)
 
 
 def interrupt(session: TerminalSession) -> None:
-    """Type Ctrl-C. Python's readline misses a signal that comes while it handles a key."""
+    """Type Ctrl-C after a pause, since Python's readline misses a signal while it handles a key."""
     time.sleep(0.3)
     session.type("\x03")
     session.read_until(last=PROMPT)
@@ -146,22 +144,22 @@ def interrupt(session: TerminalSession) -> None:
 def test_the_shell_runs_sql_lql_and_its_commands(service: Service, project: str, tmp_path: Path) -> None:
     with TerminalSession(*shell(service, project), env={"XDG_STATE_HOME": str(tmp_path)}) as session:
         session.read_until(last=PROMPT)
-        typed(session, "select count(*) as n", last=MORE)
-        assert "50" in typed(session, "from postgres_logs;", "1 row, ")
-        typed(session, "\\lql f:postgres_logs m.n:7", "message 7 of")
-        typed(session, "\\d", "edge_logs", "postgres_logs")
-        typed(session, "\\d postgres_logs", "metadata.level")
-        typed(session, "\\d gone", "There is no sub-query gone.")
-        typed(session, "\\p project=other")
-        typed(session, "\\p", "other")
-        typed(session, "select count(*) as m from postgres_logs;", "m\n-\n0\n")
-        typed(session, "\\e gone", "There is no endpoint 'gone'")
-        typed(session, "select nme from postgres_logs;", "\n         ^")
-        typed(session, "\\x", "records")
-        typed(session, "\\timing", "off")
-        assert "1 row" not in typed(session, "select 1 as one;", "one  1")
-        # Ctrl-C forgets a statement, and Ctrl-D ends.
-        typed(session, "select what", last=MORE)
+        enter(session, "select count(*) as n", last=MORE)
+        assert "50" in enter(session, "from postgres_logs;", "1 row, ")
+        enter(session, "\\lql f:postgres_logs m.n:7", "message 7 of")
+        enter(session, "\\d", "edge_logs", "postgres_logs")
+        enter(session, "\\d postgres_logs", "metadata.level")
+        enter(session, "\\d gone", "There is no sub-query gone.")
+        enter(session, "\\p project=other")
+        enter(session, "\\p", "other")
+        enter(session, "select count(*) as m from postgres_logs;", "m\n-\n0\n")
+        enter(session, "\\e gone", "There is no endpoint 'gone'")
+        enter(session, "select nme from postgres_logs;", "\n         ^")
+        enter(session, "\\x", "records")
+        enter(session, "\\timing", "off")
+        assert "1 row" not in enter(session, "select 1 as one;", "one  1")
+        # Ctrl-C discards a statement, and Ctrl-D ends the shell.
+        enter(session, "select what", last=MORE)
         interrupt(session)
         session.type("\x04")
         assert session.end() == 0
@@ -184,10 +182,10 @@ def test_tab_completes_sub_queries_columns_fields_functions_and_commands(
             session.type(text)
             session.read_until(expected)
         interrupt(session)
-        typed(session, "\\tim\t", "The footer is off.")
+        enter(session, "\\tim\t", "The footer is off.")
 
 
-def test_the_shell_reads_a_pipe_and_fails_with_the_last_statement(service: Service, project: str) -> None:
+def test_the_shell_reads_a_pipe_and_exits_with_the_status_of_the_last_statement(service: Service, project: str) -> None:
     command = [sys.executable, "-m", "cordwood", *shell(service, project)]
 
     def piped(text: str) -> "subprocess.CompletedProcess[str]":
@@ -202,7 +200,7 @@ def test_the_shell_reads_a_pipe_and_fails_with_the_last_statement(service: Servi
     assert piped("\\q\nselect nme from postgres_logs;\n").returncode == 0
 
 
-def test_open_prints_the_address_of_a_service_that_answers(service: Service, tmp_path: Path) -> None:
+def test_open_prints_or_opens_the_url_of_the_service(service: Service, tmp_path: Path) -> None:
     opened = cordwood("open", "--url", service.url, "--print")
     assert (opened.returncode, opened.stdout) == (0, f"{service.url}/\n")
     browser = tmp_path / "browser"
@@ -216,9 +214,9 @@ def test_open_prints_the_address_of_a_service_that_answers(service: Service, tmp
 
 
 def completed(shell_path: str, script: str) -> list[str]:
-    ended = subprocess.run([shell_path, "-c", script], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.split()
+    completed_process = subprocess.run([shell_path, "-c", script], capture_output=True, text=True, check=False)
+    assert completed_process.returncode == 0, completed_process.stderr
+    return completed_process.stdout.split()
 
 
 def test_bash_completes_commands_and_their_options(tmp_path: Path) -> None:
@@ -235,7 +233,7 @@ def test_bash_completes_commands_and_their_options(tmp_path: Path) -> None:
     assert "create" in complete("cordwood", "keys", "cr")
 
 
-def test_zsh_and_fish_take_their_scripts(tmp_path: Path) -> None:
+def test_zsh_and_fish_load_their_completion_scripts(tmp_path: Path) -> None:
     zsh, fish = tmp_path / "zsh", tmp_path / "fish"
     zsh.write_text(cordwood("completion", "zsh").stdout)
     fish.write_text(cordwood("completion", "fish").stdout)
@@ -253,7 +251,7 @@ def test_help_has_commands_and_topics() -> None:
     assert (wrong.returncode, "Did you mean lql?" in wrong.stderr) == (2, True)
 
 
-def test_a_terminal_obeys_nothing_of_an_error(service: Service, project: str) -> None:
-    refused = cordwood(*asked(service, project, "select `\x1b[31m\x9b31m` from postgres_logs"))
+def test_control_characters_of_errors_are_not_printed(service: Service, project: str) -> None:
+    refused = cordwood(*query_arguments(service, project, "select `\x1b[31m\x9b31m` from postgres_logs"))
     assert refused.returncode == 1
     assert refused.stderr.replace("\n", "").isprintable()

@@ -1,4 +1,4 @@
-"""Transforms over HTTP: pins hold whatever they write, what is set aside is changed once, and a reload changes them."""
+"""Transforms over HTTP: pins, quarantine, reload and limits."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ message = "[{event_message}]"
 
 
 @pytest.fixture
-def changed(tmp_path: Path) -> Iterator[Service]:
+def transforming(tmp_path: Path) -> Iterator[Service]:
     (tmp_path / "streams.toml").write_text(STREAMS)
     service = start_service(tmp_path / "data", "--streams", str(tmp_path / "streams.toml"))
     yield service
@@ -38,37 +38,37 @@ def messages(service: Service) -> list[tuple[str, str | None]]:
     return [(row["m"], row["p"]) for row in service.client.get("/api/query", params={"sql": sql}).json()["result"]]
 
 
-def test_events_are_changed_before_they_are_judged(changed: Service, tmp_path: Path) -> None:
+def test_events_are_transformed_before_they_are_validated(transforming: Service, tmp_path: Path) -> None:
     old = {"event_message": "old", "timestamp": "2020-01-01T00:00:00Z"}
-    told = changed.send("t", [{"event_message": "noise"}, {"event_message": "a", "tenant": "x"}, 5, old]).json()
-    assert {name: told[name] for name in ("accepted", "quarantined", "dropped")} == {
+    answer = transforming.send("t", [{"event_message": "noise"}, {"event_message": "a", "tenant": "x"}, 5, old]).json()
+    assert {name: answer[name] for name in ("accepted", "quarantined", "dropped")} == {
         "accepted": 1,
         "quarantined": 2,
         "dropped": 1,
     }
-    assert [item["index"] for item in told["reasons"]] == [2, 3]
-    assert messages(changed) == [("[a]", "x")]
-    # A pin holds for what a transform has written.
-    key = changed.client.post("/api/access-tokens", json={"scopes": "ingest", "pins": {"project": "mine"}}).json()[
+    assert [item["index"] for item in answer["reasons"]] == [2, 3]
+    assert messages(transforming) == [("[a]", "x")]
+    # A pin is checked after the transforms.
+    key = transforming.client.post("/api/access-tokens", json={"scopes": "ingest", "pins": {"project": "mine"}}).json()[
         "token"
     ]
     event, headers = {"event_message": "b", "tenant": "others"}, {"X-API-KEY": key}
-    told = changed.client.post("/api/logs?source_name=t", json=[event], headers=headers).json()
-    assert (told["accepted"], told["quarantined"]) == (0, 1)
-    # What was set aside was changed already.
+    answer = transforming.client.post("/api/logs?source_name=t", json=[event], headers=headers).json()
+    assert (answer["accepted"], answer["quarantined"]) == (0, 1)
+    # Quarantined events are already transformed.
     (tmp_path / "streams.toml").write_text(STREAMS.replace("quarantine", "accept").replace("[{", "<{"))
-    assert cordwood("reload", "--data-dir", str(changed.data_dir)).returncode == 0
-    kept = {item["beginning"][:400]: item["id"] for item in changed.client.get("/api/quarantine").json()}
-    (late,) = (item_id for text, item_id in kept.items() if "[old]" in text)
-    assert changed.client.post(f"/api/quarantine/{late}/replay").json()["accepted"] == 1
-    assert changed.send("t", [{"event_message": "c"}]).json()["accepted"] == 1
-    assert [message for message, _ in messages(changed)] == ["<c]", "[a]", "[old]"]
-    metrics = changed.client.get("/metrics").text
+    assert cordwood("reload", "--data-dir", str(transforming.data_dir)).returncode == 0
+    kept = {item["beginning"][:400]: item["id"] for item in transforming.client.get("/api/quarantine").json()}
+    (quarantined_id,) = (item_id for text, item_id in kept.items() if "[old]" in text)
+    assert transforming.client.post(f"/api/quarantine/{quarantined_id}/replay").json()["accepted"] == 1
+    assert transforming.send("t", [{"event_message": "c"}]).json()["accepted"] == 1
+    assert [message for message, _ in messages(transforming)] == ["<c]", "[a]", "[old]"]
+    metrics = transforming.client.get("/metrics").text
     assert 'cordwood_ingest_transforms_total{stream="t",transform="1 drop",outcome="dropped"} 1' in metrics
 
 
-def test_small_events_do_not_grow_beyond_memory(tmp_path: Path) -> None:
-    """Whoever may send can name the key of a large entry in each of many events: 40,000 of them would be 800 MB."""
+def test_enrichment_of_many_events_is_limited(tmp_path: Path) -> None:
+    """Refuse a batch whose events all use a large entry of an enrichment file: 40,000 would take 800 MB."""
     (tmp_path / "users.json").write_text(json.dumps({"7": "x" * 20_000}))
     transform = 'enrich = {file = "users.json", from = "metadata.uid", to = "metadata.user"}'
     (tmp_path / "streams.toml").write_text(f'[[stream]]\nname = "t"\n\n[[stream.transform]]\n{transform}\n')
@@ -77,13 +77,13 @@ def test_small_events_do_not_grow_beyond_memory(tmp_path: Path) -> None:
         refused = service.send("t", [{"metadata": {"uid": "7"}}] * 40_000)
         assert (refused.status_code, refused.json()["error"]["status"]) == (413, "request.too-large")
         assert "The transforms of the stream t add more than 32 MiB" in refused.json()["error"]["message"]
-        assert most_memory(service.process.pid) < 400 * 2**20
+        assert peak_memory(service.process.pid) < 400 * 2**20
         assert service.send("t", [{"metadata": {"uid": "7"}}] * 100).json()["accepted"] == 100
     finally:
         service.stop()
 
 
-def most_memory(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+def peak_memory(pid: int) -> int:
+    """Return the peak memory of the process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""The wheel that people install holds what the service reads beside its code."""
+"""The built wheel contains all files of the package."""
 
 import subprocess
 import sys
@@ -9,12 +9,12 @@ ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
 
 
-def test_everything_of_the_package_is_in_it(tmp_path: Path) -> None:
+def test_the_wheel_contains_every_tracked_file(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-c", BUILD, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
     )
-    held = zipfile.ZipFile(tmp_path / built.stdout.split()[-1]).namelist()
+    names = zipfile.ZipFile(tmp_path / built.stdout.split()[-1]).namelist()
     tracked = subprocess.run(["git", "ls-files", "src/cordwood"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = {name.removeprefix("src/") for name in tracked.stdout.split()}
     assert {"cordwood/explorer/index.html", "cordwood/endpoints/logs.all.sql", "cordwood/py.typed"} <= files
-    assert files - set(held) == set()
+    assert files - set(names) == set()

@@ -1,4 +1,4 @@
-"""Whatever is sent to a described operation, the answer has a status that the description names, and is no failure."""
+"""Unusual input to described operations is answered with a described status and no internal error."""
 
 import re
 from collections.abc import Iterator
@@ -41,39 +41,39 @@ def is_endless(operation: Any) -> bool:
 
 
 def check(answer: httpx.Response, operation: Any) -> None:
-    told = f"{answer.request.method} {answer.request.url} {answer.status_code} {answer.text[:300]}"
-    assert answer.status_code < 500 or answer.status_code == 501, told
-    assert str(answer.status_code) in operation["responses"], told
+    message = f"{answer.request.method} {answer.request.url} {answer.status_code} {answer.text[:300]}"
+    assert answer.status_code < 500 or answer.status_code == 501, message
+    assert str(answer.status_code) in operation["responses"], message
 
 
-def at(path: str, value: str) -> str:
-    """A value that stands in an address is percent-encoded as in a query."""
+def path_with(path: str, value: str) -> str:
+    """Replace the names of a path by the percent-encoded value."""
     return re.sub(r"\{\w+\}", lambda _: str(httpx.QueryParams({"": value}))[1:] or "x", path)
 
 
-def test_reading_with_any_values(service: Service, paths: dict[str, Any]) -> None:
+def test_get_operations_with_unusual_values(service: Service, paths: dict[str, Any]) -> None:
     for path, operation in operations(paths, "get"):
         if is_endless(operation):
             continue
         named = [one["name"] for one in operation.get("parameters", ()) if one.get("in") == "query"]
         for value in VALUES:
-            check(service.client.get(at(path, value)), operation)
-            check(service.client.get(at(path, "logs.all"), params=dict.fromkeys(named, value)), operation)
+            check(service.client.get(path_with(path, value)), operation)
+            check(service.client.get(path_with(path, "logs.all"), params=dict.fromkeys(named, value)), operation)
             for name in named:
-                check(service.client.get(at(path, "postgres.logs"), params={name: value}), operation)
+                check(service.client.get(path_with(path, "postgres.logs"), params={name: value}), operation)
 
 
-def test_posting_any_body(service: Service, paths: dict[str, Any]) -> None:
+def test_post_operations_with_unusual_bodies(service: Service, paths: dict[str, Any]) -> None:
     for path, operation in operations(paths, "post"):
         if is_endless(operation):
             continue
         for form, body in BODIES:
-            address = at(path, "postgres.logs")
+            address = path_with(path, "postgres.logs")
             for query in ("", "?source_name=postgres.logs"):
                 check(service.client.post(address + query, content=body, headers={"content-type": form}), operation)
 
 
-def test_following_with_any_values(service: Service, paths: dict[str, Any]) -> None:
+def test_followed_queries_with_unusual_values(service: Service, paths: dict[str, Any]) -> None:
     operation = paths["/api/endpoints/tail/{name_or_id}"]["get"]
     assert is_endless(operation)
     for name in ("project", "sql", "lql", "since"):
@@ -83,10 +83,10 @@ def test_following_with_any_values(service: Service, paths: dict[str, Any]) -> N
                 assert str(answer.status_code) in operation["responses"], params
 
 
-def test_without_a_key_every_operation_but_the_open_ones_is_401(service: Service, paths: dict[str, Any]) -> None:
+def test_without_a_key_every_operation_but_open_ones_is_401(service: Service, paths: dict[str, Any]) -> None:
     for verb in ("get", "post", "put", "patch", "delete"):
         for path, operation in operations(paths, verb):
-            answer = httpx.request(verb, service.url + at(path, "logs.all"))
-            # What is open is there, or is not for a name that means nothing.
+            answer = httpx.request(verb, service.url + path_with(path, "logs.all"))
+            # Open operations answer 404 for an unknown name.
             expected = (200, 404) if operation.get("security") == [] else (401,)
             assert answer.status_code in expected, (verb, path, answer.text)

@@ -1,4 +1,4 @@
-"""200,000 events go in by `cordwood import`; both endpoints say what plain Python says of the same events."""
+"""200,000 imported events: both built-in endpoints return what plain Python computes from the same events."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ import pytest
 
 from tests.journey.conftest import Service, start_service
 
-MAKER = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
+EVENT_GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
 EVENTS = 200_000
 AREAS = ("rest", "storage", "auth", "realtime")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ class Event(msgspec.Struct):
 
 @dataclass
 class World:
-    """The events, and a service that was given them."""
+    """The events, and a service that has imported them."""
 
     events: Sequence[Event]
     service: Service
@@ -52,12 +52,12 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    if not MAKER.exists():
+    if not EVENT_GENERATOR.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
     folder = tmp_path_factory.mktemp("many")
     file = folder / "events.ndjson"
     made = {"rows": str(EVENTS), "days": "6.9", "end": datetime.now(UTC).isoformat(), "out": str(file)}
-    run(str(MAKER), *(word for name, value in made.items() for word in (f"--{name}", value)))
+    run(str(EVENT_GENERATOR), *(word for name, value in made.items() for word in (f"--{name}", value)))
     imported = run(
         *("-m", "cordwood", "import", str(file), "--stream", "cloudflare.logs.prod", "--data-dir", str(folder / "data"))
     )
@@ -104,7 +104,7 @@ def to_minute(at: datetime) -> datetime:
 @pytest.mark.parametrize(
     "pattern", ["proj001", "", r"^https://proj0(07|1\d)\.example\.co/rest/", "/auth/v1/user$", "nobody"]
 )
-def test_the_counts_of_seven_days_are_those_of_plain_python(world: World, pattern: str) -> None:
+def test_the_counts_of_seven_days_equal_those_of_plain_python(world: World, pattern: str) -> None:
     start = datetime.now(UTC) - timedelta(days=7)
     rows = world.service.rows("usage.api-counts", interval="daily", project=pattern)
     assert rows == counted(world.events, pattern, start, to_day)
@@ -120,7 +120,7 @@ def test_the_counts_of_seven_days_are_those_of_plain_python(world: World, patter
         ("7day", timedelta(days=7), to_day),
     ],
 )
-def test_the_counts_of_every_window_are_those_of_some_moment_of_the_call(
+def test_the_counts_of_every_window_equal_those_at_some_moment_of_the_call(
     world: World, interval: str, length: timedelta, bucket: Callable[[datetime], datetime]
 ) -> None:
     before = datetime.now(UTC)
@@ -132,19 +132,19 @@ def test_the_counts_of_every_window_are_those_of_some_moment_of_the_call(
 
 
 @pytest.mark.parametrize("project", ["proj000", "proj049"])
-def test_the_newest_hundred_logs_are_those_of_plain_python(world: World, project: str) -> None:
+def test_the_newest_hundred_logs_equal_those_of_plain_python(world: World, project: str) -> None:
     newest = sorted(world.of(project), key=lambda event: event.timestamp, reverse=True)[:100]
     rows = world.service.rows("logs.all", project=project)
-    assert [told(row) for row in rows] == [expected(event) for event in newest]
+    assert [returned(row) for row in rows] == [expected(event) for event in newest]
 
 
-def test_a_window_of_logs_is_open_at_its_start_and_closed_at_its_end(world: World) -> None:
+def test_a_window_of_logs_excludes_its_start_and_includes_its_end(world: World) -> None:
     events = sorted(world.of("proj007"), key=lambda event: event.timestamp)
     first, last = events[1000].timestamp, events[1050].timestamp
     bounds = {"iso_timestamp_start": first.isoformat(), "iso_timestamp_end": last.isoformat()}
     rows = world.service.rows("logs.all", project="proj007", **bounds)
     within = [event for event in reversed(events) if first < event.timestamp <= last]
-    assert [told(row) for row in rows] == [expected(event) for event in within]
+    assert [returned(row) for row in rows] == [expected(event) for event in within]
 
 
 def expected(event: Event) -> tuple[object, ...]:
@@ -152,7 +152,7 @@ def expected(event: Event) -> tuple[object, ...]:
     return event.id, microseconds, event.event_message, event.metadata.request.path
 
 
-def told(row: Mapping[str, object]) -> tuple[object, ...]:
+def returned(row: Mapping[str, object]) -> tuple[object, ...]:
     metadata = row["metadata"]
     assert isinstance(metadata, list)
     return row["id"], row["timestamp"], row["event_message"], metadata[0]["request"][0]["path"]

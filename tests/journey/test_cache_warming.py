@@ -1,4 +1,4 @@
-"""Kept answers in a real process, by the real clock: made again while they are wanted, and when their file changes."""
+"""Cache warming with the real clock: answers are renewed while they are requested, and when their file changes."""
 
 import signal
 import time
@@ -32,11 +32,11 @@ def folder(tmp_path: Path) -> Path:
 
 def runs(service: Service, endpoint: str) -> int:
     line = f'cordwood_engine_queries_total{{endpoint="{endpoint}",engine="duckdb",outcome="ok"}} '
-    told = service.client.get("/metrics").text.splitlines()
-    return next((int(one.rpartition(" ")[2]) for one in told if one.startswith(line)), 0)
+    metrics = service.client.get("/metrics").text.splitlines()
+    return next((int(one.rpartition(" ")[2]) for one in metrics if one.startswith(line)), 0)
 
 
-def test_what_is_asked_for_stays_young_and_what_is_not_is_let_go(start: Start, folder: Path) -> None:
+def test_requested_answers_are_renewed_and_others_expire(start: Start, folder: Path) -> None:
     service = start("--endpoints", str(folder))
     assert service.query("warmed").headers["cache-status"] == "cordwood; fwd=miss; stored"
     service.send("postgres.logs", {"id": "one", "event_message": "x"})
@@ -46,12 +46,12 @@ def test_what_is_asked_for_stays_young_and_what_is_not_is_let_go(start: Start, f
     assert young.json() == {"result": [{"events": 1}]}
     assert int(young.headers["age"]) <= 2
     time.sleep(5.5)
-    rested = runs(service, "warmed")
+    runs_before = runs(service, "warmed")
     time.sleep(2.5)
-    assert runs(service, "warmed") == rested
+    assert runs(service, "warmed") == runs_before
 
 
-def test_a_changed_file_makes_its_answers_anew_and_no_others(start: Start, folder: Path) -> None:
+def test_a_changed_file_invalidates_only_its_own_answers(start: Start, folder: Path) -> None:
     service = start("--endpoints", str(folder))
     before = {name: service.query(name).headers["cordwood-revision"] for name in ("warmed", "other")}
     write(folder, "warmed", column="counted")
@@ -62,7 +62,7 @@ def test_a_changed_file_makes_its_answers_anew_and_no_others(start: Start, folde
     assert runs(service, "other") == 1
 
 
-def test_a_service_told_to_stop_finishes_what_is_under_way(start: Start, folder: Path) -> None:
+def test_a_warming_service_stops_cleanly(start: Start, folder: Path) -> None:
     service = start("--endpoints", str(folder))
     service.query("warmed")
     assert service.stop() == 0

@@ -1,4 +1,4 @@
-"""Every route that takes events, in the form that its senders have."""
+"""Every ingest route with the formats of its senders."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ SQL = "select event_message from edge_logs order by event_message"
         ("/vector", "application/json", [{"project": "P", "message": "m"}], "m"),
     ],
 )
-def test_events_are_taken_under_each_prefix(
+def test_events_are_accepted_under_each_prefix(
     service: Service, prefix: str, suffix: str, media: str, body: object, message: str
 ) -> None:
     project = f"{prefix}{suffix}".replace("/", "-")
@@ -41,19 +41,19 @@ def test_events_are_taken_under_each_prefix(
         ("/logs/cloud-event", "application/json", '{"a": 1}'),
     ],
 )
-def test_each_form_is_taken(service: Service, path: str, media: str, body: str) -> None:
+def test_each_format_is_accepted(service: Service, path: str, media: str, body: str) -> None:
     assert _post(service, path, body, media)["accepted"] == 1
 
 
 def test_a_batch_of_rsyslog_s_omhttp_is_stored_line_by_line(service: Service) -> None:
-    """As omhttp sends it with the guide's template and `batch.format="newline"`."""
+    """Send lines as omhttp does with the guide's template and `batch.format="newline"`."""
     line = '<139>1 2026-11-24T09:00:00.123456+00:00 web-1 backup 7 M7 [origin@1 ip="10.0.0.1"] disk {} is full'
     body = "".join(f"{line.format(number)}\n" for number in range(3))
     answer = _post(service, "/logs/syslog", body, "application/syslog")
     assert (answer["accepted"], answer["quarantined"]) == (3, 0)
 
 
-def test_what_is_set_aside_is_counted_with_reasons_and_a_part_can_succeed(service: Service) -> None:
+def test_quarantined_events_are_counted_with_reasons_and_the_rest_is_stored(service: Service) -> None:
     answer = _post(service, "/logs", '{"id": "a"}\nnonsense\n', "application/x-ndjson")
     assert (answer["accepted"], answer["quarantined"]) == (1, 1)
     ((reason),) = answer["reasons"]
@@ -81,18 +81,18 @@ def test_json_without_a_content_type_is_read_as_json(service: Service, path: str
     assert service.rows("logs.all", project=project, sql=SQL) == [{"event_message": "x"}] * count
 
 
-def test_its_values_are_not_percent_decoded(service: Service) -> None:
+def test_values_of_json_are_not_percent_decoded(service: Service) -> None:
     _post(service, "/logs", '{"event_message": "a+b %41 & c=d", "project": "undecoded"}', FORM)
     assert service.rows("logs.all", project="undecoded", sql=SQL) == [{"event_message": "a+b %41 & c=d"}]
 
 
 @pytest.mark.parametrize("path", ["/logs/json", "/logs/browser/reports", "/logs/cloud-event", "/logs/cloudflare"])
-def test_other_routes_that_take_json_take_it_without_a_content_type(service: Service, path: str) -> None:
+def test_other_json_routes_accept_it_without_a_content_type(service: Service, path: str) -> None:
     assert _post(service, path, '{"a": 1}', FORM)["accepted"] == 1
 
 
 @pytest.mark.parametrize("body", ['{"event_message": "x"', "{a}=b", "[x]=1", "{", '{"a": 1}&b=2', "{}x"])
-def test_what_begins_like_json_and_is_none_is_refused_and_not_a_field(service: Service, body: str) -> None:
+def test_invalid_json_is_refused_and_not_read_as_a_form_field(service: Service, body: str) -> None:
     answer = service.client.post(
         "/logs", params={"source_name": EDGE}, content=body, headers={"content-type": f"{FORM}; charset=utf-8"}
     )
@@ -112,7 +112,7 @@ def test_what_begins_like_json_and_is_none_is_refused_and_not_a_field(service: S
         ("%7Bx%7D=1&event_message=odd+name&project=PROJECT", "odd name"),
     ],
 )
-def test_a_form_is_a_form(service: Service, body: str, message: str) -> None:
+def test_a_form_is_decoded_as_a_form(service: Service, body: str, message: str) -> None:
     project = f"form-{abs(hash(body))}"
     assert _post(service, "/logs", body.replace("PROJECT", project), FORM)["accepted"] == 1
     assert service.rows("logs.all", project=project, sql=SQL) == [{"event_message": message}]
@@ -133,7 +133,7 @@ def test_a_query_that_only_begins_like_json_is_refused(service: Service) -> None
 
 
 @pytest.mark.parametrize(("media", "empty"), [("application/json", b"{}"), ("application/x-protobuf", b"")])
-def test_otlp_is_answered_in_its_own_encoding(service: Service, media: str, empty: bytes) -> None:
+def test_otlp_is_answered_in_the_encoding_of_the_request(service: Service, media: str, empty: bytes) -> None:
     answer = service.client.post(
         "/v1/logs", params={"source_name": EDGE}, content=empty, headers={"content-type": media}
     )

@@ -1,6 +1,6 @@
-"""Every protocol in the same situations, each against a real process and in the protocol's own answers.
+"""Every ingest protocol in the same situations, with the answers that the protocol defines.
 
-Syslog has neither acknowledgements nor keys; tests/unit/listeners has its cases.
+Syslog, which has neither acknowledgements nor keys, is tested in tests/unit/listeners.
 """
 
 import os
@@ -34,7 +34,7 @@ from tests.small_disks import small_disk
 from tests.waiting import until
 
 WITH_KEYS = [protocol for protocol in PROTOCOLS if protocol.name != "fluent"]
-# The uploads of the journal are endless: their entries are stored as they arrive.
+# Uploads of journald are endless: entries are stored as they arrive.
 WITH_BODIES = [protocol for protocol in PROTOCOLS if protocol.name != "journald"]
 SECONDS_UNTIL_THE_KILL = 3.0
 
@@ -81,14 +81,14 @@ def name_of(protocol: Protocol) -> str:
 
 
 @pytest.mark.parametrize("protocol", WITH_KEYS, ids=name_of)
-def test_a_wrong_key_is_refused_for_good_and_stores_nothing(service: Service, protocol: Protocol) -> None:
+def test_a_wrong_key_is_refused_permanently_and_stores_nothing(service: Service, protocol: Protocol) -> None:
     answer = protocol.send(service, protocol.encode([f"{protocol.name} with a wrong key"]), "wrong")
     assert answer.outcome is Outcome.REFUSED, answer
     assert not stored(service, f"{protocol.name} with")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
-def test_a_body_of_almost_the_largest_size_is_stored_whole_and_others_are_served_meanwhile(
+def test_a_body_of_almost_the_maximum_size_is_stored_while_others_are_served(
     service: Service, protocol: Protocol
 ) -> None:
     mark = f"{protocol.name} {uuid4().hex}"
@@ -112,15 +112,13 @@ def test_a_body_that_is_too_large_is_not_acknowledged_and_stores_nothing(service
     mark = f"{protocol.name} {uuid4().hex}"
     body = protocol.encode([f"{mark} {os.urandom(500).hex()}" for _ in range(2 * protocol.max_body_bytes // 1000)])
     answer = protocol.send(service, body, PUBLIC)
-    # A Forward sender has no answer but the end of the connection.
+    # The Forward protocol has no negative answer: the connection is closed.
     assert answer.outcome is (Outcome.RETRIED if protocol.name == "fluent" else Outcome.REFUSED), answer
     assert count_stored(service, mark) == 0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
-def test_a_malformed_item_is_quarantined_alone_and_a_body_that_breaks_off_is_refused_whole(
-    service: Service, protocol: Protocol
-) -> None:
+def test_a_malformed_item_is_quarantined_and_a_truncated_body_is_refused(service: Service, protocol: Protocol) -> None:
     before, quarantined_before = stored_good(service), count_quarantined(service)
     answer = protocol.send(service, protocol.broken, PUBLIC)
     added, quarantined = stored_good(service) - before, count_quarantined(service) - quarantined_before
@@ -129,14 +127,14 @@ def test_a_malformed_item_is_quarantined_alone_and_a_body_that_breaks_off_is_ref
         assert not added
         assert quarantined == 0
     else:
-        # An Elasticsearch sender is told about each item; it repeats none of these.
+        # Elasticsearch answers for each item; a sender repeats none of these.
         assert answer.outcome is (Outcome.REFUSED if protocol.name == "elasticsearch" else Outcome.STORED), answer
         assert added == Counter(GOOD)
         # Any line of raw text is an event.
         assert quarantined == (0 if protocol.name == "splunk raw" else 1)
 
 
-def test_what_is_acknowledged_by_any_protocol_is_stored_through_a_kill(start: Start) -> None:
+def test_acknowledged_events_of_every_protocol_survive_a_kill(start: Start) -> None:
     service = start(env=LISTENING)
     acknowledged: list[str] = []
 
@@ -164,7 +162,7 @@ def test_what_is_acknowledged_by_any_protocol_is_stored_through_a_kill(start: St
 
 
 @pytest.mark.torture
-def test_while_the_disk_is_full_every_sender_is_told_to_repeat_and_then_stores(start: Start, tmp_path: Path) -> None:
+def test_every_protocol_asks_for_a_retry_while_the_disk_is_full(start: Start, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "48m") as disk:
         filler = disk / "filler"
         filler.write_bytes(b"x" * 24_000_000)
@@ -182,7 +180,7 @@ def test_while_the_disk_is_full_every_sender_is_told_to_repeat_and_then_stores(s
 
 
 def send_until_refused(service: Service, protocol: Protocol) -> int:
-    """Send large events until one is not acknowledged, which has to be repeated; return how many were stored."""
+    """Send large events until the service asks to retry; return the number of stored ones."""
     for number in range(300):
         answer = protocol.send(
             service, protocol.encode([f"{protocol.name} filler {os.urandom(200_000).hex()}"]), PUBLIC
@@ -193,8 +191,8 @@ def send_until_refused(service: Service, protocol: Protocol) -> int:
     pytest.fail("the disk is never full")
 
 
-def test_senders_that_read_their_answers_late_hold_up_nobody_and_lose_nothing(service: Service) -> None:
-    """Bulk bodies whose answers are a hundred bytes an item, and chunks whose acknowledgements wait."""
+def test_senders_that_read_answers_late_do_not_block_others(service: Service) -> None:
+    """Send bulk bodies, whose answers have a hundred bytes an item, and chunks, without reading the answers."""
     mark, bodies, chunks = uuid4().hex, 20, 1000
     body = elastic([f"{mark} bulk"] * 1000)
     head = (
@@ -203,8 +201,8 @@ def test_senders_that_read_their_answers_late_hold_up_nobody_and_lose_nothing(se
     )
     address = urlsplit(service.url)
     with (
-        late_reader(str(address.hostname), address.port or 80) as bulk,
-        late_reader("127.0.0.1", port_of(service, "fluent tcp")) as forward,
+        connect_with_small_buffer(str(address.hostname), address.port or 80) as bulk,
+        connect_with_small_buffer("127.0.0.1", port_of(service, "fluent tcp")) as forward,
     ):
         sending = [
             sender(bulk, (head.encode() + body) * bodies),
@@ -220,8 +218,8 @@ def test_senders_that_read_their_answers_late_hold_up_nobody_and_lose_nothing(se
     assert stored(service, mark) == {f"{mark} bulk": 1000 * bodies, f"{mark} chunk": chunks}
 
 
-def late_reader(host: str, port: int) -> socket.socket:
-    """Connect with a buffer for answers that is soon full."""
+def connect_with_small_buffer(host: str, port: int) -> socket.socket:
+    """Connect with a small receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(60)

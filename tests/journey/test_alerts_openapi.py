@@ -1,4 +1,4 @@
-"""What the routes of alerts answer is what the OpenAPI document says, and an endpoint's alert can be sent back."""
+"""The OpenAPI document describes the answers about alerts, and an endpoint's alert can be sent back unchanged."""
 
 import copy
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def schema_of(service: Service, path: str, verb: str, status: str) -> Any:
-    """The schema of an answer with the components that it refers to."""
+    """Return the schema of an answer with the referenced components."""
     document = service.client.get("/api/openapi.json").json()
     answered = document["paths"][path][verb]["responses"][status]
     schema = copy.deepcopy(answered["content"]["application/json"]["schema"])
@@ -54,7 +54,7 @@ def schema_of(service: Service, path: str, verb: str, status: str) -> Any:
 
 
 def strict(schema: Any) -> Any:
-    """The schema without room for members that it does not name."""
+    """Return the schema with `additionalProperties` forbidden everywhere."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -75,7 +75,7 @@ def strict(schema: Any) -> Any:
         ("/api/endpoints", "get", "200", None),
     ],
 )
-def test_an_answer_is_as_described(watched: Service, path: str, verb: str, status: str, body: object) -> None:
+def test_an_answer_matches_its_schema(watched: Service, path: str, verb: str, status: str, body: object) -> None:
     address = path.format(name_or_id=ALERT["name"], name="nowhere") if "{" in path else path
     answer = watched.client.request(verb, address, json=body)
     assert str(answer.status_code) == status, answer.text
@@ -84,9 +84,9 @@ def test_an_answer_is_as_described(watched: Service, path: str, verb: str, statu
     jsonschema.validate(told, schema_of(watched, path, verb, status))
 
 
-def test_the_alert_of_an_endpoint_is_answered_as_it_was_sent_and_can_be_sent_back(watched: Service) -> None:
+def test_the_alert_of_an_endpoint_is_returned_as_it_was_sent(watched: Service) -> None:
     shown = watched.client.get(f"/api/endpoints/{NAME}").json()
-    # What is the default is left out.
+    # Default values are omitted.
     assert shown["alert"] == {name: value for name, value in ALERT.items() if name != "for"}
     again = watched.client.put(f"/api/endpoints/{NAME}", json=shown).json()
     assert (again["revision"], again["alert"]) == (shown["revision"], shown["alert"])
@@ -108,12 +108,12 @@ def test_an_alert_is_removed_with_null_or_an_empty_object(watched: Service, noth
     assert watched.client.delete("/api/endpoints/removed").status_code == 204
 
 
-def test_an_invalid_alert_is_told_with_its_field(watched: Service) -> None:
+def test_an_invalid_alert_is_refused_with_its_field(watched: Service) -> None:
     refused = watched.client.put(f"/api/endpoints/{NAME}", json={"alert": {**ALERT, "condition": "n >"}})
     assert (refused.status_code, list(refused.json()["errors"])) == (422, ["alert"])
 
 
-def test_the_metrics_of_alerts_are_there(watched: Service) -> None:
+def test_alerts_have_metrics(watched: Service) -> None:
     told = httpx.get(f"{watched.url}/metrics").text
     assert "cordwood_alerts_firing 1" in told
     assert "cordwood_alerts_pending 0" in told

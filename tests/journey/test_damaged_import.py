@@ -1,4 +1,4 @@
-"""A file of events that is cut off or damaged is told, with its place; what was read of it before is stored, and told too."""
+"""Import of truncated or damaged files: the error names the file, and events before the damage are stored."""
 
 import gzip
 import random
@@ -11,15 +11,15 @@ from tests.journey.test_cli_clients import cordwood, ndjson
 
 STREAM = "postgres.logs"
 EVENTS = 20_000
-Harm = Callable[[bytes], bytes]
+Damage = Callable[[bytes], bytes]
 
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     place = tmp_path_factory.mktemp("exported")
-    dice = random.Random(7)
+    rng = random.Random(7)
     events = ndjson(
-        place / "e.ndjson", *({"id": f"{n}", "event_message": f"{dice.getrandbits(256):x}"} for n in range(EVENTS))
+        place / "e.ndjson", *({"id": f"{n}", "event_message": f"{rng.getrandbits(256):x}"} for n in range(EVENTS))
     )
     folder = ("--stream", STREAM, "--data-dir", str(place / "data"))
     assert cordwood("import", str(events), *folder).returncode == 0
@@ -27,7 +27,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (place / "e.parquet").read_bytes()
 
 
-def damaged(at: float) -> Harm:
+def damaged(at: float) -> Damage:
     def harm(data: bytes) -> bytes:
         place = int(len(data) * at)
         return data[:place] + bytes(byte ^ 0x5A for byte in data[place : place + 400]) + data[place + 400 :]
@@ -47,8 +47,8 @@ def damaged(at: float) -> Harm:
     ],
     ids=["empty", "its beginning", "half of it", "its index", "near its beginning", "near its end"],
 )
-def test_a_broken_export_is_refused_with_its_name_and_what_to_do(
-    export: bytes, tmp_path: Path, harm: Harm, cause: str
+def test_a_damaged_parquet_file_is_refused_with_its_name_and_a_remedy(
+    export: bytes, tmp_path: Path, harm: Damage, cause: str
 ) -> None:
     file = tmp_path / "broken.parquet"
     file.write_bytes(harm(export))
@@ -61,7 +61,7 @@ def test_a_broken_export_is_refused_with_its_name_and_what_to_do(
     assert told.endswith("have it made again. What is stored of it is not stored twice.")
 
 
-def test_what_was_read_before_the_damage_is_told_and_not_stored_twice(tmp_path: Path) -> None:
+def test_events_before_the_damage_are_counted_and_not_stored_twice(tmp_path: Path) -> None:
     lines = "".join(f'{{"id": "{number}"}}\n' for number in range(EVENTS)).encode()
     packed, file = gzip.compress(lines), tmp_path / "e.ndjson.gz"
     folder = ("--stream", STREAM, "--data-dir", str(tmp_path / "data"))

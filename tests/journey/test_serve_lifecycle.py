@@ -1,4 +1,4 @@
-"""A service starts at once, owns its folder, reloads on request, and stops without losing or cutting anything."""
+"""Life cycle of `cordwood serve`: start, lock of the data folder, reload, and graceful stop."""
 
 import json
 import os
@@ -27,27 +27,27 @@ def cordwood(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **env}, check=False)
 
 
-def reads(service: Service, key: str) -> int:
-    """The status a key gets when it queries."""
+def query_status(service: Service, key: str) -> int:
+    """Query with the key and return the status."""
     return httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=x", headers={"X-API-KEY": key}).status_code
 
 
-def sends(service: Service, key: str) -> int:
-    """The status a key gets when it sends an event."""
+def ingest_status(service: Service, key: str) -> int:
+    """Send an event with the key and return the status."""
     address = f"{service.url}/api/logs?source_name=postgres.logs"
     return httpx.post(address, json={"event_message": "x"}, headers={"X-API-KEY": key}).status_code
 
 
 @dataclass
-class Dribble:
-    """A body whose second half is long in coming."""
+class SlowBody:
+    """A request body with a pause between its halves."""
 
     first: bytes
     second: bytes
     pause: float
     under_way: threading.Event = field(default_factory=threading.Event)
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         yield self.first
         self.under_way.set()
         time.sleep(self.pause)
@@ -58,7 +58,7 @@ def endpoint_text(name: str, sql: str = "select 1 as x") -> str:
     return f'/*\nname = "{name}"\n*/\n{sql}\n'
 
 
-def test_one_line_says_where_it_listens_where_the_data_is_and_what_is_loaded(start: Start) -> None:
+def test_the_start_prints_address_data_folder_endpoints_and_streams(start: Start) -> None:
     service = start()
     (line,) = [line for line in service.output.read_text().splitlines() if "listens on" in line]
     assert service.url in line
@@ -67,23 +67,23 @@ def test_one_line_says_where_it_listens_where_the_data_is_and_what_is_loaded(sta
     assert all(name in line for name in ("cloudflare.logs.prod", "deno-subhosting-events", "pgbouncer.logs.prod"))
 
 
-def test_it_says_itself_that_it_was_ready_within_a_second_or_so(start: Start) -> None:
+def test_the_start_prints_the_seconds_until_it_was_ready(start: Start) -> None:
     told = start().output.read_text()
     seconds = float(told.rpartition(" s to ready)")[0].rpartition("(")[2])
     assert 0 < seconds < 10
 
 
-def test_a_term_ends_it_with_exit_code_0(start: Start) -> None:
+def test_sigterm_stops_the_service_with_exit_code_0(start: Start) -> None:
     assert start().stop() == 0
 
 
-def test_an_interrupt_ends_it_with_exit_code_0(start: Start) -> None:
+def test_sigint_stops_the_service_with_exit_code_0(start: Start) -> None:
     service = start()
     service.process.send_signal(signal.SIGINT)
     assert service.process.wait(30) == 0
 
 
-def test_what_was_acknowledged_is_there_after_a_stop_and_a_start(start: Start) -> None:
+def test_acknowledged_events_survive_a_restart(start: Start) -> None:
     service = start()
     service.send("cloudflare.logs.prod", [{"event_message": "kept", "project": "default", "metadata": {"a": 1}}])
     service.stop()
@@ -91,15 +91,15 @@ def test_what_was_acknowledged_is_there_after_a_stop_and_a_start(start: Start) -
     assert [row["event_message"] for row in again.rows("logs.all", project="default")] == ["kept"]
 
 
-def test_a_request_under_way_is_finished_before_it_stops(start: Start) -> None:
+def test_a_request_in_progress_is_finished_before_the_stop(start: Start) -> None:
     service = start()
     answers: list[httpx.Response] = []
-    body = Dribble(b'[{"event_message": "slow", ', b'"project": "default", "metadata": {}}]', pause=0.6)
+    body = SlowBody(b'[{"event_message": "slow", ', b'"project": "default", "metadata": {}}]', pause=0.6)
 
     def send() -> None:
         headers = {"Content-Type": "application/json"}
         target = {"source_name": "cloudflare.logs.prod"}
-        answers.append(service.client.post("/api/logs", params=target, content=body.pieces(), headers=headers))
+        answers.append(service.client.post("/api/logs", params=target, content=body.chunks(), headers=headers))
 
     sender = threading.Thread(target=send)
     sender.start()
@@ -114,13 +114,13 @@ def test_a_request_under_way_is_finished_before_it_stops(start: Start) -> None:
     assert answers[0].json()["accepted"] == 1
 
 
-def test_a_second_signal_ends_it_at_once(start: Start) -> None:
+def test_a_second_signal_stops_the_service_at_once(start: Start) -> None:
     service = start()
-    body = Dribble(b"[", b"]", pause=5)
+    body = SlowBody(b"[", b"]", pause=5)
 
     def send() -> None:
         with pytest.raises(httpx.TransportError):
-            service.client.post("/api/logs", params={"source_name": "postgres.logs"}, content=body.pieces())
+            service.client.post("/api/logs", params={"source_name": "postgres.logs"}, content=body.chunks())
 
     sender = threading.Thread(target=send)
     sender.start()
@@ -134,7 +134,7 @@ def test_a_second_signal_ends_it_at_once(start: Start) -> None:
     sender.join()
 
 
-def test_a_second_process_on_the_same_folder_is_refused_and_the_first_goes_on(start: Start) -> None:
+def test_a_second_process_on_the_same_folder_is_refused(start: Start) -> None:
     service = start()
     second = cordwood("serve", "--port", "0", "--data-dir", str(service.data_dir))
     assert second.returncode == 1
@@ -142,7 +142,7 @@ def test_a_second_process_on_the_same_folder_is_refused_and_the_first_goes_on(st
     assert service.query("logs.all", project="x").status_code == 200
 
 
-def test_an_address_that_is_taken_is_refused_with_a_way_out(start: Start, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_the_option_to_change(start: Start, tmp_path: Path) -> None:
     port = start().url.rpartition(":")[2]
     second = cordwood("serve", "--port", port, "--data-dir", str(tmp_path / "other"))
     assert second.returncode == 1
@@ -150,41 +150,41 @@ def test_an_address_that_is_taken_is_refused_with_a_way_out(start: Start, tmp_pa
     assert "--port" in second.stderr
 
 
-def test_a_folder_left_by_a_killed_process_is_taken_up_at_once(start: Start) -> None:
+def test_a_folder_of_a_killed_process_can_be_opened_at_once(start: Start) -> None:
     service = start()
     service.send("cloudflare.logs.prod", [{"event_message": "kept", "project": "default", "metadata": {}}])
     service.kill()
     assert len(start().rows("logs.all", project="default")) == 1
 
 
-def test_it_listens_on_the_newer_kind_of_address_too(start: Start) -> None:
+def test_the_service_listens_on_ipv6(start: Start) -> None:
     service = start("--host", "::1")
     assert service.url.startswith("http://[::1]:")
     assert service.query("logs.all", project="x").status_code == 200
 
 
-def test_without_keys_given_one_of_each_is_made_and_shown_once(tmp_path: Path) -> None:
+def test_without_keys_in_the_settings_a_pair_is_created_and_printed_once(tmp_path: Path) -> None:
     none = {"CORDWOOD_KEYS_PRIVATE": "", "CORDWOOD_KEYS_PUBLIC": ""}
     first = start_service(tmp_path / "data", env=none)
     private, public = re.findall(r"(?:private|public) +(cw_\S+)", first.output.read_text())
-    assert reads(first, private) == 200
-    assert reads(first, public) == 403
-    assert sends(first, public) == 200
+    assert query_status(first, private) == 200
+    assert query_status(first, public) == 403
+    assert ingest_status(first, public) == 200
     first.stop()
     assert not any(private.encode() in file.read_bytes() for file in first.data_dir.rglob("*") if file.is_file())
     again = start_service(tmp_path / "data", env=none)
     assert "cw_" not in again.output.read_text()
-    assert reads(again, private) == 200
+    assert query_status(again, private) == 200
     again.stop()
 
 
-def test_keys_may_come_from_files(start: Start, tmp_path: Path) -> None:
+def test_keys_may_be_read_from_files(start: Start, tmp_path: Path) -> None:
     (tmp_path / "private.key").write_text("from-a-file\n")
     service = start(env={"CORDWOOD_KEYS_PRIVATE": "", "CORDWOOD_KEYS_PRIVATE_FILE": str(tmp_path / "private.key")})
-    assert reads(service, "from-a-file") == 200
+    assert query_status(service, "from-a-file") == 200
 
 
-def test_the_variables_of_logflare_open_the_service(start: Start) -> None:
+def test_keys_are_read_from_logflare_s_variables(start: Start) -> None:
     service = start(
         env={
             "CORDWOOD_KEYS_PRIVATE": "",
@@ -195,15 +195,15 @@ def test_the_variables_of_logflare_open_the_service(start: Start) -> None:
             "DB_HOSTNAME": "db",
         }
     )
-    assert reads(service, "theirs") == 200
-    assert reads(service, "theirs-public") == 403
+    assert query_status(service, "theirs") == 200
+    assert query_status(service, "theirs-public") == 403
     told = service.output.read_text()
     assert told.count("are ignored") == 1
     assert "LOGFLARE_SINGLE_TENANT" in told
     assert "theirs" not in told
 
 
-def test_a_reload_takes_up_new_files_and_streams(start: Start, tmp_path: Path) -> None:
+def test_a_reload_adds_new_endpoints_and_streams(start: Start, tmp_path: Path) -> None:
     queries, streams = tmp_path / "queries", tmp_path / "streams.toml"
     queries.mkdir()
     streams.write_text("")
@@ -217,7 +217,7 @@ def test_a_reload_takes_up_new_files_and_streams(start: Start, tmp_path: Path) -
     assert service.rows("mine") == [{"event_message": "hello"}]
 
 
-def test_a_hangup_signal_reloads_too(start: Start, tmp_path: Path) -> None:
+def test_sighup_reloads_the_files(start: Start, tmp_path: Path) -> None:
     (tmp_path / "mine.sql").write_text(endpoint_text("mine"))
     service = start("--endpoints", str(tmp_path))
     (tmp_path / "mine.sql").write_text(endpoint_text("mine", "select 2 as x"))
@@ -228,11 +228,11 @@ def test_a_hangup_signal_reloads_too(start: Start, tmp_path: Path) -> None:
     assert service.rows("mine") == [{"x": 2}]
 
 
-def test_a_terminal_that_is_closed_stops_what_was_started_in_it(tmp_path: Path) -> None:
+def test_closing_the_terminal_stops_the_service(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     pid, terminal = pty.fork()
     if pid == 0:
-        # Whoever runs the tests may have made SIGHUP ignored, and children inherit that.
+        # Tests may run with SIGHUP ignored, which child processes inherit.
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execv(sys.executable, command)
     told = b""
@@ -246,7 +246,7 @@ def test_a_terminal_that_is_closed_stops_what_was_started_in_it(tmp_path: Path) 
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_a_service_goes_on_where_nobody_can_read_what_it_says(tmp_path: Path) -> None:
+def test_a_service_runs_if_its_output_cannot_be_written(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(data_dir)]
     with Path("/dev/full").open("wb") as full:
@@ -266,7 +266,7 @@ def test_a_service_goes_on_where_nobody_can_read_what_it_says(tmp_path: Path) ->
     assert process.wait(30) == 0
 
 
-def test_a_broken_change_keeps_the_old_version_serving_and_says_so(start: Start, tmp_path: Path) -> None:
+def test_an_invalid_file_at_a_reload_keeps_the_old_version(start: Start, tmp_path: Path) -> None:
     (tmp_path / "mine.sql").write_text(endpoint_text("mine"))
     service = start("--endpoints", str(tmp_path))
     (tmp_path / "mine.sql").write_text(endpoint_text("mine", "select 1 as\n  from where"))
@@ -281,13 +281,13 @@ def test_a_broken_change_keeps_the_old_version_serving_and_says_so(start: Start,
     assert any(line["event"] == "notice" and "mine.sql:5:" in line["message"] for line in log)
 
 
-def test_there_is_nothing_to_reload_without_a_service(tmp_path: Path) -> None:
+def test_a_reload_without_a_service_is_an_error(tmp_path: Path) -> None:
     reloaded = cordwood("reload", "--data-dir", str(tmp_path))
     assert reloaded.returncode == 1
     assert "no service owns" in reloaded.stderr
 
 
-def test_every_broken_file_stops_the_start_with_its_place(tmp_path: Path) -> None:
+def test_invalid_files_stop_the_start_with_their_positions(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text(endpoint_text("a", "select 1 as\n  from where"))
     (tmp_path / "b.sql").write_text(endpoint_text("b", "select @nobody as x"))
     (tmp_path / "c.sql").write_text('/*\nname = "c"\nmax_row = 5\n*/ select 1')
@@ -310,12 +310,12 @@ def test_an_unknown_setting_stops_the_start(tmp_path: Path) -> None:
     assert "Did you mean web.port?" in refused.stderr
 
 
-def test_the_data_folder_is_for_its_user_alone(start: Start) -> None:
+def test_the_data_folder_is_accessible_only_to_its_user(start: Start) -> None:
     service = start()
     assert stat.S_IMODE(service.data_dir.stat().st_mode) == 0o700
 
 
-def test_what_is_made_in_a_folder_that_others_may_look_into_is_closed_to_them(start: Start, tmp_path: Path) -> None:
+def test_files_in_a_readable_data_folder_are_accessible_only_to_their_user(start: Start, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o755)
     service = start()
     service.send("postgres.logs", [{"event_message": "private"}])

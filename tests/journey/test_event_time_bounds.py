@@ -1,4 +1,4 @@
-"""Events whose clocks are wrong are stored, moved to the bound or set aside, as their stream says; and are counted."""
+"""Events with timestamps beyond a stream's bounds are accepted, clamped or quarantined, and counted."""
 
 import time
 from pathlib import Path
@@ -46,7 +46,7 @@ def service(start: Start, tmp_path: Path) -> Service:
         ("refuses", 2, {"within": (0, False)}),
     ],
 )
-def test_a_stream_s_policies_decide_beyond_its_bounds(
+def test_the_policy_of_a_stream_applies_beyond_its_bounds(
     service: Service, stream: str, quarantined: int, hours: dict[str, tuple[int, bool]]
 ) -> None:
     now_us = time.time_ns() // 1000
@@ -67,14 +67,14 @@ def hours_ago(hours: int) -> int:
     return time.time_ns() // 1000 - hours * HOUR_US
 
 
-def test_events_older_than_their_stream_keeps_are_told_as_late_however_they_come(service: Service) -> None:
+def test_events_older_than_the_retention_are_counted_as_late_by_every_route(service: Service) -> None:
     within = service.send("keeps", {"id": "within", "timestamp": hours_ago(0)}).json()
     assert within == {"message": "Logged!", "accepted": 1, "duplicates": 0, "quarantined": 0, "reasons": []}
     sent = service.send("keeps", [{"id": "old", "timestamp": hours_ago(2)}, {"id": "new"}]).json()
     assert (sent["accepted"], sent["quarantined"], sent["late"]) == (2, 0, 1)
     line = {"id": "exported", "timestamp": hours_ago(9), "ingested_at": hours_ago(9)}
-    taken_back = service.client.post("/api/streams/keeps/events", json=line).json()
-    assert (taken_back["accepted"], taken_back["late"]) == (1, 1)
+    imported = service.client.post("/api/streams/keeps/events", json=line).json()
+    assert (imported["accepted"], imported["late"]) == (1, 1)
     terms = {"scopes": "ingest", "pins": {"project": "acme"}}
     key = service.client.post("/api/access-tokens", json=terms).json()["token"]
     foreign = {"id": "foreign", "timestamp": hours_ago(2), "project": "other"}
@@ -86,6 +86,6 @@ def test_events_older_than_their_stream_keeps_are_told_as_late_however_they_come
     assert 'cordwood_ingest_beyond_bounds_total{stream="keeps",clock="late"} 3' in metrics
 
 
-def test_a_bound_beyond_what_the_stream_keeps_is_what_it_keeps(service: Service) -> None:
+def test_a_bound_beyond_the_retention_is_the_retention(service: Service) -> None:
     told = service.send("keeps.less", [{"id": "old", "timestamp": hours_ago(2)}, {"id": "new"}]).json()
     assert (told["accepted"], told["quarantined"], told["late"]) == (1, 1, 1)

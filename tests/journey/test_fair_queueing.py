@@ -1,4 +1,4 @@
-"""Three callers that send all they can, and what a fourth caller and the saved queries wait for meanwhile."""
+"""Fair queueing: waiting times of a fourth caller and of saved queries while three callers overload the service."""
 
 import itertools
 import threading
@@ -15,14 +15,14 @@ ATTACKERS = 3
 THREADS_OF_EACH = 6
 SECONDS = 8
 MOST_SECONDS = 2.0
-# Runs for seconds, in small vectors, and stops when it is told to.
+# Runs for seconds and can be interrupted.
 CROSS_JOIN = (
     "with n as (select x from unnest(generate_array(1, 20000)) x)"
     " select count(*) as n from n a, n b where mod(a.x * b.x, {number}) = 1"
 )
-# Compiled anew for each number, and then answered at once.
+# Compiled again for each number, and then answered quickly.
 SMALL = "select count(*) as n, {number} as m from edge_logs as t where t.event_message like '%x{number}%'"
-# Takes the compiler long.
+# Takes long to compile.
 LONG = "select " + ", ".join(f"{{number}} + {place} as c{place}" for place in range(1000))
 
 
@@ -40,12 +40,12 @@ def key(service: Service, name: str) -> str:
 
 @contextmanager
 def attacked(service: Service, texts: tuple[str, ...]) -> Iterator[list[int]]:
-    """Three keys that send texts from many connections; the statuses that they were answered with."""
-    numbers, over, statuses = itertools.count(2), threading.Event(), list[int]()
+    """Send queries with three keys from many connections; yield the list of statuses."""
+    numbers, stopped, statuses = itertools.count(2), threading.Event(), list[int]()
 
     def attack(secret: str, text: str) -> None:
         with httpx.Client(base_url=service.url, headers={"X-API-KEY": secret}, timeout=60) as client:
-            while not over.is_set():
+            while not stopped.is_set():
                 statuses.append(ask(client, text.format(number=next(numbers))).status_code)
 
     keys = [key(service, f"attacker {number}") for number in range(ATTACKERS)]
@@ -60,34 +60,34 @@ def attacked(service: Service, texts: tuple[str, ...]) -> Iterator[list[int]]:
     try:
         yield statuses
     finally:
-        over.set()
+        stopped.set()
         for thread in threads:
             thread.join()
 
 
 def seconds_each(asked: Callable[[], httpx.Response]) -> list[float]:
-    """How long each answer took, asked one after the other."""
-    taken = []
+    """Send requests one after the other and return their durations."""
+    durations = []
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         began = time.monotonic()
         answer = asked()
         assert answer.status_code == 200, answer.text
-        taken.append(time.monotonic() - began)
+        durations.append(time.monotonic() - began)
         time.sleep(0.02)
-    return taken
+    return durations
 
 
-def assert_answered_soon(taken: list[float]) -> None:
-    """A hundredth of some dozens of answers is the slowest of them, so that one gets twice the time."""
-    ordered = sorted(taken)
+def assert_answered_quickly(durations: list[float]) -> None:
+    """Check the 95th percentile; with few answers the slowest may take twice as long."""
+    ordered = sorted(durations)
     assert ordered[int((len(ordered) - 1) * 0.95)] < MOST_SECONDS, ordered[-10:]
     assert ordered[-1] < 2 * MOST_SECONDS, ordered[-10:]
 
 
 @pytest.fixture
 def served(start: Start) -> Service:
-    """A service with few places, in which each attack is an attack."""
+    """Start a service with few admission slots, so that the attacks overload it."""
     service = start(env={"CORDWOOD_LIMITS_CONCURRENT_QUERIES": "4", "CORDWOOD_LIMITS_QUERY_TIME": "5s"})
     events = [{"event_message": f"x{number}", "project": "p"} for number in range(1000)]
     assert service.send("cloudflare.logs.prod", events).status_code == 200
@@ -99,7 +99,7 @@ def served(start: Start) -> Service:
     [(CROSS_JOIN,), (SMALL,), (LONG,), (CROSS_JOIN, SMALL, LONG)],
     ids=["slow cross joins", "small distinct texts", "texts that take long to compile", "all of them"],
 )
-def test_a_fourth_caller_and_saved_queries_are_answered_soon(served: Service, texts: tuple[str, ...]) -> None:
+def test_a_fourth_caller_and_saved_queries_are_answered_quickly(served: Service, texts: tuple[str, ...]) -> None:
     numbers = itertools.count(10**6)
 
     def own_query() -> httpx.Response:
@@ -114,11 +114,11 @@ def test_a_fourth_caller_and_saved_queries_are_answered_soon(served: Service, te
         attacked(served, texts) as statuses,
     ):
         own: list[float] = []
-        asking = threading.Thread(target=lambda: own.extend(seconds_each(own_query)))
-        asking.start()
+        own_thread = threading.Thread(target=lambda: own.extend(seconds_each(own_query)))
+        own_thread.start()
         saved = seconds_each(saved_query)
-        asking.join()
+        own_thread.join()
     assert len(statuses) > ATTACKERS
     assert own
-    assert_answered_soon(saved)
-    assert_answered_soon(own)
+    assert_answered_quickly(saved)
+    assert_answered_quickly(own)

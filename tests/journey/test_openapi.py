@@ -1,4 +1,4 @@
-"""The service describes itself: its addresses to everybody, its endpoints and streams to who has a private key."""
+"""The OpenAPI document, and the lists of endpoints and streams for private keys."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -45,12 +45,12 @@ def fits(value: object, schema: Mapping[str, Any]) -> bool:
     return any(isinstance(value, JSON_TYPES[one]) for one in ([types] if isinstance(types, str) else types))
 
 
-def test_it_is_openapi_for_everybody_and_tells_no_query(described: Any) -> None:
+def test_the_document_needs_no_key_and_contains_no_query(described: Any) -> None:
     assert described["openapi"].startswith("3.1")
     assert "cloudflare.logs.prod` as t" not in str(described)
 
 
-def test_every_reference_leads_somewhere(described: Any) -> None:
+def test_every_reference_resolves(described: Any) -> None:
     references = [node["$ref"] for node in nodes(described) if isinstance(node.get("$ref"), str)]
     assert references
     for reference in references:
@@ -59,7 +59,7 @@ def test_every_reference_leads_somewhere(described: Any) -> None:
             found = found[step]
 
 
-def test_every_operation_has_an_id_of_its_own_and_says_what_it_answers(described: Any) -> None:
+def test_every_operation_has_a_unique_id_and_describes_its_responses(described: Any) -> None:
     ids = [operation["operationId"] for _, _, operation in operations(described)]
     assert len(ids) == len(set(ids))
     for _, _, operation in operations(described):
@@ -67,25 +67,25 @@ def test_every_operation_has_an_id_of_its_own_and_says_what_it_answers(described
         assert operation["tags"][0] in {tag["name"] for tag in described["tags"]}
 
 
-def test_every_name_in_an_address_is_a_parameter_of_its_operations(described: Any) -> None:
+def test_every_name_in_a_path_is_a_parameter_of_its_operations(described: Any) -> None:
     for path, _, operation in operations(described):
         named = {step[1:-1] for step in path.split("/") if step.startswith("{")}
         assert named == {one["name"] for one in operation.get("parameters", ()) if one.get("in") == "path"}
 
 
-def test_every_address_is_there_but_for_other_spellings(described: Any) -> None:
+def test_every_route_is_described_except_aliases(described: Any) -> None:
     spelled = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
     others = (spelled - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
     assert {address.decode() for address in EXACT if address not in others} <= set(described["paths"])
 
 
-def test_every_address_with_a_name_in_it_is_there(described: Any) -> None:
-    told = [re.sub(r"\{\w+\}", "x", path).encode() for path in described["paths"]]
-    assert not [address.pattern for address, _ in NAMED if not any(address.fullmatch(path) for path in told)]
+def test_every_route_with_a_name_is_described(described: Any) -> None:
+    description = [re.sub(r"\{\w+\}", "x", path).encode() for path in described["paths"]]
+    assert not [address.pattern for address, _ in NAMED if not any(address.fullmatch(path) for path in description)]
 
 
-def test_every_address_without_a_name_in_it_is_answered(service: Service, described: Any) -> None:
+def test_every_described_path_without_a_name_is_answered(service: Service, described: Any) -> None:
     parameters = described["components"]["parameters"]
     for path, verb, operation in operations(described):
         asked = [parameters.get(one.get("$ref", "").rpartition("/")[2], one) for one in operation.get("parameters", ())]
@@ -94,13 +94,13 @@ def test_every_address_without_a_name_in_it_is_answered(service: Service, descri
             assert service.client.get(path).status_code == 200, path
 
 
-def test_an_endpoint_has_its_real_parameters_values_and_words(described: Any) -> None:
-    told = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
-    interval = next(one for one in told["parameters"] if one.get("name") == "interval")
+def test_an_endpoint_has_its_parameters_values_and_description(described: Any) -> None:
+    description = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
+    interval = next(one for one in description["parameters"] if one.get("name") == "interval")
     assert interval["required"] is True
     assert interval["schema"]["enum"] == ["hourly", "daily", "minutely", "1hr", "1day", "7day"]
     assert "by the hour" in interval["description"]
-    assert "Requests to the gateway" in told["description"]
+    assert "Requests to the gateway" in description["description"]
     body = described["paths"]["/api/endpoints/query/usage.api-counts"]["post"]["requestBody"]
     schema = body["content"]["application/json"]["schema"]
     assert schema["required"] == ["interval", "project"]
@@ -111,24 +111,24 @@ def test_an_endpoint_has_its_real_parameters_values_and_words(described: Any) ->
     ("endpoint", "parameters"),
     [("usage.api-counts", {"interval": "daily", "project": "abc"}), ("logs.all", {"project": "abc"})],
 )
-def test_rows_are_as_described(service: Service, described: Any, endpoint: str, parameters: dict[str, str]) -> None:
+def test_rows_match_their_schema(service: Service, described: Any, endpoint: str, parameters: dict[str, str]) -> None:
     metadata = {"request": {"path": "/rest/v1/x", "url": "https://abc.example.com/rest/v1/x"}}
     service.send("cloudflare.logs.prod", [{"event_message": "m", "project": "abc", "metadata": metadata}])
-    told = described["paths"][f"/api/endpoints/query/{endpoint}"]["get"]["responses"]["200"]["content"]
-    row = told["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]
+    description = described["paths"][f"/api/endpoints/query/{endpoint}"]["get"]["responses"]["200"]["content"]
+    row = description["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]
     for found in service.rows(endpoint, **parameters):
         assert list(found) == list(row["properties"])
         assert all(fits(value, row["properties"][name]) for name, value in found.items())
 
 
-def test_columns_have_the_compilers_types(described: Any) -> None:
-    told = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]["responses"]["200"]["content"]
-    row = told["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]["properties"]
+def test_columns_have_the_types_of_the_compiler(described: Any) -> None:
+    description = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]["responses"]["200"]["content"]
+    row = description["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]["properties"]
     assert row["timestamp"]["type"] == ["string", "null"]
     assert row["total_rest_requests"] == {"type": ["integer", "null"], "format": "int64"}
 
 
-def test_refusals_have_the_described_body(service: Service, described: Any) -> None:
+def test_refusals_match_the_schema_of_problems(service: Service, described: Any) -> None:
     problem = described["components"]["schemas"]["problem"]
     refused = service.query("usage.api-counts", interval="yearly", project="x").json()
     assert set(problem["required"]) <= set(refused)
@@ -152,7 +152,7 @@ def test_endpoints_are_listed_and_shown_by_name_and_uuid(service: Service) -> No
     assert interval["one_of"][0] == "hourly"
 
 
-def test_streams_are_listed_with_what_they_hold(service: Service) -> None:
+def test_streams_are_listed_with_counts_and_times(service: Service) -> None:
     service.send("gotrue.logs.prod", [{"event_message": "m", "timestamp": "2026-01-01T00:00:00Z"}])
     listed = {one["name"]: one for one in service.client.get("/api/sources").json()}
     assert len(listed) == 9
@@ -162,7 +162,7 @@ def test_streams_are_listed_with_what_they_hold(service: Service) -> None:
     assert service.client.get(f"/api/sources/{found['token']}").json() == found
 
 
-def test_a_streams_schema_is_what_its_events_were_seen_to_hold(service: Service) -> None:
+def test_the_schema_of_a_stream_describes_its_events(service: Service) -> None:
     service.send("postgREST.logs.prod", [{"event_message": "m", "metadata": {"host": "h", "tags": ["a"]}}])
     schema = service.client.get("/api/sources/postgREST.logs.prod/schema").json()
     assert schema["properties"]["metadata"]["properties"]["host"] == {"type": "string"}
@@ -184,17 +184,17 @@ PRIVATE_ADDRESSES = (
 def test_the_catalog_needs_a_private_key(service: Service, address: str) -> None:
     assert httpx.get(service.url + address).status_code == 401
     assert httpx.get(service.url + address, headers={"X-API-KEY": PUBLIC}).status_code == 403
-    # An unknown name tells nothing to a key that may not know.
+    # For a public key, unknown names are refused like known ones.
     assert httpx.get(f"{service.url}/api/sources/nobody", headers={"X-API-KEY": PUBLIC}).status_code == 403
 
 
 @pytest.mark.parametrize("address", ["/api/endpoints/log.all", "/api/sources/postgres.log", "/api/sources/x/schema"])
-def test_an_unknown_name_is_404_with_the_nearest(service: Service, address: str) -> None:
+def test_an_unknown_name_is_404(service: Service, address: str) -> None:
     answer = service.client.get(address)
     assert answer.status_code == 404
     assert answer.json()["error"]["status"] in ("request.unknown-endpoint", "request.unknown-stream")
 
 
-def test_a_collection_is_not_deleted(service: Service) -> None:
+def test_a_collection_cannot_be_deleted(service: Service) -> None:
     answer = service.client.delete("/api/endpoints")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST, OPTIONS")

@@ -1,4 +1,4 @@
-"""schemathesis asks every described operation what its schemas allow and forbid: no failure, and answers as described."""
+"""Schemathesis fuzzes every described operation: no internal error, and responses match the document."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 from tests.journey.conftest import PRIVATE, Service
 
-# What a schema cannot say (a query must parse, a pattern must be RE2's) is refused with a status that is described;
-# what nobody declared is let pass: so what is accepted and what is not is for the other journeys to hold.
+# Whether input is accepted is tested elsewhere: a schema cannot express that a query must parse, and undeclared
+# parameters are ignored.
 load_all_checks()
-HELD: Any = CHECKS.get_by_names(
+APPLIED_CHECKS: Any = CHECKS.get_by_names(
     [
         "not_a_server_error",
         "status_code_conformance",
@@ -37,7 +37,7 @@ def in_bytes(_: Any, value: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def described(service: Service) -> Any:
-    """With an event in every stream, so that there is something to answer."""
+    """Return the loaded document after sending an event to every stream."""
     for stream in service.client.get("/api/sources").json():
         event = {"event_message": "m", "project": "default", "metadata": {"project": "default", "level": "info"}}
         assert service.send(stream["name"], [event]).status_code == 200
@@ -45,19 +45,21 @@ def described(service: Service) -> Any:
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "forbidden"])
-def test_every_operation_answers_as_it_is_described(described: Any, mode: GenerationMode) -> None:
+def test_every_operation_matches_its_description(described: Any, mode: GenerationMode) -> None:
     operations = [found.ok() for found in described.get_all_operations()]
     assert len(operations) > 25
     for operation in operations:
-        # A followed query has no end; test_http_description_holds.py checks the status of many.
+        # A followed query does not end; test_openapi_statuses.py checks its status.
         if not operation.path.startswith("/api/endpoints/tail/"):
-            _hold(operation, mode)
+            _check(operation, mode)
 
 
-def _hold(operation: Any, mode: GenerationMode) -> None:
-    # An operation that is described as not offered answers 501, which counts as a failure of the server otherwise.
+def _check(operation: Any, mode: GenerationMode) -> None:
+    # An operation that is described as not offered answers 501, which is otherwise a server error.
     checks = [
-        one for one in HELD if one.__name__ != "not_a_server_error" or "501" not in operation.responses.status_codes
+        one
+        for one in APPLIED_CHECKS
+        if one.__name__ != "not_a_server_error" or "501" not in operation.responses.status_codes
     ]
 
     @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -71,6 +73,6 @@ def _hold(operation: Any, mode: GenerationMode) -> None:
         assert mode is GenerationMode.NEGATIVE, "what is allowed can always be made; where all is, nothing is forbidden"
 
 
-def test_the_service_lives_after_all_this(service: Service) -> None:
+def test_the_service_is_healthy_afterwards(service: Service) -> None:
     assert httpx.get(f"{service.url}/health").status_code == 200
     assert "bug.internal" not in service.output.read_text()

@@ -1,9 +1,9 @@
-"""JSON that cannot be read is the sender's fault on every route that reads any, and the refusal says where it breaks."""
+"""Malformed JSON is refused with status 400 and its position on every route that reads JSON."""
 
 import pytest
 
 from tests.journey.conftest import Service
-from tests.journey.test_http_queries import told
+from tests.journey.test_http_queries import problem_of
 
 NESTED = b'{"a name of no meaning":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 QUERIES = "/api/endpoints/query/logs.all"
@@ -13,11 +13,11 @@ STORED = "/api/streams/postgres.logs/events"
 
 def refused(service: Service, address: str, body: bytes) -> str:
     answer = service.client.post(address, content=body, headers={"Content-Type": "application/json"})
-    return str(told(answer, 400, "request.bad-body")["message"])
+    return str(problem_of(answer, 400, "request.bad-body")["message"])
 
 
 @pytest.mark.parametrize("address", READ_JSON)
-def test_nesting_deeper_than_can_be_read_is_told(service: Service, address: str) -> None:
+def test_json_that_is_nested_too_deeply_is_refused(service: Service, address: str) -> None:
     assert refused(service, address, NESTED).endswith(": it is nested too deeply.")
 
 
@@ -25,25 +25,23 @@ def test_nesting_deeper_than_can_be_read_is_told(service: Service, address: str)
 @pytest.mark.parametrize(
     ("body", "place"), [(b'{"sql": "\xff"}', 9), (b'{"\xff": 1}', 2), (b'{"description": "\xc3\xa9\xc3"}', 19)]
 )
-def test_bytes_that_are_no_letters_are_told_with_their_place(
-    service: Service, address: str, body: bytes, place: int
-) -> None:
+def test_invalid_utf_8_is_refused_with_its_position(service: Service, address: str, body: bytes, place: int) -> None:
     assert refused(service, address, body).endswith(f": it is not UTF-8 (byte {place}).")
 
 
 @pytest.mark.parametrize(
     "address", [*READ_JSON, "/api/logs?source_name=postgres.logs", "/api/logs/json?source_name=postgres.logs"]
 )
-def test_a_body_that_was_cut_off_is_told_with_its_end(service: Service, address: str) -> None:
+def test_a_truncated_body_is_refused_with_its_position(service: Service, address: str) -> None:
     assert refused(service, address, b'{"sql": "select').endswith(": it ends before it is whole (byte 15).")
 
 
 @pytest.mark.parametrize("body", [b"", b" \n"])
-def test_events_from_nothing_are_told_from_broken_ones(service: Service, body: bytes) -> None:
+def test_an_empty_body_of_events_is_refused(service: Service, body: bytes) -> None:
     assert refused(service, "/api/logs?source_name=postgres.logs", body) == "The body is not JSON: it is empty."
 
 
-def test_a_line_that_was_cut_off_is_set_aside_with_its_end(service: Service) -> None:
+def test_a_truncated_line_is_quarantined_with_its_position(service: Service) -> None:
     answer = service.client.post(
         "/api/logs?source_name=postgres.logs",
         content=b'{"event_message": "whole"}\n{"event_message": "cu',
@@ -56,13 +54,13 @@ def test_a_line_that_was_cut_off_is_set_aside_with_its_end(service: Service) -> 
 @pytest.mark.parametrize(
     ("media", "told_of"), [("", "A body needs a Content-Type."), ("a/b", "'a/b' is not read here")]
 )
-def test_a_body_of_no_known_type_is_told_with_those_that_are(service: Service, media: str, told_of: str) -> None:
+def test_an_unknown_content_type_is_refused_with_the_supported_ones(service: Service, media: str, told_of: str) -> None:
     answer = service.client.post(QUERIES, content=b'{"sql": "select 1"}', headers={"Content-Type": media})
-    error = told(answer, 415, "request.unsupported-media")
+    error = problem_of(answer, 415, "request.unsupported-media")
     assert told_of in str(error["message"])
     assert "application/json" in str(error["hint"])
 
 
-def test_stored_events_that_are_no_letters_are_refused(service: Service) -> None:
+def test_an_import_with_invalid_utf_8_is_refused(service: Service) -> None:
     body = b'{"id": "\xff", "timestamp": 1, "ingested_at": 1}'
     assert "it is not UTF-8 (byte 8)" in refused(service, STORED, body)

@@ -1,4 +1,4 @@
-"""What is defined over HTTP is there after a kill, in backups, and when many define at once."""
+"""Endpoints and streams that are managed over HTTP: durability, backups, and concurrent changes."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +13,19 @@ SQL = "select t.event_message as m from `{}` as t order by 1"
 
 
 def define(service: Service, kind: str, **fields: object) -> httpx.Response:
-    # A connection of its own: writers run at once.
+    # A new connection for each request, because writers run concurrently.
     return httpx.post(f"{service.url}/api/{kind}", json=fields, headers={"X-API-KEY": PRIVATE}, timeout=60)
 
 
-def test_each_definition_that_was_acknowledged_is_served_after_a_kill(start: Start) -> None:
-    service, over = start(), threading.Event()
+def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
+    service, stopped = start(), threading.Event()
     acknowledged: list[tuple[str, int]] = []
 
     def write(kind: str, name: str) -> None:
         answer = define(service, kind, name=name, **({"query": "select 0 as n"} if kind == "endpoints" else {}))
         assert answer.status_code == 201, answer.text
         number = 0
-        while not over.is_set():
+        while not stopped.is_set():
             number += 1
             fields = {"query": f"select {number} as n"} if kind == "endpoints" else {"retention_days": number}
             try:
@@ -51,26 +51,26 @@ def test_each_definition_that_was_acknowledged_is_served_after_a_kill(start: Sta
     for kind in ("endpoints", "sources"):
         for name in (f"{kind}.{number}" for number in range(2)):
             last = max((number for of, number in acknowledged if of == name), default=0)
-            told = again.client.get(f"/api/{kind}/{name}").json()
-            # The change that was under way may have been made, too.
-            found = again.rows(name)[0]["n"] if kind == "endpoints" else told["retention_days"] or 0
+            responses = again.client.get(f"/api/{kind}/{name}").json()
+            # The change in flight during the kill may have been made.
+            found = again.rows(name)[0]["n"] if kind == "endpoints" else responses["retention_days"] or 0
             assert found in (last, last + 1)
             assert len(again.client.get(f"/api/{kind}/{name}/versions").json()) >= min(last, 40)
 
 
-def test_what_is_managed_is_in_backups_and_many_define_at_once(start: Start, tmp_path: Path) -> None:
+def test_definitions_are_in_backups_and_may_be_made_concurrently(start: Start, tmp_path: Path) -> None:
     service = start()
     assert define(service, "sources", name="my.app", description="ours").status_code == 201
     service.send("my.app", [{"event_message": "hello"}])
     with ThreadPoolExecutor(8) as writers:
-        told = list(
+        responses = list(
             writers.map(lambda _: define(service, "endpoints", name="mine", query=SQL.format("my.app")), range(8))
         )
-        assert sorted(one.status_code for one in told) == [201, *[422] * 7]
-        told = list(
+        assert sorted(one.status_code for one in responses) == [201, *[422] * 7]
+        responses = list(
             writers.map(lambda n: define(service, "endpoints", name=f"at.once.{n}", query="select 1 as n"), range(8))
         )
-        assert [one.status_code for one in told] == [201] * 8
+        assert [one.status_code for one in responses] == [201] * 8
     assert service.rows("mine") == [{"m": "hello"}]
     assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
     assert service.rows("mine") == [{"m": "hello"}]

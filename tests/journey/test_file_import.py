@@ -1,4 +1,4 @@
-"""Files in many formats come in by the command line, to a real process."""
+"""Import of files in many formats by the command line."""
 
 import gzip
 import json
@@ -33,9 +33,9 @@ def test_a_csv_file_is_imported_once_and_a_ragged_record_is_quarantined(
     file = tmp_path / "a.csv.gz"
     file.write_bytes(gzip.compress(CSV.encode()))
     importing = ("import", str(file), "--types", "status=number", "--stream", "postgres.logs")
-    code, told, noted = run(*importing)
-    assert (code, "2 accepted, 1 quarantined" in told) == (1, True)
-    assert "line 4: The record has 3 fields, but the header has 5." in noted
+    code, output, errors = run(*importing)
+    assert (code, "2 accepted, 1 quarantined" in output) == (1, True)
+    assert "line 4: The record has 3 fields, but the header has 5." in errors
     assert "0 accepted, 2 duplicates, 1 quarantined" in run(*importing)[1]
     assert stored(service, "postgres.logs") == [
         {
@@ -51,76 +51,76 @@ def test_a_csv_file_is_imported_once_and_a_ragged_record_is_quarantined(
     assert texts == ['"c2,2026-01-01T00:00:01Z,short"'] * 2
 
 
-def test_csv_over_http_has_what_the_file_has(service: Service) -> None:
+def test_csv_over_http_is_stored_as_from_a_file(service: Service) -> None:
     answer = service.client.post(
         "/api/logs?source_name=gotrue.logs.prod", content=CSV, headers={"Content-Type": "text/csv; types=auto"}
     )
-    told = answer.json()
-    assert (told["accepted"], told["quarantined"], [reason["index"] for reason in told["reasons"]]) == (2, 1, [3])
+    output = answer.json()
+    assert (output["accepted"], output["quarantined"], [reason["index"] for reason in output["reasons"]]) == (2, 1, [3])
     assert [event.get("status") for event in stored(service, "gotrue.logs.prod")] == [200, "n/a"]
 
 
-def test_standard_input_is_imported_and_a_broken_end_is_told_with_its_line(service: Service) -> None:
+def test_standard_input_is_imported_and_a_truncation_reported_with_its_line(service: Service) -> None:
     events = ",\n".join(json.dumps({"id": f"j{number}", "project": "json"}, indent=1) for number in range(3))
     command = [sys.executable, "-m", "cordwood", "import", "-", "--stream", "storage.logs.prod.2"]
-    where = ["--url", service.url, "--key", PRIVATE]
-    for text, code, told in (
+    options = ["--url", service.url, "--key", PRIVATE]
+    for text, code, output in (
         (f"[{events}]", 0, "3 accepted"),
         (f"[{events}\n", 1, "Line 13: the text is not JSON: the array is not closed"),
     ):
         packed = zstd.compress(text.encode())
-        done = subprocess.run([*command, *where], input=packed, capture_output=True, check=False, timeout=60)
-        assert (done.returncode, told in (done.stdout + done.stderr).decode()) == (code, True), done.stderr
+        done = subprocess.run([*command, *options], input=packed, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, output in (done.stdout + done.stderr).decode()) == (code, True), done.stderr
     assert [event["id"] for event in stored(service, "storage.logs.prod.2")] == ["j0", "j1", "j2"]
 
 
-def test_an_access_log_is_imported_if_it_is_named(service: Service, run: Run, tmp_path: Path) -> None:
+def test_an_access_log_is_imported_if_its_format_is_named(service: Service, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "access.log"
     file.write_text('1.2.3.4 - - [10/Oct/2000:13:55:36 +0000] "GET /x HTTP/1.1" 200 5 "-" "curl"\nnonsense\n')
     refused = run("import", str(file), "--stream", "deno-relay-logs")
     assert (refused[0], "--as combined" in refused[2]) == (1, True)
-    code, told, noted = run("import", str(file), "--as", "combined", "--stream", "deno-relay-logs")
-    assert (code, "1 accepted, 1 quarantined" in told, "line 2: The line is not in" in noted) == (1, True, True)
+    code, output, errors = run("import", str(file), "--as", "combined", "--stream", "deno-relay-logs")
+    assert (code, "1 accepted, 1 quarantined" in output, "line 2: The line is not in" in errors) == (1, True, True)
     (event,) = stored(service, "deno-relay-logs")
     assert event["timestamp"] == "2000-10-10T13:55:36.000000Z"
     assert event["metadata"]["request"]["path"] == "/x"  # type: ignore[index]
 
 
-def test_a_last_batch_of_broken_lines_is_quarantined_and_not_the_end(run: Run, tmp_path: Path) -> None:
+def test_a_last_batch_of_malformed_lines_is_quarantined(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
     file.write_text("".join(f'{{"id": "n{number}"}}\n' for number in range(5000)) + "broken\n[1]\n")
-    code, told, noted = run("import", str(file), "--stream", "realtime.logs.prod")
-    assert (code, "5,000 accepted, 2 quarantined" in told) == (1, True)
-    assert "line 5001: " in noted
+    code, output, errors = run("import", str(file), "--stream", "realtime.logs.prod")
+    assert (code, "5,000 accepted, 2 quarantined" in output) == (1, True)
+    assert "line 5001: " in errors
     file.write_text("broken\n")
-    code, told, noted = run("import", str(file), "--stream", "realtime.logs.prod")
-    assert (code, told, "No line can be read" in noted) == (1, "", True)
+    code, output, errors = run("import", str(file), "--stream", "realtime.logs.prod")
+    assert (code, output, "No line can be read" in errors) == (1, "", True)
 
 
-def test_an_import_that_is_interrupted_goes_on_where_it_was(service: Service, tmp_path: Path) -> None:
+def test_an_interrupted_import_can_be_repeated(service: Service, tmp_path: Path) -> None:
     lines = [f'{{"n": {number}}}\n'.encode() for number in range(12_000)]
     command = [sys.executable, "-m", "cordwood", "import", "--stream", "postgREST.logs.prod"]
     command += ["--url", service.url, "--key", PRIVATE]
-    # A shell that runs the tests in the background makes them ignore SIGINT, and so would the new process.
+    # A shell ignores SIGINT for background jobs, and child processes inherit that.
     ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
-    begun = subprocess.Popen(
+    process = subprocess.Popen(
         [*command, "-", "--as", "ndjson"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     signal.signal(signal.SIGINT, ignored)
-    with begun:
-        assert begun.stdin is not None
-        begun.stdin.write(b"".join(lines[:11_000]))
-        begun.stdin.flush()
+    with process:
+        assert process.stdin is not None
+        process.stdin.write(b"".join(lines[:11_000]))
+        process.stdin.flush()
         until(lambda: len(stored(service, "postgREST.logs.prod")) >= 5000)
-        begun.send_signal(signal.SIGINT)
-        told, noted = begun.communicate(timeout=60)
-    assert (begun.returncode, b"nothing is stored twice" in noted) == (130, True)
-    assert b"000 accepted" in told
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, b"nothing is stored twice" in errors) == (130, True)
+    assert b"000 accepted" in output
     before = len(stored(service, "postgREST.logs.prod"))
     file = tmp_path / "all.ndjson"
     file.write_bytes(b"".join(lines))
     again = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
-    # A batch that was on its way when the import ended may have been stored after `before` was counted.
+    # A batch in flight when the import ended may have been stored after `before` was counted.
     accepted, duplicates = (
         int(found.replace(",", "")) for found in re.findall(r"([\d,]+) (?:accepted|dup)", again.stdout)
     )
@@ -141,8 +141,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-def test_files_of_any_size_are_read_in_bounded_memory(tmp_path: Path) -> None:
-    """Three files of 120 MB each, and one line of 240 MB."""
+def test_large_files_are_read_in_bounded_memory(tmp_path: Path) -> None:
+    """Read three files of 120 MB and one line of 240 MB."""
     text, count = "x" * 20_000, 6_000
     contents = {
         "a.ndjson": ("", f'{{"id": "1", "event_message": "{text}"}}\n', ""),
@@ -165,15 +165,17 @@ def test_files_of_any_size_are_read_in_bounded_memory(tmp_path: Path) -> None:
     assert grown < 100
 
 
-def test_sniff_shows_what_a_file_would_be_and_stores_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_sniff_shows_format_and_events_of_a_file_and_stores_nothing(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "a.csv.gz"
     file.write_bytes(gzip.compress(CSV.encode()))
     assert commands.run(["sniff", str(file), "--types", "auto"]) == 0
-    told, noted = capfd.readouterr()
-    assert "CSV, compressed with gzip" in told
-    assert "two lines" in told
-    assert f"cordwood import {file} --as csv --stream NAME" in told
-    assert "Line 4 would be quarantined: The record has 3 fields" in noted
+    output, errors = capfd.readouterr()
+    assert "CSV, compressed with gzip" in output
+    assert "two lines" in output
+    assert f"cordwood import {file} --as csv --stream NAME" in output
+    assert "Line 4 would be quarantined: The record has 3 fields" in errors
     assert commands.run(["sniff", str(file), "--types", "auto", "--format", "json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert (report["compression"], report["formats"][0]["name"]) == ("gzip", "csv")

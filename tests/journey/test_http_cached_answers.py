@@ -1,4 +1,4 @@
-"""A kept answer goes only to those who may have it, however often the same request came before."""
+"""Cached answers are returned only to keys that may read them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.journey.conftest import Service, start_service
-from tests.journey.test_http_queries import told
+from tests.journey.test_http_queries import problem_of
 
 KEPT = """/*
 name = "kept"
@@ -41,7 +41,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def made_key(service: Service, **terms: object) -> tuple[str, str]:
-    """The secret and the id of a new key."""
+    """Create a key; return its secret and its id."""
     made = service.client.post("/api/access-tokens", json=terms)
     assert made.status_code == 201, made.text
     return made.json()["token"], str(made.json()["id"])
@@ -52,26 +52,26 @@ def ask(service: Service, key: str, project: str = "default", **headers: str) ->
     return httpx.get(url, params={"project": project}, headers={"X-API-KEY": key, **headers})
 
 
-def test_a_revoked_key_gets_nothing_that_is_kept(service: Service) -> None:
+def test_a_revoked_key_gets_no_cached_answer(service: Service) -> None:
     key, key_id = made_key(service, scopes="query")
     answers = [ask(service, key) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200] * 3
     assert answers[2].headers["cache-status"].startswith("cordwood; hit")
     assert service.client.delete(f"/api/access-tokens/{key_id}").status_code == 204
-    told(ask(service, key), 401, "request.bad-key")
+    problem_of(ask(service, key), 401, "request.bad-key")
 
 
-def test_a_pinned_key_gets_only_what_it_is_pinned_to(service: Service) -> None:
+def test_a_pinned_key_gets_only_answers_for_its_project(service: Service) -> None:
     key, _ = made_key(service, scopes="query", pins={"project": "default"})
     for _ in range(3):
         assert ask(service, "journey-private", "other").json() == {
             "result": [{"event_message": "other from 203.0.113.7"}]
         }
-        told(ask(service, key, "other"), 403, "request.forbidden")
+        problem_of(ask(service, key, "other"), 403, "request.forbidden")
         assert ask(service, key).json() == {"result": [{"event_message": "default from 203.0.113.7"}]}
 
 
-def test_redacted_and_plain_answers_never_mix(service: Service) -> None:
+def test_redacted_and_plain_answers_are_cached_separately(service: Service) -> None:
     key, _ = made_key(service, scopes="query", redact=True)
     for _ in range(3):
         assert "203.0.113.7" in ask(service, "journey-private").text
@@ -80,15 +80,15 @@ def test_redacted_and_plain_answers_never_mix(service: Service) -> None:
         assert "203.0.113.7" not in ask(service, key, **{"LF-ENDPOINT-REDACT-PII": "false"}).text
 
 
-def test_a_key_that_may_only_send_events_gets_no_kept_answer(service: Service) -> None:
+def test_a_key_that_may_only_send_events_gets_no_cached_answer(service: Service) -> None:
     key, _ = made_key(service, scopes="ingest")
     ask(service, "journey-private")
     for _ in range(2):
-        told(ask(service, key), 403, "request.forbidden")
+        problem_of(ask(service, key), 403, "request.forbidden")
 
 
-def test_a_public_endpoint_answers_anybody_by_its_uuid_and_nobody_without_a_key_by_its_name(service: Service) -> None:
+def test_a_public_endpoint_needs_no_key_by_its_uuid_but_one_by_its_name(service: Service) -> None:
     by_uuid = f"{service.url}/api/endpoints/query/11111111-2222-4333-8444-555555555555"
     for headers in ({}, {"X-API-KEY": "no key of ours"}, {"X-API-KEY": "journey-private"}, {}):
         assert httpx.get(by_uuid, headers=headers).json() == {"result": [{"one": 1}]}
-        told(httpx.get(f"{service.url}/api/endpoints/query/open"), 401, "request.no-key")
+        problem_of(httpx.get(f"{service.url}/api/endpoints/query/open"), 401, "request.no-key")
