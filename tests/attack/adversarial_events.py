@@ -114,34 +114,34 @@ def _array(values: Iterable[str]) -> str:
 
 
 def random_events(seed: str, project: str, count: int) -> Iterator[str]:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
-        metadata = {_key(dice): _value(dice, 4) for _ in range(dice.randrange(1, 12))}
+        metadata = {_key(rng): _value(rng, 4) for _ in range(rng.randrange(1, 12))}
         others: dict[str, str] = {}
         for name, values in (('"timestamp"', TIMES), ('"id"', SCALARS), ('"event_message"', SCALARS)):
-            if dice.random() < 0.2:
-                others[name] = dice.choice(values)
-        if dice.random() < 0.3:
-            others |= {_key(dice): _value(dice, 3) for _ in range(dice.randrange(4))}
+            if rng.random() < 0.2:
+                others[name] = rng.choice(values)
+        if rng.random() < 0.3:
+            others |= {_key(rng): _value(rng, 3) for _ in range(rng.randrange(4))}
         others.pop('"project"', None)
         yield event(project, metadata, others)
 
 
-def _key(dice: random.Random) -> str:
-    if dice.random() < 0.6:
-        return dice.choice(KEYS)
-    return json.dumps("".join(dice.choice(_SIGNS) for _ in range(dice.randrange(6))))
+def _key(rng: random.Random) -> str:
+    if rng.random() < 0.6:
+        return rng.choice(KEYS)
+    return json.dumps("".join(rng.choice(_SIGNS) for _ in range(rng.randrange(6))))
 
 
-def _value(dice: random.Random, depth: int) -> str:
-    luck = dice.random()
-    if luck < 0.5 or not depth:
-        return dice.choice(SCALARS) if luck < 0.4 else json.dumps("".join(dice.choices(_SIGNS, k=dice.randrange(9))))
-    if luck < 0.6:
-        return dice.choice(CONTAINERS)
-    if luck < 0.8:
-        return _array(_value(dice, depth - 1) for _ in range(dice.randrange(5)))
-    return _object({_key(dice): _value(dice, depth - 1) for _ in range(dice.randrange(5))})
+def _value(rng: random.Random, depth: int) -> str:
+    chance = rng.random()
+    if chance < 0.5 or not depth:
+        return rng.choice(SCALARS) if chance < 0.4 else json.dumps("".join(rng.choices(_SIGNS, k=rng.randrange(9))))
+    if chance < 0.6:
+        return rng.choice(CONTAINERS)
+    if chance < 0.8:
+        return _array(_value(rng, depth - 1) for _ in range(rng.randrange(5)))
+    return _object({_key(rng): _value(rng, depth - 1) for _ in range(rng.randrange(5))})
 
 
 # Values that replace those of ordinary events, in rotation.

@@ -316,8 +316,8 @@ def main(engine: str, most_bytes: int) -> None:
     measured = Measured(open_engine(engine))
     for levels in LEVELS:
         for name, text in texts(levels):
-            told = {"name": f"{name}, {levels}", "text": text[:300], **measured(name, text)}
-            print(json.dumps(told), flush=True)
+            line = {"name": f"{name}, {levels}", "text": text[:300], **measured(name, text)}
+            print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

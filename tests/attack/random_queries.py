@@ -163,19 +163,19 @@ _DEPTH: Final = 2
 
 def query(seed: str) -> tuple[str, str]:
     """Return the language, `sql` or `lql`, and the text of the query of this seed."""
-    dice = random.Random(seed)
-    if dice.random() < 0.08:
-        return "lql", _lql(dice)
-    text = _HOLE.sub(lambda found: _fill(found[1], dice), dice.choice(SHAPES))
-    return "sql", _corrupted(text, dice) if dice.random() < 0.05 else text
+    rng = random.Random(seed)
+    if rng.random() < 0.08:
+        return "lql", _lql(rng)
+    text = _HOLE.sub(lambda found: _fill(found[1], rng), rng.choice(SHAPES))
+    return "sql", _corrupted(text, rng) if rng.random() < 0.05 else text
 
 
-def _fill(kind: str, dice: random.Random) -> str:
+def _fill(kind: str, rng: random.Random) -> str:
     if kind in _SIMPLE:
-        return dice.choice(_SIMPLE[kind])
+        return rng.choice(_SIMPLE[kind])
     if kind == "f":
-        return _varied(CALLS[dice.choice(_AGGREGATES)], dice, _DEPTH)
-    return _call(dice, _DEPTH) if dice.random() < 0.75 else dice.choice(dice.choice(tuple(_POOLS.values())[:-1]))
+        return _varied(CALLS[rng.choice(_AGGREGATES)], rng, _DEPTH)
+    return _call(rng, _DEPTH) if rng.random() < 0.75 else rng.choice(rng.choice(tuple(_POOLS.values())[:-1]))
 
 
 _SIMPLE: Final = {
@@ -190,36 +190,36 @@ _SIMPLE: Final = {
 }
 
 
-def _call(dice: random.Random, depth: int) -> str:
-    return _varied(CALLS[dice.choice(_NAMES)], dice, depth)
+def _call(rng: random.Random, depth: int) -> str:
+    return _varied(CALLS[rng.choice(_NAMES)], rng, depth)
 
 
-def _varied(call: str, dice: random.Random, depth: int) -> str:
+def _varied(call: str, rng: random.Random, depth: int) -> str:
     """Replace arguments of the call; each is kept with some probability, so that the others are evaluated."""
-    written = _TYPED.sub(lambda found: _argument(found, dice, depth), call)
-    return f"safe.{written}" if dice.random() < 0.02 else written
+    written = _TYPED.sub(lambda found: _argument(found, rng, depth), call)
+    return f"safe.{written}" if rng.random() < 0.02 else written
 
 
-def _argument(found: re.Match[str], dice: random.Random, depth: int) -> str:
-    chance, kind = dice.random(), str(found.lastgroup)
+def _argument(found: re.Match[str], rng: random.Random, depth: int) -> str:
+    chance, kind = rng.random(), str(found.lastgroup)
     if chance < 0.45:
         return found[0]
     if kind in ("unit", "interval"):
-        return dice.choice(_POOLS[kind])
+        return rng.choice(_POOLS[kind])
     if chance < 0.55 and depth:
-        return _call(dice, depth - 1)
+        return _call(rng, depth - 1)
     if chance < 0.59:
-        return dice.choice(OTHERS)
+        return rng.choice(OTHERS)
     if chance < 0.62:
-        return dice.choice(dice.choice((NUMBERS, TEXTS, ARRAYS, JSONS, TIMESTAMPS, DATES)))
-    return "null" if chance < 0.65 else dice.choice(_POOLS[kind])
+        return rng.choice(rng.choice((NUMBERS, TEXTS, ARRAYS, JSONS, TIMESTAMPS, DATES)))
+    return "null" if chance < 0.65 else rng.choice(_POOLS[kind])
 
 
-def _corrupted(text: str, dice: random.Random) -> str:
+def _corrupted(text: str, rng: random.Random) -> str:
     """Delete, duplicate or swap a token of the text."""
     words = re.findall(r"\w+|\s+|.", text)
-    at, to = dice.randrange(len(words)), dice.randrange(len(words))
-    change = dice.randrange(3)
+    at, to = rng.randrange(len(words)), rng.randrange(len(words))
+    change = rng.randrange(3)
     if change == 0:
         del words[at]
     elif change == 1:
@@ -229,14 +229,14 @@ def _corrupted(text: str, dice: random.Random) -> str:
     return "".join(words)
 
 
-def _lql(dice: random.Random) -> str:
-    clauses = ["f:edge_logs"] if dice.random() < 0.9 else []
-    for _ in range(dice.randrange(6)):
-        if dice.random() < 0.5:
-            negated = "-" if dice.random() < 0.15 else ""
-            clauses.append(f"{negated}{dice.choice(LQL_FIELDS)}:{dice.choice(LQL_VALUES)}")
+def _lql(rng: random.Random) -> str:
+    clauses = ["f:edge_logs"] if rng.random() < 0.9 else []
+    for _ in range(rng.randrange(6)):
+        if rng.random() < 0.5:
+            negated = "-" if rng.random() < 0.15 else ""
+            clauses.append(f"{negated}{rng.choice(LQL_FIELDS)}:{rng.choice(LQL_VALUES)}")
         else:
-            clauses.append(dice.choice(LQL_CLAUSES + LQL_VALUES))
+            clauses.append(rng.choice(LQL_CLAUSES + LQL_VALUES))
     return " ".join(clauses)
 
 

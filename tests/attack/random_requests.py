@@ -131,17 +131,17 @@ class RawRequest(msgspec.Struct, frozen=True):
 
 def request(seed: str, keys: tuple[str, ...]) -> RawRequest:
     """Return the request of the seed, in most cases with one of the keys."""
-    dice = random.Random(seed)
-    headers = {dice.choice(HEADERS).encode(): dice.choice(HEADER_VALUES) for _ in range(dice.randrange(5))}
-    if dice.random() < 0.9:
-        headers[b"x-api-key"] = dice.choice(keys).encode()
-    body = _body(dice, headers)
-    cut = dice.randrange(len(body) + 1)
-    chunks = (body[:cut], body[cut:]) if dice.random() < 0.3 else (body,)
-    path, methods = _path(dice)
+    rng = random.Random(seed)
+    headers = {rng.choice(HEADERS).encode(): rng.choice(HEADER_VALUES) for _ in range(rng.randrange(5))}
+    if rng.random() < 0.9:
+        headers[b"x-api-key"] = rng.choice(keys).encode()
+    body = _body(rng, headers)
+    cut = rng.randrange(len(body) + 1)
+    chunks = (body[:cut], body[cut:]) if rng.random() < 0.3 else (body,)
+    path, methods = _path(rng)
     usual = [one for one in methods if one != "OPTIONS"]
-    method = dice.choice(usual if dice.random() < 0.9 else METHODS)
-    return RawRequest(method, path, _query(dice), tuple(headers.items()), chunks)
+    method = rng.choice(usual if rng.random() < 0.9 else METHODS)
+    return RawRequest(method, path, _query(rng), tuple(headers.items()), chunks)
 
 
 # Parts of a route's pattern: an optional group, a capturing group, a name within it, and alternatives.
@@ -151,17 +151,17 @@ _NAME: Final = re.compile(rb"\[\^/\]\+|\.\+")
 _ALTERNATIVES: Final = re.compile(rb"\(\?:([^()]*\|[^()]*)\)")
 
 
-def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
+def _path(rng: random.Random) -> tuple[bytes, tuple[str, ...]]:
     """Return a path of a random route and the methods of the route."""
-    if dice.random() < 0.4:
-        path = dice.choice(tuple(EXACT))
+    if rng.random() < 0.4:
+        path = rng.choice(tuple(EXACT))
         methods = EXACT[path].methods
     else:
-        named, route = dice.choice((*NAMED, *NAMED[:1] * 4))
-        plain = _ALTERNATIVES.sub(lambda some: dice.choice(some[1].split(b"|")), _OPTIONAL.sub(b"", named.pattern))
-        path = _GROUP.sub(lambda hole: _NAME.sub(lambda _: _name(dice), hole[1]), plain)
+        named, route = rng.choice((*NAMED, *NAMED[:1] * 4))
+        plain = _ALTERNATIVES.sub(lambda some: rng.choice(some[1].split(b"|")), _OPTIONAL.sub(b"", named.pattern))
+        path = _GROUP.sub(lambda hole: _NAME.sub(lambda _: _name(rng), hole[1]), plain)
         methods = route.methods
-    chance = dice.random()
+    chance = rng.random()
     if chance < 0.04:
         return path + b"/", methods
     if chance < 0.08:
@@ -169,30 +169,30 @@ def _path(dice: random.Random) -> tuple[bytes, tuple[str, ...]]:
     return quote_from_bytes(path).encode() if chance < 0.1 else path, methods
 
 
-def _name(dice: random.Random) -> bytes:
-    return dice.choice(NAMES if dice.random() < 0.5 else NAMES[:4])
+def _name(rng: random.Random) -> bytes:
+    return rng.choice(NAMES if rng.random() < 0.5 else NAMES[:4])
 
 
-def _query(dice: random.Random) -> bytes:
-    pairs = [dice.choice(PARAMETERS) + b"=" + dice.choice(VALUES) for _ in range(dice.randrange(6))]
-    if dice.random() < 0.5:
+def _query(rng: random.Random) -> bytes:
+    pairs = [rng.choice(PARAMETERS) + b"=" + rng.choice(VALUES) for _ in range(rng.randrange(6))]
+    if rng.random() < 0.5:
         pairs.append(
-            dice.choice((b"project=default", b"source_name=cloudflare.logs.prod", b"sql=select+id+from+edge_logs"))
+            rng.choice((b"project=default", b"source_name=cloudflare.logs.prod", b"sql=select+id+from+edge_logs"))
         )
     joined = b"&".join(pairs)
-    return joined if dice.random() < 0.95 else joined.replace(b"=", b"", 1) + b"&&;?#"
+    return joined if rng.random() < 0.95 else joined.replace(b"=", b"", 1) + b"&&;?#"
 
 
-def _body(dice: random.Random, headers: dict[bytes, bytes]) -> bytes:
-    body = dice.choice(BODIES)
-    chance = dice.random()
+def _body(rng: random.Random, headers: dict[bytes, bytes]) -> bytes:
+    body = rng.choice(BODIES)
+    chance = rng.random()
     if chance < 0.1:
-        at = dice.randrange(len(body) + 1)
-        body = body[:at] + dice.randbytes(dice.randrange(4)) + body[at + dice.randrange(3) :]
+        at = rng.randrange(len(body) + 1)
+        body = body[:at] + rng.randbytes(rng.randrange(4)) + body[at + rng.randrange(3) :]
     elif chance < 0.25:
-        coding, packed = dice.choice(
+        coding, packed = rng.choice(
             ((b"gzip", gzip.compress(body)), (b"deflate", zlib.compress(body)), (b"zstd", body))
         )
         headers[b"content-encoding"] = coding
-        body = packed if dice.random() < 0.7 else packed[: dice.randrange(len(packed) + 1)]
+        body = packed if rng.random() < 0.7 else packed[: rng.randrange(len(packed) + 1)]
     return body

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 from cordwood.app.in_process import InProcessApp
 
-Told = tuple[int, Mapping[str, str], str]
+StoreAnswer = tuple[int, Mapping[str, str], str]
 
 # Headers that differ between two equal requests.
 _OF_ONE_CALL: Final = frozenset(
@@ -29,27 +29,27 @@ class Store:
         self.pinned_private = self._key("private", {"project": project})
 
     def _key(self, scopes: str, pins: dict[str, str] | None = None) -> str:
-        _, told = self.send("/api/access-tokens", {"scopes": scopes, "pins": pins or {}})
-        return str(json.loads(told)["token"])
+        _, answer = self.send("/api/access-tokens", {"scopes": scopes, "pins": pins or {}})
+        return str(json.loads(answer)["token"])
 
     def send(self, path: str, body: object) -> tuple[int, str]:
         return self.send_text(path, json.dumps(body))
 
     def send_text(self, path: str, body: str) -> tuple[int, str]:
         headers = {"content-type": "application/json"}
-        status, _, told = self.inside.send("POST", path, body.encode(), headers)
-        return status, told.decode()
+        status, _, answer = self.inside.send("POST", path, body.encode(), headers)
+        return status, answer.decode()
 
     def take(self, stream: str, events: object) -> None:
-        status, told = self.send(f"/api/logs?source_name={quote(stream)}", events)
-        assert status == 200, told
+        status, answer = self.send(f"/api/logs?source_name={quote(stream)}", events)
+        assert status == 200, answer
 
-    def told(self, path: str, key: str, **query: str) -> Told:
-        return self.told_with({}, path, key, query)
+    def answer(self, path: str, key: str, **query: str) -> StoreAnswer:
+        return self.answer_with({}, path, key, query)
 
-    def told_with(self, headers: Mapping[str, str], path: str, key: str, query: Mapping[str, str]) -> Told:
-        asked = f"{path}?{urlencode(query)}" if query else path
-        status, answered, body = self.inside.send("GET", asked, b"", {"x-api-key": key, **headers})
+    def answer_with(self, headers: Mapping[str, str], path: str, key: str, query: Mapping[str, str]) -> StoreAnswer:
+        url = f"{path}?{urlencode(query)}" if query else path
+        status, answered, body = self.inside.send("GET", url, b"", {"x-api-key": key, **headers})
         kept = {name: value for name, value in answered.items() if name not in _OF_ONE_CALL}
         if status < 400:
             return status, kept, body.decode()
@@ -62,5 +62,5 @@ class Store:
             parsed["error"].pop("request_id", None)
         return status, kept, json.dumps(parsed)
 
-    def ask(self, key: str, **query: str) -> Told:
-        return self.told("/api/endpoints/query/logs.all", key, **query)
+    def ask(self, key: str, **query: str) -> StoreAnswer:
+        return self.answer("/api/endpoints/query/logs.all", key, **query)

@@ -28,7 +28,7 @@ from cordwood.app.in_process import open_service
 from cordwood.app.restore import restore
 from cordwood.demo import history_events
 from tests.attack.adversarial_events import contradicting, crafted, random_events
-from tests.attack.store_comparison import Store, Told
+from tests.attack.store_comparison import Store, StoreAnswer
 from tests.attack.test_pinned_queries import settings
 from tests.chdb_databases import fresh_database
 
@@ -75,8 +75,8 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def emitted(kind: str) -> list[dict[str, Any]]:
     """Return the clients' events or queries, with times relative to NOW."""
     command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(NOW), "--emit", kind]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [json.loads(line) for line in told.splitlines()]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [json.loads(line) for line in answer.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -106,27 +106,27 @@ class Components(msgspec.Struct, frozen=True):
             yield Store(inside, self.engine, "default")
 
 
-def answers(store: Store, queries: list[dict[str, Any]]) -> dict[str, Told]:
+def answers(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswer]:
     """Return the answers to the pinned keys of the project, and to the private key with the project as a parameter."""
-    found: dict[str, Told] = {}
+    found: dict[str, StoreAnswer] = {}
     for one in queries[:: QUERY_STRIDE[store.engine]]:
         path = f"/api/endpoints/query/{one['endpoint']}"
         asked = {**one["params"], **({"sql": one["sql"]} if one["sql"] else {})}
-        status, _, body = store.told_with(one["headers"], path, store.private, asked)
+        status, _, body = store.answer_with(one["headers"], path, store.private, asked)
         # Error messages to the private key may suggest field names of other projects.
         found[one["id"] + PRIVATE] = (status, {}, body if status == 200 else "")
         if asked.get("project") == "default":
-            found[one["id"]] = store.told_with(one["headers"], path, store.pinned, asked)
+            found[one["id"]] = store.answer_with(one["headers"], path, store.pinned, asked)
     for table, stream in SUB_QUERIES.items():
         for sql in (one.format(table=table) for one in SQL_QUERIES):
             found[sql] = store.ask(store.pinned, sql=sql)
         for lql in (one.format(table=table) for one in LQL_QUERIES):
             found[lql] = store.ask(store.pinned, lql=lql)
         for page in ("/schema", "/recent"):
-            found[f"{stream}{page}"] = store.told(f"/api/sources/{stream}{page}", store.pinned_private)
+            found[f"{stream}{page}"] = store.answer(f"/api/sources/{stream}{page}", store.pinned_private)
         found[f"{stream} exported"] = (200, {}, json.dumps(exported(store, stream, store.pinned_private)))
     for address in ("/api/endpoints/logs.all/scope", "/api/openapi.json", "/api/quarantine"):
-        found[address] = store.told(address, store.pinned_private)
+        found[address] = store.answer(address, store.pinned_private)
     return found
 
 
@@ -142,20 +142,22 @@ def exported(store: Store, stream: str, key: str) -> list[str]:
             return sorted(record.data.decode() for record in events.stored_rows())
 
 
-def differing(before: Mapping[str, Told], after: Mapping[str, Told]) -> dict[str, tuple[Told, Told]]:
+def differing(
+    before: Mapping[str, StoreAnswer], after: Mapping[str, StoreAnswer]
+) -> dict[str, tuple[StoreAnswer, StoreAnswer]]:
     """Return the answers that differ, except where a query has several correct results."""
     assert before.keys() == after.keys()
     return {
-        name: (told, after[name])
-        for name, told in before.items()
-        if told != after[name]
-        and not _is_permitted_difference(name.removesuffix(PRIVATE), _rows(told), _rows(after[name]))
+        name: (answer, after[name])
+        for name, answer in before.items()
+        if answer != after[name]
+        and not _is_permitted_difference(name.removesuffix(PRIVATE), _rows(answer), _rows(after[name]))
     }
 
 
-def _rows(told: Told) -> list[str]:
+def _rows(answer: StoreAnswer) -> list[str]:
     """Return the rows of an answer, each as JSON."""
-    body = json.loads(told[2] or "null")
+    body = json.loads(answer[2] or "null")
     return [json.dumps(row) for row in body["result"]] if isinstance(body, dict) and "result" in body else []
 
 
@@ -168,14 +170,14 @@ def _is_permitted_difference(query: str, before: list[str], after: list[str]) ->
 
 def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
     """Send the events; each must be stored, quarantined or a duplicate, or the whole batch refused with a message."""
-    status, told = store.send_text(f"/api/logs?source_name={quote(stream)}", f"[{','.join(items)}]")
+    status, answer = store.send_text(f"/api/logs?source_name={quote(stream)}", f"[{','.join(items)}]")
     if status != 200:
-        assert 400 <= status < 500, (status, told, items)
-        assert json.loads(told)["error"]["message"]
+        assert 400 <= status < 500, (status, answer, items)
+        assert json.loads(answer)["error"]["message"]
         return Counter(refused=len(items))
-    outcome = Counter({name: json.loads(told)[name] for name in ("accepted", "duplicates", "quarantined")})
-    assert outcome.total() == len(items), (told, items)
-    assert len(json.loads(told)["reasons"]) == min(10, outcome["quarantined"]), told
+    outcome = Counter({name: json.loads(answer)[name] for name in ("accepted", "duplicates", "quarantined")})
+    assert outcome.total() == len(items), (answer, items)
+    assert len(json.loads(answer)["reasons"]) == min(10, outcome["quarantined"]), answer
     return outcome
 
 
@@ -194,10 +196,10 @@ def send_poison(store: Store, ordinary: Mapping[str, list[dict[str, Any]]]) -> C
         ]
         for first in range(0, len(items), 37):
             batch = items[first : first + 37]
-            told = send(store, stream, batch)
-            if told["refused"]:
-                told = sum((send(store, stream, [one]) for one in batch), Counter[str]())
-            outcome += told
+            answer = send(store, stream, batch)
+            if answer["refused"]:
+                answer = sum((send(store, stream, [one]) for one in batch), Counter[str]())
+            outcome += answer
     return outcome
 
 
@@ -205,13 +207,13 @@ def check_private_key(store: Store) -> None:
     """Check that the private key, which reads all events, is answered with status 200."""
     for table, stream in SUB_QUERIES.items():
         for page in ("", "/schema", "/recent", "/schema?variant=dot"):
-            assert store.told(f"/api/sources/{stream}{page}", store.private)[0] == 200, (stream, page)
+            assert store.answer(f"/api/sources/{stream}{page}", store.private)[0] == 200, (stream, page)
         for sql in (one.format(table=table) for one in SQL_QUERIES):
             assert store.ask(store.private, project="poison", sql=sql)[0] == 200, sql
         for lql in (one.format(table=table) for one in LQL_QUERIES):
             assert store.ask(store.private, project="poison", lql=lql)[0] == 200, lql
     for address in ("/api/endpoints/logs.all/scope", "/api/openapi.json", "/api/quarantine?limit=1000", "/api/status"):
-        assert store.told(address, store.private)[0] == 200, address
+        assert store.answer(address, store.private)[0] == 200, address
 
 
 def everything(store: Store) -> dict[str, list[str]]:
@@ -220,8 +222,8 @@ def everything(store: Store) -> dict[str, list[str]]:
 
 def import_events(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
     for stream, lines in streams.items():
-        status, told = store.send_text(f"/api/streams/{quote(stream)}/events", "\n".join(lines))
-        assert (status, json.loads(told).get("accepted")) == (200, len(lines)), told[:500]
+        status, answer = store.send_text(f"/api/streams/{quote(stream)}/events", "\n".join(lines))
+        assert (status, json.loads(answer).get("accepted")) == (200, len(lines)), answer[:500]
 
 
 def restored(store: Store, folder: Path) -> Path:
@@ -242,7 +244,7 @@ def test_answers_of_other_projects_are_unchanged_and_all_events_survive_export(
         for stream, events in ordinary.items():
             store.take(stream, events)
         before = answers(store, client_queries)
-        assert [name for name, told in before.items() if told[0] >= 500] == []
+        assert [name for name, answer in before.items() if answer[0] >= 500] == []
         outcome = send_poison(store, ordinary)
         assert outcome["accepted"] > 10 * outcome["quarantined"] > 0
         assert differing(before, answers(store, client_queries)) == {}

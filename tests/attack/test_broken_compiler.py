@@ -82,34 +82,34 @@ def inside(
         for stream, mark in ((STREAM, "ours"), (OTHER, FOREIGN)):
             assert send(inside, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
         # The first query that reads the stream creates its memtable.
-        assert asked(inside, "select count(*) as n from postgres_logs")[0] == 200
+        assert run_query(inside, "select count(*) as n from postgres_logs")[0] == 200
         statements_run.clear()
         log.truncate(0)
         yield inside
 
 
-def asked(inside: InProcessApp, sql: str = SQL) -> tuple[int, dict[str, Any]]:
-    status, told = send(inside, "/api/endpoints/query/logs.all", {"project": "default", "sql": sql})
-    return status, json.loads(told)
+def run_query(inside: InProcessApp, sql: str = SQL) -> tuple[int, dict[str, Any]]:
+    status, body = send(inside, "/api/endpoints/query/logs.all", {"project": "default", "sql": sql})
+    return status, json.loads(body)
 
 
 def test_a_statement_of_another_stream_is_refused_and_logged(
     inside: InProcessApp, engine: str, statements_run: list[str], log: io.BytesIO
 ) -> None:
-    status, told = asked(inside)
-    assert (status, told["error"]["status"]) == (500, "bug.isolation")
+    status, body = run_query(inside)
+    assert (status, body["error"]["status"]) == (500, "bug.isolation")
     assert [text for text in statements_run if OTHER in text] == []
-    assert FOREIGN not in json.dumps(told)
-    assert OTHER not in json.dumps(told)
+    assert FOREIGN not in json.dumps(body)
+    assert OTHER not in json.dumps(body)
     (line,) = [json.loads(line) for line in log.getvalue().splitlines() if b'"event":"isolation"' in line]
     assert (line["level"], line["engine"]) == ("error", engine)
     assert BROKEN[engine] in line["sql"]
     assert OTHER in line["breach"]
-    assert line["incident"] in told["error"]["hint"]
+    assert line["incident"] in body["error"]["hint"]
 
 
 def test_each_refusal_is_counted(inside: InProcessApp, engine: str) -> None:
-    assert [asked(inside)[0] for _ in range(3)] == [500] * 3
+    assert [run_query(inside)[0] for _ in range(3)] == [500] * 3
     _, _, metrics = inside.send("GET", "/metrics", b"", {})
     assert f'cordwood_isolation_refusals_total{{engine="{engine}"}} 3' in metrics.decode().splitlines()
 
@@ -119,7 +119,7 @@ def test_without_the_check_the_statement_is_run(
 ) -> None:
     """Prove that the check is what refuses. On ClickHouse the other stream is an empty table while the query runs."""
     disable_isolation_check(monkeypatch)
-    status, told = asked(inside)
+    status, body = run_query(inside)
     assert status == 200
     assert any(OTHER in text for text in statements_run)
-    assert (FOREIGN in json.dumps(told)) is (engine == "duckdb")
+    assert (FOREIGN in json.dumps(body)) is (engine == "duckdb")

@@ -42,8 +42,8 @@ def inside(tmp_path: Path) -> Iterator[InProcessApp]:
 @pytest.mark.parametrize("poison", POISONS)
 def test_the_honest_query_is_not_answered_from_a_similar_one(inside: InProcessApp, poison: str) -> None:
     send(inside, "/api/endpoints/query/kept", {"sql": poison})
-    status, told = send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
-    assert (status, json.loads(told)) == (200, {"result": [{"n": 3}]})
+    status, body = send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
+    assert (status, json.loads(body)) == (200, {"result": [{"n": 3}]})
 
 
 @pytest.mark.parametrize("poison", POISONS)

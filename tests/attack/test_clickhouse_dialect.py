@@ -227,11 +227,11 @@ def key(inside: InProcessApp) -> str:
 
 def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
-    status, told = send(inside, ENDPOINT, {"sql": sql}, x_api_key=key)
-    assert status in (200, 400, 422), (sql, told)
-    assert FOREIGN not in told, sql
-    assert '"bug' not in told, (sql, told)
-    return list(json.loads(told)["result"]) if status == 200 else None
+    status, answer = send(inside, ENDPOINT, {"sql": sql}, x_api_key=key)
+    assert status in (200, 400, 422), (sql, answer)
+    assert FOREIGN not in answer, sql
+    assert '"bug' not in answer, (sql, answer)
+    return list(json.loads(answer)["result"]) if status == 200 else None
 
 
 def as_text(text: str) -> str:
@@ -277,18 +277,18 @@ def test_no_query_returns_a_private_value_unredacted(inside: InProcessApp, sql: 
     body = {"project": "jane", "sql": sql}
     status, plain = send(inside, ENDPOINT, body, x_api_key=inside.key)
     assert status == 200, plain
-    status, told = send(inside, ENDPOINT, body, x_api_key=inside.key, LF_ENDPOINT_REDACT_PII="true")
-    assert status in (200, 400), told
+    status, answer = send(inside, ENDPOINT, body, x_api_key=inside.key, LF_ENDPOINT_REDACT_PII="true")
+    assert status in (200, 400), answer
     for personal_text in (MAIL, MAIL.upper(), CARD, SECRET, "203.0.113.77"):
-        assert personal_text not in told, sql
+        assert personal_text not in answer, sql
 
 
 @pytest.mark.parametrize("sql", GUESSES)
 def test_no_condition_matches_a_private_value_under_redaction(inside: InProcessApp, sql: str) -> None:
-    status, told = send(
+    status, answer = send(
         inside, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=inside.key, LF_ENDPOINT_REDACT_PII="true"
     )
-    assert (status, json.loads(told)) == (200, {"result": [{"n": 0}]})
+    assert (status, json.loads(answer)) == (200, {"result": [{"n": 0}]})
 
 
 def _with(place: str, placeholder: str, text: str) -> str:

@@ -24,8 +24,8 @@ def inside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_attack_is_refused_or_reads_only_the_pinned_project(inside: InProcessApp) -> None:
-    told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})[1]
-    key = str(json.loads(told)["token"])
+    response = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})[1]
+    key = str(json.loads(response)["token"])
     answers = {sql: ask(inside, key, sql=sql) for sql in [*ATTACKS, *OWN]}
     assert [sql for sql, (_, body) in answers.items() if FOREIGN in body] == []
     assert [sql for sql, (status, _) in answers.items() if status >= 500] == []

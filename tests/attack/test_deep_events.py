@@ -37,8 +37,8 @@ def post(inside: InProcessApp, *metadata: str, project: str = "poison") -> tuple
     """Send events with the JSON texts of their metadata, which may be too deep for `json.dumps`."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
     body = f"[{','.join(events)}]".encode()
-    status, _, told = inside.send("POST", STREAM, body, {"content-type": "application/json"})
-    return status, json.loads(told)
+    status, _, answer = inside.send("POST", STREAM, body, {"content-type": "application/json"})
+    return status, json.loads(answer)
 
 
 def send_ordinary(inside: InProcessApp) -> None:
@@ -51,8 +51,8 @@ LOGGED: dict[str, object] = {"message": "Logged!", "accepted": 0, "duplicates": 
 
 
 def answers(inside: InProcessApp) -> list[tuple[int, str]]:
-    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-    key = str(json.loads(told)["token"])
+    _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    key = str(json.loads(answer)["token"])
     return [ask(inside, key, sql=sql) for sql in QUERIES]
 
 
@@ -68,9 +68,9 @@ def inside(engine: str, tmp_path: Path) -> Iterator[InProcessApp]:
 
 
 def count(inside: InProcessApp, sql: str) -> object:
-    status, told = ask(inside, inside.key, project="poison", sql=sql)
-    assert status == 200, told
-    return json.loads(told)["result"][0]["n"]
+    status, answer = ask(inside, inside.key, project="poison", sql=sql)
+    assert status == 200, answer
+    return json.loads(answer)["result"][0]["n"]
 
 
 @pytest.mark.parametrize("kind", DEEP)
@@ -112,25 +112,25 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
 def test_a_long_path_of_ambiguous_names_is_compiled(inside: InProcessApp, step: str) -> None:
     """Regression: a name that matches several keys at each step doubled the compiler's work with each step."""
-    dice = random.Random(3)
+    rng = random.Random(3)
     for _ in range(12):
         inner = "1"
         for _ in range(30):
-            inner = dice.choice(('{"aB":%s}', '{"Ab":%s}')) % inner
+            inner = rng.choice(('{"aB":%s}', '{"Ab":%s}')) % inner
         assert post(inside, inner) == (200, LOGGED | {"accepted": 1})
     path = f".{step}" * 32
     sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
-    status, told = ask(inside, inside.key, project="poison", sql=sql)
-    assert (status, len(json.loads(told).get("result", ()))) == (200, 12), told
+    status, answer = ask(inside, inside.key, project="poison", sql=sql)
+    assert (status, len(json.loads(answer).get("result", ()))) == (200, 12), answer
     # With one sub-query for each step, each reads all keys of the previous one, which may exceed the limit of a plan.
     ctes = ", ".join(f"c{at} as (select c.m.{step} as m from c{at - 1} as c)" for at in range(1, 31))
-    status, told = ask(
+    status, answer = ask(
         inside,
         inside.key,
         project="poison",
         sql=f"with c0 as (select metadata as m from edge_logs), {ctes} select m as x from c30",
     )
-    assert (status, '"limit.plan"' in told) in {(200, False), (422, True)}, told
+    assert (status, '"limit.plan"' in answer) in {(200, False), (422, True)}, answer
 
 
 def count_below(steps: int, condition: str) -> str:
@@ -144,17 +144,17 @@ def test_a_deep_event_is_returned_whole_and_read_below_the_listed_paths(inside: 
     unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
     assert count(inside, unnested.replace("X", ".".join("a" * 31))) == 1
     assert count(inside, unnested.replace("X", ".".join("a" * 45))) == 1
-    status, told = ask(inside, inside.key, project="poison", sql="select metadata from edge_logs")
+    status, answer = ask(inside, inside.key, project="poison", sql="select metadata from edge_logs")
     assert status == 200
-    assert '"deep":"found"' in told
+    assert '"deep":"found"' in answer
 
 
 @pytest.mark.parametrize("kind", DEEP)
 def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(inside: InProcessApp, kind: str) -> None:
     too_deep = [nested(kind, levels) for levels in (MOST_LEVELS + 2, 400, 960, 1100, 20_000)]
-    status, told = post(inside, *too_deep, '{"a":1}')
-    assert (status, told["accepted"], told["quarantined"]) == (200, 1, len(too_deep))
-    assert "nested" in str(told["reasons"])
+    status, answer = post(inside, *too_deep, '{"a":1}')
+    assert (status, answer["accepted"], answer["quarantined"]) == (200, 1, len(too_deep))
+    assert "nested" in str(answer["reasons"])
     for levels in range(MOST_LEVELS + 2, 1050, 97):
         assert post(inside, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
     pinned = json.loads(send(inside, "/api/access-tokens", {"scopes": "ingest", "pins": {"project": "poison"}})[1])
@@ -163,8 +163,8 @@ def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(insi
             f'{{"timestamp":{nested(kind, levels)},"extra":{nested(kind, levels)},"metadata":{nested(kind, levels)}}}'
         )
         sent = {"content-type": "application/json", "x-api-key": str(pinned["token"])}
-        status, _, told_of_one = inside.send("POST", STREAM, event.encode(), sent)
-        assert (status, json.loads(told_of_one)["quarantined"]) == (200, 1), told_of_one
+        status, _, answer_to_one = inside.send("POST", STREAM, event.encode(), sent)
+        assert (status, json.loads(answer_to_one)["quarantined"]) == (200, 1), answer_to_one
 
 
 def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(inside: InProcessApp, tmp_path: Path) -> None:
@@ -181,8 +181,10 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(inside: InP
 def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(inside: InProcessApp) -> None:
     key = "k" * (shape.MAX_LETTERS + 1)
     assert post(inside, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
-    asked = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"
-    assert count(inside, asked.replace("K", key)) == 2
+    sql_template = (
+        "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"
+    )
+    assert count(inside, sql_template.replace("K", key)) == 2
 
 
 @pytest.mark.parametrize(

@@ -243,10 +243,8 @@ def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store
     """Compare answers to the private key; omit notices and `*`, which may show field names of other projects."""
     alone, crowded = stores
     for sql in (one for one in some_queries(stores) if one not in OTHER_SQL):
-        (answered, _, body), (own, _, expected) = (
-            one.ask(one.private, sql=sql, project="a") for one in (crowded, alone)
-        )
-        assert (answered, body) == (own, expected), sql
+        (answer, _, body), (own, _, expected) = (one.ask(one.private, sql=sql, project="a") for one in (crowded, alone))
+        assert (answer, body) == (own, expected), sql
 
 
 @pytest.mark.parametrize("stream", STREAMS.values())
@@ -255,17 +253,17 @@ def test_descriptions_for_a_pinned_key_do_not_depend_on_other_projects(
 ) -> None:
     alone, crowded = stores
     for path in ("/api/endpoints/logs.all/scope", "/api/openapi.json", f"/api/sources/{stream}/schema"):
-        answered = crowded.answered(path, crowded.pinned_private)
-        assert answered == alone.answered(path, alone.pinned_private)
-        assert "poison" not in answered[2]
+        answer = crowded.answer(path, crowded.pinned_private)
+        assert answer == alone.answer(path, alone.pinned_private)
+        assert "poison" not in answer[2]
     query = {"lql": "f:edge_logs m.list:p s:m.records"}
-    answered = crowded.answered("/api/endpoints/logs.all/sql", crowded.pinned, **query)
-    assert answered == alone.answered("/api/endpoints/logs.all/sql", alone.pinned, **query)
+    answer = crowded.answer("/api/endpoints/logs.all/sql", crowded.pinned, **query)
+    assert answer == alone.answer("/api/endpoints/logs.all/sql", alone.pinned, **query)
 
 
 def test_paths_of_the_project_are_listed_though_others_filled_the_shape(stores: tuple[Store, Store]) -> None:
     _, crowded = stores
-    _, _, scope = crowded.answered("/api/endpoints/logs.all/scope", crowded.pinned)
+    _, _, scope = crowded.answer("/api/endpoints/logs.all/scope", crowded.pinned)
     assert '"records","k"' in scope
     _, headers, _ = crowded.ask(
         crowded.pinned, sql="select m.wide_1_1_1 from edge_logs cross join unnest(metadata) as m"

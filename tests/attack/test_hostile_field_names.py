@@ -78,9 +78,9 @@ def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert send(inside, ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
         (folder / "before.json").write_text(json.dumps(answers(inside)))
         events = [event for key in KEYS for event in hostile(key)]
-        status, told = send(inside, ADDRESS, events)
-        assert status == 200, told
-        assert json.loads(told)["accepted"] == len(events)
+        status, received = send(inside, ADDRESS, events)
+        assert status == 200, received
+        assert json.loads(received)["accepted"] == len(events)
         (folder / "after.json").write_text(json.dumps(answers(inside)))
     return folder
 
@@ -97,17 +97,17 @@ def inside(engine: str, folder: Path) -> Iterator[InProcessApp]:
 
 def answers(inside: InProcessApp) -> list[object]:
     """Return the answers to a key that is pinned to one project, without nulls."""
-    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-    key = str(json.loads(told)["token"])
+    _, received = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    key = str(json.loads(received)["token"])
     return [answer(inside, key, sql) for sql in QUERIES]
 
 
 def answer(inside: InProcessApp, key: str, sql: str, **more: str) -> list[object]:
-    status, told = ask(inside, key, sql=sql, **more)
-    assert status == 200, (sql, told)
+    status, received = ask(inside, key, sql=sql, **more)
+    assert status == 200, (sql, received)
     if more.get("project") != "other":
-        assert FOREIGN not in told
-    found = json.loads(told)["result"]
+        assert FOREIGN not in received
+    found = json.loads(received)["result"]
     assert isinstance(found, list)
     return sorted((without_nulls(row) for row in found), key=json.dumps)
 
@@ -120,10 +120,10 @@ def without_nulls(value: object) -> object:
 
 def test_answers_of_another_project_are_unchanged(folder: Path, inside: InProcessApp) -> None:
     before = json.loads((folder / "before.json").read_text())
-    for asked, old, new, again in zip(
+    for query, old, new, again in zip(
         QUERIES, before, json.loads((folder / "after.json").read_text()), answers(inside), strict=True
     ):
-        assert old == new == again, asked
+        assert old == new == again, query
 
 
 @pytest.mark.torture
@@ -160,15 +160,15 @@ def of_other(inside: InProcessApp, sql: str) -> list[object]:
 
 
 def test_all_events_are_exported_and_imported(engine: str, inside: InProcessApp, tmp_path: Path) -> None:
-    status, _, told = inside.send("GET", f"/api/streams/{STREAM}/events", b"", {})
+    status, _, received = inside.send("GET", f"/api/streams/{STREAM}/events", b"", {})
     assert status == 200
-    (tmp_path / "all.parquet").write_bytes(told)
+    (tmp_path / "all.parquet").write_bytes(received)
     lines = list(read_stored(tmp_path / "all.parquet"))
     assert len(lines) == 3 + 3 * len(KEYS)
     with open_service(settings(tmp_path / "data", engine=fresh_database() if engine != "duckdb" else engine)) as other:
         headers = {"content-type": "application/x-ndjson"}
-        status, _, said = other.send("POST", f"/api/streams/{STREAM}/events", b"\n".join(lines), headers)
-        assert status == 200, said
+        status, _, response = other.send("POST", f"/api/streams/{STREAM}/events", b"\n".join(lines), headers)
+        assert status == 200, response
         assert answers(other) == answers(inside)
 
 

@@ -38,8 +38,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture
 def others(attacked: Service) -> Iterator["Others"]:
     """Run another client during the test; fail if any of its requests failed or was slow."""
-    told = attacked.client.post("/api/access-tokens", json={"scopes": "ingest query"}).json()
-    watched = Others(attacked.url, told["token"])
+    new_key = attacked.client.post("/api/access-tokens", json={"scopes": "ingest query"}).json()
+    watched = Others(attacked.url, new_key["token"])
     watched.start()
     yield watched
     until(lambda: watched.answered > 0)
@@ -160,7 +160,7 @@ def test_a_connection_with_unfinished_headers_is_closed_after_a_timeout(attacked
 
 @pytest.mark.usefixtures("others")
 def test_stalled_bodies_do_not_block_another_key(attacked: Service) -> None:
-    told = attacked.client.post("/api/access-tokens", json={"scopes": "ingest"}).json()
+    new_key = attacked.client.post("/api/access-tokens", json={"scopes": "ingest"}).json()
     stalled = [connected(attacked) for _ in range(3)]
     for connection in stalled:
         connection.sendall(head(STREAM, "Content-Type: application/json", f"Content-Length: {16 * MEBIBYTE}"))
@@ -171,7 +171,7 @@ def test_stalled_bodies_do_not_block_another_key(attacked: Service) -> None:
     time.sleep(0.3)
     body = json.dumps([event()] * 20_000).encode()
     answer = httpx.post(
-        attacked.url + STREAM, content=body, headers={"X-API-KEY": told["token"], "Content-Type": "application/json"}
+        attacked.url + STREAM, content=body, headers={"X-API-KEY": new_key["token"], "Content-Type": "application/json"}
     )
     assert answer.status_code == 200, answer.text
     for connection in stalled:

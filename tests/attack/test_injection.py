@@ -86,11 +86,11 @@ def test_an_interpreted_string_reads_nothing_of_another_project(
 
 def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
-    status, told = ask(inside, key, sql=sql)
-    assert status in (200, 400, 422), (sql, told)
-    assert FOREIGN not in told, sql
-    assert '"bug' not in told, (sql, told)
-    return list(json.loads(told)["result"]) if status == 200 else None
+    status, body = ask(inside, key, sql=sql)
+    assert status in (200, 400, 422), (sql, body)
+    assert FOREIGN not in body, sql
+    assert '"bug' not in body, (sql, body)
+    return list(json.loads(body)["result"]) if status == 200 else None
 
 
 def renamed(found: object, name: str) -> object:

@@ -64,8 +64,8 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **IN_PROJECT}
             body = json.dumps(events).encode()
             headers = {"content-type": "application/json"}
-            status, _, told = inside.send("POST", f"/api/logs?source_name={quoted(stream)}", body, headers)
-            assert status == 200, told
+            status, _, answer = inside.send("POST", f"/api/logs?source_name={quoted(stream)}", body, headers)
+            assert status == 200, answer
         yield inside
 
 
@@ -82,16 +82,16 @@ def quoted(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def key(inside: InProcessApp) -> str:
-    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-    return str(json.loads(told)["token"])
+    _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    return str(json.loads(answer)["token"])
 
 
 def rows(inside: InProcessApp, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
-    status, told = send(inside, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
-    assert status in (200, 400, 422), (body, told)
-    assert FOREIGN not in told
-    assert KEY_OF_DIGESTS not in told
-    return list(json.loads(told)["result"]) if status == 200 else None
+    status, answer = send(inside, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
+    assert status in (200, 400, 422), (body, answer)
+    assert FOREIGN not in answer
+    assert KEY_OF_DIGESTS not in answer
+    return list(json.loads(answer)["result"]) if status == 200 else None
 
 
 def test_an_endpoint_and_a_stream_with_hostile_names_are_read(inside: InProcessApp, key: str) -> None:
@@ -121,8 +121,8 @@ LQL_PLACES = (
 @pytest.mark.parametrize(("at", "query"), list(enumerate(LQL_PLACES)))
 def test_lql_reads_nothing_of_another_project(inside: InProcessApp, key: str, at: int, query: str) -> None:
     for text in some(at):
-        said = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        rows(inside, key, lql=f"f:logs {query.replace('T', said)}")
+        quoted_text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        rows(inside, key, lql=f"f:logs {query.replace('T', quoted_text)}")
         rows(inside, key, lql=f"f:logs {query.replace('T', text)}")
 
 
@@ -144,8 +144,10 @@ def test_the_engine_s_client_substitutes_nothing_in_a_string(inside: InProcessAp
 
 
 def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
-    said = '/* name = "two"\n[parameters.project]\nrequired = true\n[parameters.Project]\n*/ select @project as a'
-    (tmp_path / "two.sql").write_text(said)
+    quoted_text = (
+        '/* name = "two"\n[parameters.project]\nrequired = true\n[parameters.Project]\n*/ select @project as a'
+    )
+    (tmp_path / "two.sql").write_text(quoted_text)
     with (
         pytest.raises(BrokenFiles, match="only in case"),
         open_service(settings(tmp_path / "data", endpoints=tmp_path)),

@@ -61,8 +61,8 @@ def data(engine: str) -> ModuleType:
     return hostile_duckdb if engine == "duckdb" else hostile_clickhouse
 
 
-def put(placeholder: str, replacement: str, places: Sequence[str]) -> list[str]:
-    return [re.sub(rf"\b{placeholder}\b", lambda _: replacement, place) for place in places]
+def put(mark: str, replacement: str, places: Sequence[str]) -> list[str]:
+    return [re.sub(rf"\b{mark}\b", lambda _: replacement, place) for place in places]
 
 
 def passed(check: Check, texts: Sequence[str]) -> list[str]:
@@ -84,10 +84,10 @@ def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, 
     refused = 0
     for relation in data.RELATIONS:
         texts = put("X", relation, data.PLACES)
-        outcomes = [outcome(check, text) for text in texts]
-        assert [text for text, one in zip(texts, outcomes, strict=True) if one == "passed"] == []
-        assert outcomes[0] == "refused", texts[0]
-        refused += outcomes.count("refused")
+        told = [outcome(check, text) for text in texts]
+        assert [text for text, one in zip(texts, told, strict=True) if one == "passed"] == []
+        assert told[0] == "refused", texts[0]
+        refused += told.count("refused")
     # Invalid SQL would prove nothing.
     assert refused > 0.9 * len(data.RELATIONS) * len(data.PLACES)
 
@@ -132,7 +132,7 @@ def test_other_settings_than_those_of_every_statement_are_refused(check_clickhou
     assert refused == list(hostile_clickhouse.ENDINGS)
 
 
-@pytest.placeholder.parametrize("text", ["SELECT (1", "SELECT FROM WHERE", "SELECT 1 FROM (own)"])
+@pytest.mark.parametrize("text", ["SELECT (1", "SELECT FROM WHERE", "SELECT 1 FROM (own)"])
 def test_invalid_sql_raises_the_error_of_the_parser(check_duckdb: Check, text: str) -> None:
     with pytest.raises(duckdb.ParserException, match="syntax error"):
         check_duckdb(text)
@@ -161,5 +161,5 @@ def test_each_refusal_is_recorded_and_its_statement_once() -> None:
     assert first.sql == "SELECT * FROM secret_table"
     assert (first.effective_level(), second.effective_level(), second.sql) == ("error", "debug", "")
     assert first.incident == second.incident
-    assert first.incident in raised.value.outcomes()
-    assert "secret_table" not in raised.value.outcomes()
+    assert first.incident in raised.value.told()
+    assert "secret_table" not in raised.value.told()

@@ -72,7 +72,7 @@ def key(inside: InProcessApp, scopes: str, **pins: str) -> str:
     return str(json.loads(send(inside, "/api/access-tokens", {"scopes": scopes, "pins": pins})[1])["token"])
 
 
-def told(inside: InProcessApp, path: str, key: str, **query: str) -> str:
+def fetch(inside: InProcessApp, path: str, key: str, **query: str) -> str:
     """Return the headers and the body of an answer."""
     _, headers, body = inside.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
     return json.dumps(headers) + body.decode()
@@ -92,7 +92,7 @@ ASKED = [
 @pytest.mark.parametrize("sql", ASKED)
 def test_an_answer_names_no_path_that_only_other_projects_have(inside: InProcessApp, sql: str) -> None:
     pinned = key(inside, "query", project="mine")
-    answer = told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
+    answer = fetch(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
     assert FOREIGN not in answer.replace(f'"{NEAR}"', "")
 
 
@@ -100,15 +100,15 @@ def test_a_notice_does_not_depend_on_paths_of_other_projects(inside: InProcessAp
     pinned = key(inside, "query", project="mine")
     sql = f"select m.{FOREIGN} as a from postgres_logs cross join unnest(metadata) as m"
     # The key without a pin asks first: its answer must not be cached for the pinned one.
-    unpinned = told(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
+    unpinned = fetch(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
     assert f"path never seen: metadata.{FOREIGN}" not in unpinned
-    assert f"path never seen: metadata.{FOREIGN}" in told(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
+    assert f"path never seen: metadata.{FOREIGN}" in fetch(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
 
 
 def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key(inside: InProcessApp) -> None:
     sql = "select m.* from postgres_logs cross join unnest(metadata) as m"
-    assert FOREIGN in told(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
-    assert FOREIGN not in told(inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql)
+    assert FOREIGN in fetch(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
+    assert FOREIGN not in fetch(inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql)
 
 
 @pytest.mark.parametrize(
@@ -125,25 +125,25 @@ def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key
     ],
 )
 def test_no_description_names_a_path_that_only_other_projects_have(inside: InProcessApp, path: str) -> None:
-    assert FOREIGN not in told(inside, path, key(inside, "private", project="mine"))
+    assert FOREIGN not in fetch(inside, path, key(inside, "private", project="mine"))
 
 
 def test_the_public_openapi_document_contains_no_field_names(inside: InProcessApp) -> None:
     _, _, document = inside.send("GET", "/api/openapi.json", b"", {"x-api-key": "none"})
     assert FOREIGN.encode() not in document
     assert b'"plan"' not in document
-    assert FOREIGN in told(inside, "/api/openapi.json", key(inside, "query"))
-    assert '"plan"' in told(inside, "/api/openapi.json", key(inside, "query", project="mine"))
+    assert FOREIGN in fetch(inside, "/api/openapi.json", key(inside, "query"))
+    assert '"plan"' in fetch(inside, "/api/openapi.json", key(inside, "query", project="mine"))
 
 
 def test_a_key_with_another_pin_is_shown_no_field_names(inside: InProcessApp) -> None:
     pinned = key(inside, "query", tenant="t1")
-    scope = told(inside, "/api/endpoints/by.tenant/scope", pinned)
+    scope = fetch(inside, "/api/endpoints/by.tenant/scope", pinned)
     assert FOREIGN not in scope
     assert "plan" not in scope
     by_path = "select m.plan from logs cross join unnest(metadata) as m"
-    assert '{"plan":"free"}' in told(inside, "/api/endpoints/query/by.tenant", pinned, sql=by_path)
-    star = told(
+    assert '{"plan":"free"}' in fetch(inside, "/api/endpoints/query/by.tenant", pinned, sql=by_path)
+    star = fetch(
         inside, "/api/endpoints/query/by.tenant", pinned, sql="select m.* from logs cross join unnest(metadata) as m"
     )
     assert FOREIGN not in star
@@ -153,9 +153,9 @@ def test_field_names_belong_to_the_project_of_the_streams_own_field(inside: InPr
     body = [{"id": "elsewhere", "event_message": "x", "metadata": {"project_ref": "third", "only_third": 1}}]
     assert send(inside, "/api/logs?source_name=deno-subhosting-events", body)[0] == 200
     sql = "select m.* from function_logs cross join unnest(metadata) as m"
-    assert '"only_third":1' in told(
+    assert '"only_third":1' in fetch(
         inside, "/api/endpoints/query/logs.all", key(inside, "query", project="third"), sql=sql
     )
-    assert "only_third" not in told(
+    assert "only_third" not in fetch(
         inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql
     )

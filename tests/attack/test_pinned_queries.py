@@ -71,8 +71,8 @@ def key(inside: InProcessApp) -> str:
 
 
 def pinned_key(inside: InProcessApp) -> str:
-    _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-    return str(json.loads(told)["token"])
+    _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    return str(json.loads(answer)["token"])
 
 
 def event(project: str, mark: str) -> dict[str, object]:
@@ -82,10 +82,10 @@ def event(project: str, mark: str) -> dict[str, object]:
 
 def send(inside: InProcessApp, path: str, body: object, **headers: str) -> tuple[int, str]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    status, _, told = inside.send(
+    status, _, answer = inside.send(
         "POST", path, json.dumps(body).encode(), {"content-type": "application/json", **named}
     )
-    return status, told.decode()
+    return status, answer.decode()
 
 
 def ask(inside: InProcessApp, key: str, **body: str) -> tuple[int, str]:
@@ -99,17 +99,17 @@ def test_without_a_pin_the_other_project_is_readable(inside: InProcessApp) -> No
 
 @pytest.mark.parametrize("sql", OWN)
 def test_permitted_queries_read_only_the_pinned_project(inside: InProcessApp, key: str, sql: str) -> None:
-    status, told = ask(inside, key, sql=sql)
-    assert status == 200, told
-    assert FOREIGN not in told
+    status, answer = ask(inside, key, sql=sql)
+    assert status == 200, answer
+    assert FOREIGN not in answer
 
 
 @pytest.mark.parametrize("sql", [*ATTACKS, *OWN])
 def test_nothing_of_another_project_is_read(inside: InProcessApp, key: str, sql: str) -> None:
     assert FOREIGN not in ask(inside, key, sql=sql)[1]
-    status, told = ask(inside, key, sql=sql, project="other")
+    status, answer = ask(inside, key, sql=sql, project="other")
     assert status == 403
-    assert FOREIGN not in told
+    assert FOREIGN not in answer
 
 
 def test_counts_include_only_the_pinned_project(inside: InProcessApp, key: str) -> None:
@@ -119,7 +119,7 @@ def test_counts_include_only_the_pinned_project(inside: InProcessApp, key: str) 
 def test_an_endpoint_without_the_pinned_parameter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.sql").write_text('/* name = "all" */ select event_message from `cloudflare.logs.prod`')
     with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as inside:
-        _, told = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
-        path, key = "/api/endpoints/query/all", str(json.loads(told)["token"])
+        _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+        path, key = "/api/endpoints/query/all", str(json.loads(answer)["token"])
         assert send(inside, path, {}, x_api_key=key)[0] == 403
         assert send(inside, path, {"project": "default"}, x_api_key=key)[0] == 403

@@ -122,7 +122,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def ask(engine: Engine) -> Ask:
     redactions = {mode: Redaction(mode) for mode in RedactMode}
 
-    def asked(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
+    def ask_stream(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
         """Return the rows as JSON, or code and message of the fault."""
         endpoint = Endpoint("logs", UUID(int=3), SQL.format(stream=stream), stream, sandbox=True)
         compiled = compile_lql if is_lql else compile_sandbox
@@ -135,14 +135,14 @@ def ask(engine: Engine) -> Ask:
         except Fault as fault:
             return f"{fault.code} {fault.message} {fault.hint}"
 
-    return asked
+    return ask_stream
 
 
 @pytest.mark.parametrize("sql", ESCAPES)
 def test_no_sql_query_distinguishes_private_values(ask: Ask, sql: str) -> None:
-    told = ask("one", sql)
-    assert told == ask("other", sql.replace(ONE["field"], OTHER["field"]))
-    assert not [value for value in ONE.values() if value in str(told) and value not in sql]
+    found = ask("one", sql)
+    assert found == ask("other", sql.replace(ONE["field"], OTHER["field"]))
+    assert not [value for value in ONE.values() if value in str(found) and value not in sql]
 
 
 @pytest.mark.parametrize("lql", LQL_ESCAPES)
@@ -153,8 +153,8 @@ def test_no_lql_query_distinguishes_private_values(ask: Ask, lql: str) -> None:
 @pytest.mark.parametrize("mode", [RedactMode.HASH, RedactMode.TRUNCATE])
 @pytest.mark.parametrize("sql", ESCAPES[:12])
 def test_no_other_redaction_mode_returns_a_private_value(ask: Ask, sql: str, mode: RedactMode) -> None:
-    told = str(ask("one", sql, mode=mode))
-    assert not [value for value in ONE.values() if value in told and value not in sql]
+    found = str(ask("one", sql, mode=mode))
+    assert not [value for value in ONE.values() if value in found and value not in sql]
 
 
 def test_most_of_the_queries_are_answered(ask: Ask) -> None:

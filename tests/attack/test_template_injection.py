@@ -121,7 +121,7 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(engine: str
         sandbox = partial(compile_sandbox, program, target=target, shapes=SHAPES, redaction=redaction)
         lql = partial(compile_lql, program, target=target, shapes=SHAPES, redaction=redaction)
         assert sum(compiled(partial(sandbox, sql)) for sql in queries) > len(queries) * 0.6
-        assert [said for said in LQL if not compiled(partial(lql, said))] == []
+        assert [query for query in LQL if not compiled(partial(lql, query))] == []
         assert compiled(partial(compile_saved, program, target, SHAPES, redaction))
     assert len(seen) > 1000
 

@@ -42,15 +42,15 @@ class Reader(threading.Thread):
         super().__init__(daemon=True)
         self.seconds: list[float] = []
         self.statuses: set[int] = set()
-        self.stopped = threading.Event()
+        self.over = threading.Event()
         self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": key}, timeout=60)
 
     def run(self) -> None:
         with self._client:
-            while not self.stopped.wait(0.05):
+            while not self.over.wait(0.05):
                 began = time.monotonic()
-                asked = {"project": str(uuid4())}
-                self.statuses.add(self._client.get("/api/endpoints/query/logs.all", params=asked).status_code)
+                parameters = {"project": str(uuid4())}
+                self.statuses.add(self._client.get("/api/endpoints/query/logs.all", params=parameters).status_code)
                 self.seconds.append(time.monotonic() - began)
 
 
@@ -59,9 +59,9 @@ def made_key(service: Service) -> str:
 
 
 def attack(service: Service, key: str, sql: str) -> str:
-    asked = {"project": "p", "sql": sql}
+    parameters = {"project": "p", "sql": sql}
     answer = httpx.get(
-        f"{service.url}/api/endpoints/query/logs.all", params=asked, headers={"X-API-KEY": key}, timeout=60
+        f"{service.url}/api/endpoints/query/logs.all", params=parameters, headers={"X-API-KEY": key}, timeout=60
     )
     return "answered" if answer.status_code == 200 else str(answer.json()["error"]["status"])
 
@@ -79,7 +79,7 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
         codes = list(attackers.map(attack, [service] * len(ATTACKS), keys, ATTACKS))
     time.sleep(1)
     for reader in readers:
-        reader.stopped.set()
+        reader.over.set()
         reader.join()
     seconds = sorted(one for reader in readers for one in reader.seconds)
     assert "limit.killed" in codes
@@ -88,7 +88,7 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
     assert set().union(*(reader.statuses for reader in readers)) == {200}
     assert probe.most < 1.25 * CEILING + base
     until(lambda: family_bytes(service.process.pid) < CEILING, 30)
-    probe.stopped.set()
+    probe.over.set()
     # The killed queries are quarantined for every key.
     killed = [sql for sql, code in zip(ATTACKS, codes, strict=True) if code == "limit.killed"]
     assert {attack(service, made_key(service), sql) for sql in killed} == {"limit.quarantined-query"}

@@ -198,10 +198,10 @@ def _record(engine: Engine) -> Noted:
 
 def _use_one_thread(engine: Engine) -> None:
     """Use one thread, so that the order of rows is deterministic. For DuckDB that is a setting of the service."""
-    asked: Callable[..., Any] = engine._query  # type: ignore[attr-defined]
+    build_query: Callable[..., Any] = engine._query  # type: ignore[attr-defined]
 
     def in_one_thread(*given: object) -> object:
-        query = asked(*given)
+        query = build_query(*given)
         return msgspec.structs.replace(query, settings={**query.settings, "max_threads": 1})
 
     engine._query = in_one_thread  # type: ignore[attr-defined]

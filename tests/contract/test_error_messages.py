@@ -48,16 +48,16 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def send(inside: InProcessApp, path: str, body: object) -> tuple[int, Any]:
-    status, _, told = inside.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
-    return status, json.loads(told)
+    status, _, answer = inside.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
+    return status, json.loads(answer)
 
 
 def ask(inside: InProcessApp, **texts: str) -> tuple[int, str, Any]:
     """Return status, notice and body of an answer of logs.all."""
     body = json.dumps({"project": "default", **texts}).encode()
     path = "/api/endpoints/query/logs.all"
-    status, headers, told = inside.send("POST", path, body, {"content-type": "application/json"})
-    return status, headers.get("cordwood-notice", ""), json.loads(told)
+    status, headers, answer = inside.send("POST", path, body, {"content-type": "application/json"})
+    return status, headers.get("cordwood-notice", ""), json.loads(answer)
 
 
 def language(row: dict[str, str]) -> str:
@@ -67,9 +67,9 @@ def language(row: dict[str, str]) -> str:
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[language(row)][:80])
 def test_a_mistake_is_reported_with_position_message_and_hint(inside: InProcessApp, row: dict[str, str]) -> None:
     name = language(row)
-    status, told = send(inside, "/api/endpoints/query/logs.all", {"project": "default", name: row[name]})
-    assert status in (400, 422), told
-    error = told["error"]
+    status, answer = send(inside, "/api/endpoints/query/logs.all", {"project": "default", name: row[name]})
+    assert status in (400, 422), answer
+    error = answer["error"]
     assert {
         name: row[name],
         "code": error["status"],
@@ -96,10 +96,10 @@ def test_a_mistake_is_reported_with_position_message_and_hint(inside: InProcessA
 def test_a_value_that_fails_in_a_row_is_reported_with_its_position(
     inside: InProcessApp, sql: str, at: str, also: str | None
 ) -> None:
-    status, _, told = ask(inside, sql=sql)
+    status, _, answer = ask(inside, sql=sql)
     if ask(inside, lql="f:edge_logs")[2] == {"result": []}:
         return
-    error = told["error"]
+    error = answer["error"]
     assert (status, error["status"], f"{error.get('line')}:{error.get('column')}") == (400, "query.value", at)
     assert also is None or error["hint"].endswith(f"It may also come from {also}.")
 
@@ -135,12 +135,12 @@ def test_type_errors_contain_no_engine_terms(inside: InProcessApp) -> None:
     ]
     refused = 0
     for text in texts:
-        status, _, told = ask(inside, sql=f"select {text} from edge_logs")
+        status, _, answer = ask(inside, sql=f"select {text} from edge_logs")
         if status == 200:
             continue
         refused += 1
-        error = told["error"]
-        assert status in (400, 422), (text, told)
+        error = answer["error"]
+        assert status in (400, 422), (text, answer)
         assert not ENGINE_WORDS.search(f"{error['message']} {error.get('hint')}"), (text, error)
         assert error.get("line") == 1, (text, error)
     assert refused > len(texts) / 2
@@ -182,8 +182,8 @@ def test_a_similar_known_path_is_suggested(inside: InProcessApp) -> None:
     seen = ask(inside, lql="f:edge_logs m.level:error s:id")[1] == ""
     meant = "; did you mean metadata.response.status_code?" if seen else ""
     assert ask(inside, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{meant}"
-    told = ask(inside, sql="select status_code from edge_logs")[2]["error"]
-    assert ("metadata.response.status_code" in told["hint"]) is seen
+    answer = ask(inside, sql="select status_code from edge_logs")[2]["error"]
+    assert ("metadata.response.status_code" in answer["hint"]) is seen
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,16 @@ def test_a_similar_known_path_is_suggested(inside: InProcessApp) -> None:
 )
 def test_lql_syntax_is_read(inside: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
     is_empty = ask(inside, lql="f:edge_logs")[2] == {"result": []}
-    status, _, told = ask(inside, lql=lql)
-    assert status == 200, told
+    status, _, answer = ask(inside, lql=lql)
+    assert status == 200, answer
     if rows is None:
         rows = [{"level": "error", "p90_status_code": 500.0, "p99_9_origin_time": 120.0}]  # type: ignore[dict-item]
-    assert told["result"] == ([] if is_empty else rows)
+    assert answer["result"] == ([] if is_empty else rows)
 
 
 def test_buckets_of_several_units_are_filled(inside: InProcessApp) -> None:
-    status, _, told = ask(inside, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
-    times = [row["timestamp"] for row in told["result"]]
+    status, _, answer = ask(inside, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
+    times = [row["timestamp"] for row in answer["result"]]
     assert status == 200
     assert 12 <= len(times) <= 13
     assert {later - earlier for earlier, later in pairwise(times)} == {5 * 60 * 1_000_000}
@@ -225,8 +225,8 @@ def test_buckets_of_several_units_are_filled(inside: InProcessApp) -> None:
 
 def get(inside: InProcessApp, address: str, **headers: str) -> tuple[int, dict[str, str], Any]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    status, told_headers, told = inside.send("GET", address, b"", named)
-    return status, told_headers, json.loads(told)
+    status, answer_headers, answer = inside.send("GET", address, b"", named)
+    return status, answer_headers, json.loads(answer)
 
 
 QUERY = "/api/endpoints/query/logs.all"
@@ -234,10 +234,10 @@ QUERY = "/api/endpoints/query/logs.all"
 
 @pytest.mark.parametrize("sent", ["projct", "Project", "projects"])
 def test_a_misspelled_required_parameter_is_reported(inside: InProcessApp, sent: str) -> None:
-    status, _, told = get(inside, f"{QUERY}?{sent}=default")
-    assert (status, told["error"]["status"]) == (400, "request.bad-parameter")
-    assert told["error"]["message"] == f"The parameter project is required, and {sent} was sent."
-    assert told["error"]["hint"] == "Send it as project."
+    status, _, answer = get(inside, f"{QUERY}?{sent}=default")
+    assert (status, answer["error"]["status"]) == (400, "request.bad-parameter")
+    assert answer["error"]["message"] == f"The parameter project is required, and {sent} was sent."
+    assert answer["error"]["hint"] == "Send it as project."
     status, body = send(inside, QUERY, {sent: "default"})
     assert (status, body["error"]["hint"]) == (400, "Send it as project.")
 
@@ -262,10 +262,10 @@ def test_an_unknown_parameter_is_noted_in_the_receipt(inside: InProcessApp) -> N
 def test_a_key_in_an_unsupported_header_or_form_is_reported(
     inside: InProcessApp, headers: dict[str, str], hint: str
 ) -> None:
-    status, _, told = get(inside, f"{QUERY}?project=default", x_api_key="", **headers)
-    assert (status, told["error"]["status"]) == (401, "request.no-key")
-    assert told["error"]["hint"].startswith(hint)
-    assert "s3cret" not in json.dumps(told)
+    status, _, answer = get(inside, f"{QUERY}?project=default", x_api_key="", **headers)
+    assert (status, answer["error"]["status"]) == (401, "request.no-key")
+    assert answer["error"]["hint"].startswith(hint)
+    assert "s3cret" not in json.dumps(answer)
 
 
 @pytest.mark.parametrize(
@@ -278,11 +278,11 @@ def test_a_key_in_an_unsupported_header_or_form_is_reported(
     ],
 )
 def test_a_misspelled_path_has_a_suggestion(inside: InProcessApp, address: str, meant: str) -> None:
-    status, _, told = get(inside, address)
-    assert (status, told["error"]["hint"]) == (404, f"Did you mean {meant}?")
+    status, _, answer = get(inside, address)
+    assert (status, answer["error"]["hint"]) == (404, f"Did you mean {meant}?")
 
 
 def test_a_sub_query_named_as_a_stream_is_reported(inside: InProcessApp) -> None:
-    status, told = send(inside, "/api/logs?source_name=edge_logs", [{"event_message": "x"}])
+    status, answer = send(inside, "/api/logs?source_name=edge_logs", [{"event_message": "x"}])
     hint = "edge_logs is a sub-query of the endpoint logs.all; the stream that it reads is cloudflare.logs.prod."
-    assert (status, told["error"]["hint"]) == (404, hint)
+    assert (status, answer["error"]["hint"]) == (404, hint)

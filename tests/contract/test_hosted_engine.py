@@ -193,12 +193,12 @@ def test_after_a_crash_the_newest_queries_are_retried_first(engine: HostedEngine
     engine.append([batch(Event("a", NOW_US))])
     found: list[object] = []
     unhurried = [f"select 'unhurried' as d, {number} as n from `s`" for number in range(3)]
-    asked = [outcome(partial(rows, engine, sql), found) for sql in unhurried]
+    threads = [outcome(partial(rows, engine, sql), found) for sql in unhurried]
     time.sleep(0.5)
-    asked.append(outcome(lambda: rows(engine, "select 'patient' as d from `s`"), found))
+    threads.append(outcome(lambda: rows(engine, "select 'patient' as d from `s`"), found))
     time.sleep(0.2)
     os.kill(engine.pids()[-1], signal.SIGKILL)
-    for one in asked:
+    for one in threads:
         one.join()
     assert found[0] == [("patient",)]
     assert sorted(map(str, found[1:])) == [str([("unhurried", number)]) for number in range(3)]

@@ -160,16 +160,16 @@ def test_a_tool_returns_the_rows_of_the_http_endpoint(private: Agent, service: S
 def test_queries_in_both_languages_are_answered(private: Agent) -> None:
     parameters = {"project": "acme"}
     for text in ({"sql": "select count(*) as n from edge_logs"}, {"lql": "f:edge_logs c:count(*) c:group_by(t::day)"}):
-        told = private.call("query", endpoint="logs.all", parameters=parameters, **text)
-        assert [row.get("n", row.get("count")) for row in told["rows"]] == [100]
+        reply = private.call("query", endpoint="logs.all", parameters=parameters, **text)
+        assert [row.get("n", row.get("count")) for row in reply["rows"]] == [100]
     sql = "select count(*) as n from `cloudflare.logs.prod`"
     assert private.call("query_streams", sql=sql)["rows"] == [{"n": 200}]
 
 
 def test_an_invalid_query_is_refused_with_a_position_and_a_hint(private: Agent) -> None:
     sql = "select count(*),\n  event_mesage from edge_logs"
-    told = private.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
-    lines = told.splitlines()
+    reply = private.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
+    lines = reply.splitlines()
     assert lines[0].startswith("query.unknown-name: ")
     assert lines[1:4] == ["Place: line 2, column 3.", "    event_mesage from edge_logs", "    ^"]
     assert "event_message" in lines[4]
@@ -180,9 +180,9 @@ def test_an_invalid_query_is_refused_with_a_position_and_a_hint(private: Agent) 
 
 
 def test_truncation_of_an_answer_is_stated(private: Agent) -> None:
-    told = private.call("logs_all", project="acme", max_rows=7)
-    assert told["row_count"] == len(told["rows"]) == 7
-    assert "max_rows=7" in told["truncated"]
+    reply = private.call("logs_all", project="acme", max_rows=7)
+    assert reply["row_count"] == len(reply["rows"]) == 7
+    assert "max_rows=7" in reply["truncated"]
     sql = "select repeat('x', 3000) as long from unnest(generate_array(1, 500)) as n"
     long = private.call("query_streams", sql=sql, max_rows=500)
     assert "40000 bytes" in long["truncated"]
@@ -230,10 +230,10 @@ def test_a_key_that_may_query_nothing_has_no_tools(service: Service, transport: 
 
 
 def test_the_command_ends_with_an_error_if_its_key_is_wrong(service: Service) -> None:
-    told = run_command(service, "wrong")
-    assert told.returncode == 1
-    assert told.stderr.startswith("cordwood mcp: request.bad-key: ")
-    assert "Traceback" not in told.stderr
+    reply = run_command(service, "wrong")
+    assert reply.returncode == 1
+    assert reply.stderr.startswith("cordwood mcp: request.bad-key: ")
+    assert "Traceback" not in reply.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -266,8 +266,8 @@ def test_an_expensive_query_is_limited_as_over_http(service: Service, transport:
         for sql in HOSTILE:
             body = {"sql": sql, "project": "acme"}
             over_http = service.client.post("/api/endpoints/query/logs.all", json=body, headers=headers)
-            told = hostile.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
-            kinds = {told.partition(":")[0], over_http.json()["error"]["status"]}
+            reply = hostile.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
+            kinds = {reply.partition(":")[0], over_http.json()["error"]["status"]}
             assert len(kinds) == 1 or kinds <= LIMIT_CODES, kinds
 
 
@@ -285,10 +285,10 @@ HOSTILE = (
 
 def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> None:
     of_stream = {"stream": "cloudflare.logs.prod"}
-    told = private.call("read_event", id="acme-000", before=5, after=1, **of_stream)
-    assert told["event"]["event_message"] == "message 0 of acme"
-    assert told["before"] == []
-    assert [one["id"] for one in told["after"]] == ["globex-000"]
+    reply = private.call("read_event", id="acme-000", before=5, after=1, **of_stream)
+    assert reply["event"]["event_message"] == "message 0 of acme"
+    assert reply["before"] == []
+    assert [one["id"] for one in reply["after"]] == ["globex-000"]
     for text in ("' or true --", "x\\' or true --", "`", "'; drop table x"):
         assert "There is no event" in private.refused("read_event", id=text, **of_stream)
         assert "query." in private.refused("read_event", id="x", stream=text)
@@ -300,23 +300,23 @@ def test_an_event_and_large_neighbours_fit_into_one_answer(private: Agent, servi
         return {**event("large", number), "id": f"large-{number:02}", "metadata": words}
 
     assert service.send("postgres.logs", [large(number) for number in range(40)]).status_code == 200
-    told = private.call("read_event", stream="postgres.logs", id="large-20", before=20, after=19)
-    assert told["event"]["id"] == "large-20"
-    assert len(json.dumps(told, ensure_ascii=False)) < 50_000
-    assert "truncated" in told
-    assert "shortened" in told
-    assert told["before"][-1]["id"] == "large-19"
-    assert told["after"][0]["id"] == "large-21"
+    reply = private.call("read_event", stream="postgres.logs", id="large-20", before=20, after=19)
+    assert reply["event"]["id"] == "large-20"
+    assert len(json.dumps(reply, ensure_ascii=False)) < 50_000
+    assert "truncated" in reply
+    assert "shortened" in reply
+    assert reply["before"][-1]["id"] == "large-19"
+    assert reply["after"][0]["id"] == "large-21"
 
 
 @EITHER_TRANSPORT
 def test_an_event_of_a_table_is_read_with_its_neighbours(service: Service, transport: str) -> None:
     of_table = {"endpoint": "logs.all", "table": "edge_logs", "parameters": {"project": "acme"}}
     with agent(service, new_key(service, "--scope", "query"), transport) as sandbox:
-        told = sandbox.call("read_event", id="acme-050", before=2, after=3, **of_table)
-        assert told["event"]["event_message"] == "message 50 of acme"
-        assert [one["id"] for one in told["before"]] == ["acme-048", "acme-049"]
-        assert [one["id"] for one in told["after"]] == ["acme-051", "acme-052", "acme-053"]
+        reply = sandbox.call("read_event", id="acme-050", before=2, after=3, **of_table)
+        assert reply["event"]["event_message"] == "message 50 of acme"
+        assert [one["id"] for one in reply["before"]] == ["acme-048", "acme-049"]
+        assert [one["id"] for one in reply["after"]] == ["acme-051", "acme-052", "acme-053"]
         assert "There is no event" in sandbox.refused("read_event", id="globex-050", **of_table)
 
 
@@ -354,25 +354,29 @@ def test_a_key_for_an_agent_gets_redacted_answers(service: Service, transport: s
     message = "from 203.0.113.7 by ann@example.org"
     sent = {"id": "mail-1", "event_message": message, "project": "mail", "metadata": {"a": 1}}
     assert service.send("cloudflare.logs.prod", [sent]).status_code == 200
-    asked = {"endpoint": "logs.all", "sql": "select event_message from edge_logs", "parameters": {"project": "mail"}}
-    for terms, told in (
+    call_arguments = {
+        "endpoint": "logs.all",
+        "sql": "select event_message from edge_logs",
+        "parameters": {"project": "mail"},
+    }
+    for terms, reply in (
         (("--for-agent",), "from REDACTED by REDACTED"),
         (("--for-agent", "--redact", "never"), message),
     ):
         with agent(service, new_key(service, *terms), transport) as reading:
-            assert reading.call("query", **asked)["rows"] == [{"event_message": told}]
+            assert reading.call("query", **call_arguments)["rows"] == [{"event_message": reply}]
     with agent(service, PRIVATE, transport, redact=True) as private:
-        assert private.call("query", **asked)["rows"] == [{"event_message": "from REDACTED by REDACTED"}]
+        assert private.call("query", **call_arguments)["rows"] == [{"event_message": "from REDACTED by REDACTED"}]
 
 
 @EITHER_TRANSPORT
 def test_rate_limits_apply_and_refusals_are_audited(service: Service, transport: str) -> None:
-    asked = {"endpoint": "logs.all", "sql": "select 1", "parameters": {"project": "x"}}
+    call_arguments = {"endpoint": "logs.all", "sql": "select 1", "parameters": {"project": "x"}}
     with agent(service, new_key(service, "--scope", "query", "--rate", "10/m"), transport) as limited:
-        results = [limited.portal.call(limited.client.call_tool, "query", asked) for _ in range(15)]
-    told = str([result.content for result in results if result.is_error])
-    assert "limit.rate: " in told
-    assert "Try again after" in told
+        results = [limited.portal.call(limited.client.call_tool, "query", call_arguments) for _ in range(15)]
+    reply = str([result.content for result in results if result.is_error])
+    assert "limit.rate: " in reply
+    assert "Try again after" in reply
     assert _audited(service, "limit.rate")
 
 
@@ -402,8 +406,12 @@ def test_a_tool_call_is_logged_as_an_http_request_with_the_same_request_id(servi
 def test_refusals_are_reported_with_logflares_error_format_enabled(start: Start, transport: str) -> None:
     running = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
     with agent(running, PRIVATE, transport) as one:
-        asked = {"endpoint": "logs.all", "sql": "select nothing from edge_logs", "parameters": {"project": "x"}}
-        assert "nothing" in one.refused("query", **asked)
+        call_arguments = {
+            "endpoint": "logs.all",
+            "sql": "select nothing from edge_logs",
+            "parameters": {"project": "x"},
+        }
+        assert "nothing" in one.refused("query", **call_arguments)
 
 
 def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
@@ -559,32 +567,32 @@ def test_without_the_mcp_extra_an_error_names_what_to_install(start: Start, tmp_
     answer = post(running, b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}')
     assert answer.status_code == 501
     assert "pip install 'cordwood[mcp]'" in answer.text
-    told = run_command(running, PRIVATE, PYTHONPATH=path)
-    assert told.returncode == 1
-    assert "pip install 'cordwood[mcp]'" in told.stderr
+    reply = run_command(running, PRIVATE, PYTHONPATH=path)
+    assert reply.returncode == 1
+    assert "pip install 'cordwood[mcp]'" in reply.stderr
 
 
 def test_the_key_route_returns_the_permissions_of_the_key(service: Service) -> None:
-    told = service.client.get("/api/key").json()
-    assert told["scopes"] == "private"
-    assert {one["name"] for one in told["endpoints"]} == {"logs.all", "logs.all.otel", "usage.api-counts"}
+    reply = service.client.get("/api/key").json()
+    assert reply["scopes"] == "private"
+    assert {one["name"] for one in reply["endpoints"]} == {"logs.all", "logs.all.otel", "usage.api-counts"}
     pinned = new_key(service, "--scope", "query", "--pin", "project=acme", "--rate", "5/s", "--redact", "always")
-    told = service.client.get("/api/key", headers={"X-API-KEY": pinned}).json()
-    assert (told["pins"], told["redact"], told["rate"]) == ({"project": "acme"}, True, "5/s")
-    assert all("project" not in one["parameters"]["properties"] for one in told["endpoints"])
+    reply = service.client.get("/api/key", headers={"X-API-KEY": pinned}).json()
+    assert (reply["pins"], reply["redact"], reply["rate"]) == ({"project": "acme"}, True, "5/s")
+    assert all("project" not in one["parameters"]["properties"] for one in reply["endpoints"])
     other = new_key(service, "--scope", "query", "--pin", "nothing=has_this")
     assert service.client.get("/api/key", headers={"X-API-KEY": other}).json()["endpoints"] == []
     named = new_key(service, "--scope", "ingest query:endpoint:usage.api-counts")
-    told = service.client.get("/api/key", headers={"X-API-KEY": named}).json()
-    assert [one["name"] for one in told["endpoints"]] == ["usage.api-counts"]
-    for one in told["endpoints"]:
+    reply = service.client.get("/api/key", headers={"X-API-KEY": named}).json()
+    assert [one["name"] for one in reply["endpoints"]] == ["usage.api-counts"]
+    for one in reply["endpoints"]:
         Draft202012Validator.check_schema(one["parameters"])
     assert httpx.get(f"{service.url}/api/key").status_code == 401
 
 
 def test_a_key_for_an_agent_has_default_terms_that_options_override(service: Service) -> None:
     folder = ("--data-dir", str(service.data_dir))
-    for terms, told in (
+    for terms, reply in (
         (("--for-agent",), "scopes query, redact always"),
         (("--for-agent", "--endpoint", "logs.all"), "scopes query:endpoint:logs.all, redact always"),
         (("--for-agent", "--scope", "private", "--redact", "never"), "scopes private."),
@@ -592,7 +600,7 @@ def test_a_key_for_an_agent_has_default_terms_that_options_override(service: Ser
     ):
         made = keys("create", *terms, *folder)
         assert made.returncode == 0, made.stderr
-        assert told in made.stderr
+        assert reply in made.stderr
         assert ("/mcp" in made.stderr) is ("--for-agent" in terms)
         assert made.stdout.strip() not in made.stderr
     refused = keys("create", "--endpoint", "logs.all", *folder)

@@ -43,12 +43,12 @@ def control_characters(text: str) -> list[str]:
 
 
 def test_firing_alerts_are_listed_first(ask: Ask) -> None:
-    told = ask("list")
-    head, _, *rows = told.stdout.splitlines()
+    result = ask("list")
+    head, _, *rows = result.stdout.splitlines()
     assert head.split() == ["state", "severity", "alert", "since", "text", "value", "silenced"]
     assert [row.split()[0] for row in rows] == ["firing", "firing", "inactive"]
-    assert "2 errors in orders" in told.stdout
-    assert re.search(r"inactive +warning +quiet", told.stdout)
+    assert "2 errors in orders" in result.stdout
+    assert re.search(r"inactive +warning +quiet", result.stdout)
 
 
 def test_a_failing_target_is_listed_with_the_reason(ask: Ask) -> None:
@@ -76,11 +76,11 @@ def test_a_failing_evaluation_is_listed_with_the_reason(watched: Service, ask: A
 )
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_control_characters_of_events_are_not_printed(ask: Ask, arguments: list[str], form: str) -> None:
-    told = ask(*arguments, "--format", form)
-    assert told.returncode == 0, told.stderr
-    assert control_characters(told.stdout + told.stderr) == []
+    result = ask(*arguments, "--format", form)
+    assert result.returncode == 0, result.stderr
+    assert control_characters(result.stdout + result.stderr) == []
     if arguments[0] != "silences":
-        assert "red" in told.stdout
+        assert "red" in result.stdout
 
 
 def test_the_history_has_the_newest_first_and_a_limit(ask: Ask) -> None:
@@ -94,8 +94,8 @@ def test_the_history_has_the_newest_first_and_a_limit(ask: Ask) -> None:
 
 
 def test_a_preview_shows_groups_for_which_the_condition_holds(ask: Ask) -> None:
-    told = ask("preview", "errors.now")
-    assert re.search(r"critical +database=orders +2 errors in orders +2", told.stdout)
+    result = ask("preview", "errors.now")
+    assert re.search(r"critical +database=orders +2 errors in orders +2", result.stdout)
     nothing = ask("preview", "quiet")
     assert (nothing.returncode, nothing.stdout) == (0, "the condition holds for none of 1 groups\n")
     unknown = ask("preview", "error.now")
@@ -126,8 +126,8 @@ def test_a_silence_without_a_name_applies_to_all_alerts(ask: Ask) -> None:
     until_time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3_600))
     made = ask("silence", "--until", until_time)
     assert made.stdout.startswith(f"all alerts: silenced until {until_time}Z\n")
-    told = ask("list").stdout
-    assert len(re.findall(r" yes$", told, re.MULTILINE)) == 2
+    result = ask("list").stdout
+    assert len(re.findall(r" yes$", result, re.MULTILINE)) == 2
     ask("unsilence", made.stdout.split()[-1])
 
 
@@ -140,9 +140,9 @@ def test_invalid_silences_are_refused(ask: Ask) -> None:
 
 
 def test_an_unreachable_target_is_a_failure(ask: Ask) -> None:
-    told = ask("test-target", "nowhere")
-    assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr.startswith("nothing was sent to nowhere: ")
+    result = ask("test-target", "nowhere")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("nothing was sent to nowhere: ")
     unknown = ask("test-target", "nowhere2")
     assert (unknown.returncode, unknown.stderr) == (
         1,
@@ -158,14 +158,14 @@ def test_an_unknown_alert_is_not_found(watched: Service) -> None:
 def test_only_a_private_key_without_restrictions_sees_alerts(watched: Service) -> None:
     pinned = made_key(watched, "private", pins={"project": "acme"})
     for key in (PUBLIC, pinned, made_key(watched, "private", redact=True)):
-        told = cordwood("alerts", "list", "--url", watched.url, "--key", key)
-        assert (told.returncode, told.stdout) == (1, "")
+        result = cordwood("alerts", "list", "--url", watched.url, "--key", key)
+        assert (result.returncode, result.stdout) == (1, "")
 
 
 def test_without_alerts_the_list_explains_how_to_define_one(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    told = cordwood("alerts", "list", "--data-dir", str(tmp_path / "data"))
-    assert (told.returncode, told.stdout) == (
+    result = cordwood("alerts", "list", "--data-dir", str(tmp_path / "data"))
+    assert (result.returncode, result.stdout) == (
         0,
         "There are no alerts. One is the [alert] table of an endpoint file, or a .alert.toml file beside it.\n",
     )

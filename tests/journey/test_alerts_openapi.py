@@ -79,9 +79,13 @@ def test_an_answer_matches_its_schema(watched: Service, path: str, verb: str, st
     address = path.format(name_or_id=ALERT["name"], name="nowhere") if "{" in path else path
     answer = watched.client.request(verb, address, json=body)
     assert str(answer.status_code) == status, answer.text
-    told = answer.json()
-    assert told.get("history", told.get("silences", True)) if isinstance(told, dict) else told
-    jsonschema.validate(told, schema_of(watched, path, verb, status))
+    body_or_text = answer.json()
+    assert (
+        body_or_text.get("history", body_or_text.get("silences", True))
+        if isinstance(body_or_text, dict)
+        else body_or_text
+    )
+    jsonschema.validate(body_or_text, schema_of(watched, path, verb, status))
 
 
 def test_the_alert_of_an_endpoint_is_returned_as_it_was_sent(watched: Service) -> None:
@@ -114,8 +118,8 @@ def test_an_invalid_alert_is_refused_with_its_field(watched: Service) -> None:
 
 
 def test_alerts_have_metrics(watched: Service) -> None:
-    told = httpx.get(f"{watched.url}/metrics").text
-    assert "cordwood_alerts_firing 1" in told
-    assert "cordwood_alerts_pending 0" in told
-    assert f'cordwood_alert_evaluations_total{{alert="{ALERT["name"]}",outcome="ok"}}' in told
-    assert 'cordwood_alert_notifications_total{target="nowhere",outcome="failed"}' in told
+    body_or_text = httpx.get(f"{watched.url}/metrics").text
+    assert "cordwood_alerts_firing 1" in body_or_text
+    assert "cordwood_alerts_pending 0" in body_or_text
+    assert f'cordwood_alert_evaluations_total{{alert="{ALERT["name"]}",outcome="ok"}}' in body_or_text
+    assert 'cordwood_alert_notifications_total{target="nowhere",outcome="failed"}' in body_or_text

@@ -8,8 +8,8 @@ from tests.journey.conftest import PUBLIC, Service, Start
 
 
 def audited(service: Service) -> list[dict[str, str]]:
-    told = service.stop_and_read()
-    return [json.loads(line) for line in told.splitlines() if '"event":"audit"' in line]
+    output = service.stop_and_read()
+    return [json.loads(line) for line in output.splitlines() if '"event":"audit"' in line]
 
 
 def test_a_replay_and_a_backup_are_logged_with_key_and_request_id(start: Start) -> None:

@@ -63,15 +63,15 @@ def test_ratios_do_not_depend_on_changes_of_speed() -> None:
     report.add("counts", {OURS: Times([4.5, 4.5, 1.5]), BY_HAND: Times([3.0, 3.0, 1.0])})
     report.add("counts", {Postgres.name: Times([9.0])})
 
-    told = report.questions["counts"]
-    assert [len(told[name].milliseconds) for name in (OURS, BY_HAND, Postgres.name)] == [5, 5, 1]
-    assert ratio(told[OURS], told[BY_HAND]) == Ratio(1.5, 0.0)
+    timings = report.questions["counts"]
+    assert [len(timings[name].milliseconds) for name in (OURS, BY_HAND, Postgres.name)] == [5, 5, 1]
+    assert ratio(timings[OURS], timings[BY_HAND]) == Ratio(1.5, 0.0)
 
 
 def test_the_picture_has_a_bar_for_each_measurement() -> None:
     """Draw bars on a logarithmic scale from one millisecond, and escape the names."""
-    asked = {"status >= 500": {"ours": Times([10.0]), "theirs": Times([100.0])}, "new": {"ours": Times([0.5])}}
-    drawn = ET.fromstring(questions_picture(asked, {"status >= 500": 5.0, "new": 1.0}))
+    measured = {"status >= 500": {"ours": Times([10.0]), "theirs": Times([100.0])}, "new": {"ours": Times([0.5])}}
+    drawn = ET.fromstring(questions_picture(measured, {"status >= 500": 5.0, "new": 1.0}))
     lengths = [float(bar.attrib["width"]) for bar in drawn.iter("{http://www.w3.org/2000/svg}rect")]
     assert len(lengths) == 3
     assert lengths[1] == pytest.approx(2 * lengths[0], abs=0.2)

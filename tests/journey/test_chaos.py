@@ -88,7 +88,7 @@ class Caller(threading.Thread):
         self.rng = random.Random(seed)
         self.statuses: Counter[int] = Counter()
         self.failures: list[str] = []
-        self.durations: list[float] = []
+        self.delays: list[float] = []
         self._service = service
         self._until = until_time
         self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": key}, timeout=60)
@@ -110,7 +110,7 @@ class Caller(threading.Thread):
             self.failures.append(f"{method} {path}: {problem!r}")
             return None
         self.statuses[answer.status_code] += 1
-        self.durations.append(time.monotonic() - began)
+        self.delays.append(time.monotonic() - began)
         if answer.status_code not in {200, 429, 503}:
             self.failures.append(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
         return answer
@@ -272,10 +272,10 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
         thread.join(SECONDS + 90)
     ordinary = [one for one in all_callers if not isinstance(one, Attacker)]
     statuses = sum((one.statuses for one in ordinary), Counter[int]())
-    durations = [one for caller in ordinary for one in caller.durations]
+    delays = [one for caller in ordinary for one in caller.delays]
     with capsys.disabled():
         print(
-            f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {percentile(durations, 0.99):.2f} s,"
+            f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {percentile(delays, 0.99):.2f} s,"
             f" at most {probe.most / MEBIBYTE:.0f} MiB, {base / MEBIBYTE:.0f} at the beginning",
             flush=True,
         )
@@ -284,7 +284,7 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
     assert not any(one.is_alive() for one in all_callers)
     assert list(itertools.chain.from_iterable(one.failures for one in ordinary)) == []
     assert statuses[200] >= LEAST_ANSWERED * statuses.total()
-    assert percentile(durations, PART) < MOST_SECONDS
+    assert percentile(delays, PART) < MOST_SECONDS
     assert probe.most < 1.25 * CEILING + base
     assert service.stop() == 0
     stored = stored_ids(service.data_dir)

@@ -56,8 +56,8 @@ def test_an_imported_file_is_in_the_next_answer(ask: Ask, tmp_path: Path) -> Non
     imported = ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
     assert (imported.returncode, imported.stderr) == (0, "")
     assert "2 accepted" in imported.stdout
-    asked = ask("query", "logs.all", "-p", "project=default", "--format", "json")
-    assert [row["id"] for row in json.loads(asked.stdout)["result"]] == ["e2", "e1"]
+    result = ask("query", "logs.all", "-p", "project=default", "--format", "json")
+    assert [row["id"] for row in json.loads(result.stdout)["result"]] == ["e2", "e1"]
 
 
 def test_a_repeated_import_stores_nothing_twice(ask: Ask, tmp_path: Path) -> None:
@@ -77,21 +77,23 @@ def test_rows_are_printed_as_a_table_csv_or_ndjson(ask: Ask, tmp_path: Path) -> 
         "e1  2026-01-01T00:00:01.000000Z     5",
         "e2  2026-01-01T00:00:02.000000Z     5",
     ]
-    told = list(csv.DictReader(io.StringIO(ask(*query, "csv").stdout)))
-    assert [row["id"] for row in told] == ["e1", "e2"]
+    csv_rows = list(csv.DictReader(io.StringIO(ask(*query, "csv").stdout)))
+    assert [row["id"] for row in csv_rows] == ["e1", "e2"]
     assert [json.loads(line)["id"] for line in ask(*query, "ndjson").stdout.splitlines()] == ["e1", "e2"]
 
 
 def test_a_query_may_be_read_from_a_file(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("select count(*) as n from edge_logs")
-    asked = ask("query", "logs.all", "-p", "project=none", "--sql", f"@{tmp_path / 'q.sql'}", "--format", "json")
-    assert json.loads(asked.stdout) == {"result": [{"n": 0}]}
+    result = ask("query", "logs.all", "-p", "project=none", "--sql", f"@{tmp_path / 'q.sql'}", "--format", "json")
+    assert json.loads(result.stdout) == {"result": [{"n": 0}]}
 
 
 def test_a_query_may_be_written_in_lql(ask: Ask, tmp_path: Path) -> None:
     ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
-    asked = ask("query", "logs.all", "-p", "project=default", "--lql", 'f:edge_logs "event 2" s:id', "--format", "json")
-    assert json.loads(asked.stdout) == {"result": [{"id": "e2"}]}
+    result = ask(
+        "query", "logs.all", "-p", "project=default", "--lql", 'f:edge_logs "event 2" s:id', "--format", "json"
+    )
+    assert json.loads(result.stdout) == {"result": [{"id": "e2"}]}
 
 
 def test_a_refusal_is_printed_with_its_position_and_hint(ask: Ask) -> None:
@@ -124,8 +126,8 @@ def test_parquet_is_imported(ask: Ask, tmp_path: Path) -> None:
     for outcome in ("3 accepted", "0 accepted, 3 duplicates"):
         assert outcome in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
     sql = "select id, timestamp, r.path from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r order by id"
-    asked = ask("query", "logs.all", "-p", "project=default", "--sql", sql, "--format", "json")
-    rows = json.loads(asked.stdout)["result"]
+    result = ask("query", "logs.all", "-p", "project=default", "--sql", sql, "--format", "json")
+    rows = json.loads(result.stdout)["result"]
     assert rows[0] == {"id": "p0", "timestamp": 1767225600123456, "path": "/rest/0"}
     assert len(rows) == 3
 
@@ -140,10 +142,10 @@ def test_an_unknown_stream_or_file_is_refused(ask: Ask, tmp_path: Path) -> None:
 def test_the_owner_of_the_data_folder_is_found_and_its_key_used(start: Start) -> None:
     service = start()
     service.send("cloudflare.logs.prod", [edge(1)])
-    asked = cordwood(
+    result = cordwood(
         "query", "logs.all", "-p", "project=default", "--format", "ndjson", "--data-dir", str(service.data_dir)
     )
-    assert json.loads(asked.stdout)["id"] == "e1"
+    assert json.loads(result.stdout)["id"] == "e1"
 
 
 def test_address_and_key_may_come_from_the_environment(start: Start) -> None:
@@ -155,23 +157,23 @@ def test_address_and_key_may_come_from_the_environment(start: Start) -> None:
 
 def test_without_a_service_or_folder_nothing_is_created(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cordwood", "query", "logs.all"]
-    asked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert asked.returncode == 1
-    assert "cordwood serve" in asked.stderr
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert "cordwood serve" in result.stderr
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_data_folder_is_an_error(tmp_path: Path) -> None:
-    asked = cordwood("query", "logs.all", "-p", "project=default", "--data-dir", str(tmp_path / "slip"))
-    assert (asked.returncode, "the data folder does not exist" in asked.stderr) == (1, True)
+    result = cordwood("query", "logs.all", "-p", "project=default", "--data-dir", str(tmp_path / "slip"))
+    assert (result.returncode, "the data folder does not exist" in result.stderr) == (1, True)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_truncated_answer_is_reported(start: Start, tmp_path: Path) -> None:
     (tmp_path / "few.sql").write_text('/* name = "few"\nmax_rows = 2 */ select x from unnest([1, 2, 3]) as x')
     service = start("--endpoints", str(tmp_path))
-    asked = cordwood("query", "few", "--url", service.url, "--key", PRIVATE)
-    assert "max_rows=2; --all fetches all" in asked.stderr
+    result = cordwood("query", "few", "--url", service.url, "--key", PRIVATE)
+    assert "max_rows=2; --all fetches all" in result.stderr
 
 
 COUNTED = """/* name = "counted"
@@ -184,12 +186,12 @@ def test_all_pages_of_an_answer_are_fetched_and_joined(start: Start, tmp_path: P
     service = start("--endpoints", str(tmp_path))
     there = "--url", service.url, "--key", PRIVATE, "--all"
     printed = {how: cordwood("query", "counted", "--format", how, *there) for how in ("table", "json", "csv", "ndjson")}
-    assert {how: asked.returncode for how, asked in printed.items()} == dict.fromkeys(printed, 0)
+    assert {how: result.returncode for how, result in printed.items()} == dict.fromkeys(printed, 0)
     assert [row["x"] for row in json.loads(printed["json"].stdout)["result"]] == [1, 2, 3, 4, 5]
     assert [json.loads(line)["x"] for line in printed["ndjson"].stdout.splitlines()] == [1, 2, 3, 4, 5]
     assert [row["x"] for row in csv.DictReader(io.StringIO(printed["csv"].stdout))] == ["1", "2", "3", "4", "5"]
     assert len(printed["table"].stdout.splitlines()) == 7
-    assert "truncated" not in "".join(asked.stderr for asked in printed.values())
+    assert "truncated" not in "".join(result.stderr for result in printed.values())
     refused = cordwood("query", "counted", "--format", "arrow", *there)
     assert (refused.returncode, "Several pages cannot be joined as arrow" in refused.stderr) == (1, True)
 

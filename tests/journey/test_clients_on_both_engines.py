@@ -27,13 +27,13 @@ REDACTED = {"LF-ENDPOINT-REDACT-PII": "true"}
 
 def emitted(kind: str, now: int) -> list[dict[str, Any]]:
     """Return the clients' events or queries, with times relative to now."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), "--emit", kind],
         capture_output=True,
         text=True,
         check=True,
     )
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return [json.loads(line) for line in completed.stdout.splitlines()]
 
 
 def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
     with forbid_isolation_refusals(), open_service(settings) as components:
         send(components, emitted("events", now))
         queries = emitted("queries", now)
-        plain = {query["id"]: asked(components, query) for query in queries}
-        return plain | {f"{query['id']} redacted": asked(components, query, REDACTED) for query in queries}
+        plain = {query["id"]: answer(components, query) for query in queries}
+        return plain | {f"{query['id']} redacted": answer(components, query, REDACTED) for query in queries}
 
 
 def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
@@ -58,7 +58,7 @@ def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
         assert status == 200
 
 
-def asked(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
+def answer(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
     """Return the sorted rows with normalised numbers, or the status of a refusal."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"

@@ -149,10 +149,10 @@ def test_damage_is_reported_with_file_cause_and_remedy(
     harm(tmp_path / "data")
     refused = cordwood("serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
     assert (refused.returncode, refused.stdout) == (1, "")
-    told = refused.stderr.strip()
-    assert told.startswith("cordwood serve: ")
-    assert "\n" not in told
-    assert [part for part in (place, cause, advice) if part not in told] == [], told
+    message = refused.stderr.strip()
+    assert message.startswith("cordwood serve: ")
+    assert "\n" not in message
+    assert [part for part in (place, cause, advice) if part not in message] == [], message
 
 
 def test_a_client_command_reports_a_damaged_folder(intact: Path, tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_a_client_command_reports_a_damaged_folder(intact: Path, tmp_path: Path)
 
 def test_a_failed_start_names_the_option_to_change(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = str(occupied.getsockname()[1])
         expected = {
             ("--port", port, "--data-dir", str(tmp_path / "a")): (f"port {port}: Address already in use", "--port"),
             ("--data-dir", str(tmp_path / "file")): ("there is a file of this name", "--data-dir"),

@@ -54,11 +54,11 @@ def test_a_damaged_parquet_file_is_refused_with_its_name_and_a_remedy(
     file.write_bytes(harm(export))
     refused = cordwood("import", str(file), "--stream", STREAM, "--data-dir", str(tmp_path / "data"))
     assert refused.returncode == 1
-    told = refused.stderr.strip()
-    assert told.startswith(f"cordwood import: {file} ")
-    assert "\n" not in told
-    assert cause in told
-    assert told.endswith("have it made again. What is stored of it is not stored twice.")
+    message = refused.stderr.strip()
+    assert message.startswith(f"cordwood import: {file} ")
+    assert "\n" not in message
+    assert cause in message
+    assert message.endswith("have it made again. What is stored of it is not stored twice.")
 
 
 def test_events_before_the_damage_are_counted_and_not_stored_twice(tmp_path: Path) -> None:

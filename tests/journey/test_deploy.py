@@ -184,10 +184,10 @@ def test_the_health_check_of_the_image_follows_the_port(deployment: Deployment) 
 
 
 def test_unknown_variables_are_logged_once_without_secrets(deployment: Deployment) -> None:
-    told = deployment.output.read_text()
-    assert told.count("are ignored: ") == 1
-    assert "POSTGRES_BACKEND_URL" in told
-    assert not [secret for secret in ("not-for-the-log", *TOKENS.values()) if secret in told]
+    output_text = deployment.output.read_text()
+    assert output_text.count("are ignored: ") == 1
+    assert "POSTGRES_BACKEND_URL" in output_text
+    assert not [secret for secret in ("not-for-the-log", *TOKENS.values()) if secret in output_text]
 
 
 def test_events_of_shippers_are_in_the_answers_to_dashboards(deployment: Deployment) -> None:
@@ -202,7 +202,7 @@ def test_events_of_shippers_are_in_the_answers_to_dashboards(deployment: Deploym
     sent = httpx.post(f"{deployment.url}/api/logs?source_name=cloudflare.logs.prod", json=[edge], headers=PUBLIC)
     assert sent.status_code == 200, sent.text
     dashboard = {**PRIVATE, "Content-Type": "application/json", "Accept": "application/json"}
-    asked = {
+    parameters = {
         "project": "shipped",
         "project_tier": "PRO",
         "iso_timestamp_start": "",
@@ -210,7 +210,9 @@ def test_events_of_shippers_are_in_the_answers_to_dashboards(deployment: Deploym
         "sql": "select id, timestamp, event_message, request.path from edge_logs cross join unnest(metadata) as m"
         " cross join unnest(m.request) as request limit 100",
     }
-    rows = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=dashboard).json()["result"]
+    rows = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=parameters, headers=dashboard).json()[
+        "result"
+    ]
     assert [row["path"] for row in rows] == ["/rest/v1/todos"]
     assert len(str(rows[0]["timestamp"])) == 16
     home = {"project": "shipped", "interval": "1hr"}
@@ -225,23 +227,23 @@ def test_events_with_the_project_in_their_metadata_are_found(deployment: Deploym
         sent = httpx.post(f"{deployment.url}/api/logs?source_name={stream}", json=[event], headers=PUBLIC)
         assert sent.status_code == 200, sent.text
     for name, message in (("realtime_logs", "joined"), ("function_edge_logs", "booted")):
-        asked = {"project": "moved", "sql": f"select event_message from {name}"}
-        answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
+        parameters = {"project": "moved", "sql": f"select event_message from {name}"}
+        answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=parameters, headers=PRIVATE)
         assert answer.json() == {"result": [{"event_message": message}]}
 
 
 def test_a_long_request_line_and_a_bearer_token_are_accepted(deployment: Deployment) -> None:
     conditions = " or ".join(f"event_message like '%{'needle' * 4}{number}%'" for number in range(180))
-    asked = {"project": "shipped", "sql": f"select count(*) as count from edge_logs where {conditions}"}
+    parameters = {"project": "shipped", "sql": f"select count(*) as count from edge_logs where {conditions}"}
     bearer = {"Authorization": f"Bearer {TOKENS['LOGFLARE_PRIVATE_ACCESS_TOKEN']}"}
-    answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=bearer)
+    answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=parameters, headers=bearer)
     assert len(str(answer.request.url)) > 10_000
     assert answer.json() == {"result": [{"count": 0}]}
 
 
 def test_an_error_has_the_form_that_dashboards_read(deployment: Deployment) -> None:
-    asked = {"project": "shipped", "sql": "select nothing from edge_logs"}
-    answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=asked, headers=PRIVATE)
+    parameters = {"project": "shipped", "sql": "select nothing from edge_logs"}
+    answer = httpx.get(f"{deployment.url}/api/endpoints/query/logs.all", params=parameters, headers=PRIVATE)
     assert answer.status_code == 400
     assert "nothing" in answer.json()["error"]["message"]
     assert "result" not in answer.json()
@@ -396,8 +398,8 @@ def test_the_image_started_by_the_supabase_cli_accepts_events_of_containers(scri
         }
         sent = httpx.post(f"{deployment.url}/api/logs?source_name=docker.logs.local", json=[event], headers=PUBLIC)
         assert (sent.status_code, sent.json()["accepted"]) == (200, 1), sent.text
-        asked = {"sql": "select event_message, container_name from `docker.logs.local`"}
-        rows = httpx.get(f"{deployment.url}/api/query", params=asked, headers=PRIVATE).json()["result"]
+        parameters = {"sql": "select event_message, container_name from `docker.logs.local`"}
+        rows = httpx.get(f"{deployment.url}/api/query", params=parameters, headers=PRIVATE).json()["result"]
         assert rows == [{"event_message": event["message"], "container_name": "supabase_db_demo"}]
     finally:
         os.killpg(process.pid, signal.SIGTERM)

@@ -18,9 +18,9 @@ def test_a_working_service_passes_with_the_keys_of_its_dashboards(start: Start, 
     environment.write_text(
         f"# keys\nLOGFLARE_PRIVATE_ACCESS_TOKEN='{PRIVATE}'\nexport LOGFLARE_PUBLIC_ACCESS_TOKEN={PUBLIC}\nOTHER=1\n"
     )
-    told = cordwood("doctor", "--data-dir", str(service.data_dir), "--env", str(environment))
-    good = lines_with_mark(told, "ok")
-    assert told.returncode == 0, told.stdout + told.stderr
+    completed = cordwood("doctor", "--data-dir", str(service.data_dir), "--env", str(environment))
+    good = lines_with_mark(completed, "ok")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "keys: LOGFLARE_PRIVATE_ACCESS_TOKEN is in force." in good
     assert "keys: LOGFLARE_PUBLIC_ACCESS_TOKEN is in force." in good
     assert "round trip: an event was sent, and was in the next answer." in good
@@ -41,41 +41,43 @@ def test_a_refused_key_is_reported_with_a_remedy(start: Start, tmp_path: Path, n
     service = start()
     environment = tmp_path / "dashboards.env"
     environment.write_text(f"{name}={value}\n")
-    told = cordwood("doctor", "--url", service.url, "--key", PRIVATE, "--env", str(environment))
-    assert told.returncode == 1
-    assert len(lines_with_mark(told, "PROBLEM")) == 1
-    assert f"{name} is refused" in told.stdout
-    assert "cordwood keys create" in told.stdout
+    completed = cordwood("doctor", "--url", service.url, "--key", PRIVATE, "--env", str(environment))
+    assert completed.returncode == 1
+    assert len(lines_with_mark(completed, "PROBLEM")) == 1
+    assert f"{name} is refused" in completed.stdout
+    assert "cordwood keys create" in completed.stdout
 
 
 def test_metrics_include_free_disk_space_and_its_forecast(start: Start) -> None:
-    told = start().client.get("/metrics").text
-    assert "\ncordwood_disk_full_seconds +Inf\n" in told
-    assert float(told.split("\ncordwood_disk_free_bytes ")[1].split("\n")[0]) > 0
+    completed = start().client.get("/metrics").text
+    assert "\ncordwood_disk_full_seconds +Inf\n" in completed
+    assert float(completed.split("\ncordwood_disk_free_bytes ")[1].split("\n")[0]) > 0
 
 
 def test_a_key_that_may_not_query_fails_the_round_trip(start: Start) -> None:
-    told = cordwood("doctor", "--url", start().url, "--key", PUBLIC)
-    assert told.returncode == 1
-    assert lines_with_mark(told, "PROBLEM")[0].startswith("round trip: This key may not query")
+    completed = cordwood("doctor", "--url", start().url, "--key", PUBLIC)
+    assert completed.returncode == 1
+    assert lines_with_mark(completed, "PROBLEM")[0].startswith("round trip: This key may not query")
 
 
 def test_the_memory_ceiling_is_that_of_the_running_service(start: Start) -> None:
     service = start("--memory", "300MB")
-    told = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
-    assert told.returncode == 0, told.stdout
-    assert any(line.startswith("memory: the ceiling is 0.3 GB, ") for line in lines_with_mark(told, "ok")), told.stdout
-    service.stop()
-    told = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
-    assert any(line.startswith("memory: the ceiling is 900.0 GB, ") for line in lines_with_mark(told, "PROBLEM")), (
-        told.stdout
+    completed = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
+    assert completed.returncode == 0, completed.stdout
+    assert any(line.startswith("memory: the ceiling is 0.3 GB, ") for line in lines_with_mark(completed, "ok")), (
+        completed.stdout
     )
+    service.stop()
+    completed = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
+    assert any(
+        line.startswith("memory: the ceiling is 900.0 GB, ") for line in lines_with_mark(completed, "PROBLEM")
+    ), completed.stdout
 
 
 def test_without_a_service_the_doctor_explains_how_to_start_one(tmp_path: Path) -> None:
-    told = cordwood("doctor", "--data-dir", str(tmp_path / "none"))
-    assert told.returncode == 1
-    assert "Start one: cordwood serve" in told.stdout
+    completed = cordwood("doctor", "--data-dir", str(tmp_path / "none"))
+    assert completed.returncode == 1
+    assert "Start one: cordwood serve" in completed.stdout
     assert not (tmp_path / "none").exists()
     gone = cordwood("doctor", "--url", "http://127.0.0.1:9", "--key", PRIVATE)
     assert (gone.returncode, "No service answers" in gone.stdout) == (1, True)

@@ -51,9 +51,9 @@ def test_the_policy_of_a_stream_applies_beyond_its_bounds(
 ) -> None:
     now_us = time.time_ns() // 1000
     events = [{"id": name, "timestamp": now_us + away * HOUR_US} for name, away in (("late", -2), ("future", 2))]
-    told = service.send(stream, [*events, {"id": "within", "timestamp": now_us}]).json()
-    assert (told["accepted"], told["quarantined"]) == (3 - quarantined, quarantined)
-    assert (told["late"], told["future"]) == (1, 1)
+    answer = service.send(stream, [*events, {"id": "within", "timestamp": now_us}]).json()
+    assert (answer["accepted"], answer["quarantined"]) == (3 - quarantined, quarantined)
+    assert (answer["late"], answer["future"]) == (1, 1)
     sql = f"select id, timestamp_diff(timestamp, ingested_at, minute) / 60 as hours, timestamp_inferred from {stream}"
     rows = service.client.get("/api/query", params={"sql": sql}).json()["result"]
     found = {row["id"]: (round(row["hours"]), row["timestamp_inferred"]) for row in rows}
@@ -87,5 +87,5 @@ def test_events_older_than_the_retention_are_counted_as_late_by_every_route(serv
 
 
 def test_a_bound_beyond_the_retention_is_the_retention(service: Service) -> None:
-    told = service.send("keeps.less", [{"id": "old", "timestamp": hours_ago(2)}, {"id": "new"}]).json()
-    assert (told["accepted"], told["quarantined"], told["late"]) == (1, 1, 1)
+    answer = service.send("keeps.less", [{"id": "old", "timestamp": hours_ago(2)}, {"id": "new"}]).json()
+    assert (answer["accepted"], answer["quarantined"], answer["late"]) == (1, 1, 1)

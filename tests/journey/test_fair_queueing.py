@@ -65,13 +65,13 @@ def attacked(service: Service, texts: tuple[str, ...]) -> Iterator[list[int]]:
             thread.join()
 
 
-def seconds_each(asked: Callable[[], httpx.Response]) -> list[float]:
+def seconds_each(send_request: Callable[[], httpx.Response]) -> list[float]:
     """Send requests one after the other and return their durations."""
     durations = []
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         began = time.monotonic()
-        answer = asked()
+        answer = send_request()
         assert answer.status_code == 200, answer.text
         durations.append(time.monotonic() - began)
         time.sleep(0.02)

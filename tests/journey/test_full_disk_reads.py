@@ -59,9 +59,9 @@ def send_and_flush(service: Service) -> None:
 
 
 def assert_read(service: Service, events: int) -> None:
-    for endpoint, asked in READS:
-        answer = service.query(endpoint, **asked)
-        assert answer.status_code == 200, (endpoint, asked, answer.text)
+    for endpoint, parameters in READS:
+        answer = service.query(endpoint, **parameters)
+        assert answer.status_code == 200, (endpoint, parameters, answer.text)
     assert service.rows("logs.all", project=PROJECT, sql=COUNT) == [{"events": events, "ids": events}]
     for page in PAGES:
         assert service.client.get(page).status_code == 200, page

@@ -175,23 +175,23 @@ def test_a_redacted_key_gets_only_redacted_answers(service: Service) -> None:
         answer = httpx.get(f"{service.url}/api/query", params={"sql": text}, headers=headers)
         assert answer.json()["result"][0]["event_message"] == "connection from REDACTED"
         assert "bob@example.com" not in answer.text
-    asked = httpx.get(
+    redacted_answer = httpx.get(
         f"{service.url}/api/query",
         params={"sql": text},
         headers={"X-API-KEY": PRIVATE, "LF-ENDPOINT-REDACT-PII": "true"},
     )
-    assert "10.1.2.3" not in asked.text
+    assert "10.1.2.3" not in redacted_answer.text
     assert "10.1.2.3" in query(service, text).text
 
 
 def test_recent_events_are_returned_as_sent_oldest_first(service: Service) -> None:
     recent = service.client.get(f"/api/sources/{STREAM}/recent").json()
     assert [event["project"] for event in recent] == ["theirs", "ours"]
-    told = recent[1]
-    assert told["timestamp"] == 1_767_225_600_000_000
-    assert isinstance(told["ingested_at"], int)
+    recent_event = recent[1]
+    assert recent_event["timestamp"] == 1_767_225_600_000_000
+    assert isinstance(recent_event["ingested_at"], int)
     for name in ("id", "event_message", "project", "level", "tags", "metadata"):
-        assert told[name] == EVENT[name]
+        assert recent_event[name] == EVENT[name]
     assert "level" not in recent[0]
     assert len(service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": "1"}).json()) == 1
 

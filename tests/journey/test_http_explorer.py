@@ -148,8 +148,8 @@ def test_the_status_has_memory_cache_queries_and_streams(edge: Service) -> None:
     assert body["cache"]["requests"]["hit"] >= 1
     assert body["queries"]["waiting"] == 0
     slowest = {one["text"]: one for one in body["queries"]["slowest"]}
-    asked = slowest["select count(*) as n from edge_logs"]
-    assert (asked["endpoint"], asked["language"], asked["outcome"]) == ("logs.all", "sql", "ok")
+    slow_query = slowest["select count(*) as n from edge_logs"]
+    assert (slow_query["endpoint"], slow_query["language"], slow_query["outcome"]) == ("logs.all", "sql", "ok")
     seconds = [one["seconds"] for one in body["queries"]["slowest"]]
     assert seconds == sorted(seconds, reverse=True)
     stream = body["streams"]["cloudflare.logs.prod"]

@@ -112,8 +112,8 @@ def test_head_has_the_headers_of_get_and_no_body(service: Service, project: str)
     ],
 )
 def test_a_key_may_be_presented_in_three_places(service: Service, present: Callable[[str], dict[str, object]]) -> None:
-    asked: dict[str, object] = {"params": {"project": "default"}, **present("journey-private")}
-    answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all", **asked)  # type: ignore[arg-type]
+    request_options: dict[str, object] = {"params": {"project": "default"}, **present("journey-private")}
+    answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all", **request_options)  # type: ignore[arg-type]
     assert answer.status_code == 200
 
 
@@ -193,8 +193,8 @@ def test_a_wrong_method_is_405_with_the_allowed_ones(service: Service, method: s
 
 @pytest.mark.parametrize("path", ["/api/endpoints/query/logs.all", "/api/logs", "/health"])
 def test_a_preflight_request_needs_no_key_and_lists_our_headers(service: Service, path: str) -> None:
-    asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}
-    answer = httpx.options(service.url + path, headers=asked)
+    request_options = {"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}
+    answer = httpx.options(service.url + path, headers=request_options)
     assert answer.status_code == 204
     assert answer.headers["access-control-allow-origin"] == "*"
     assert "access-control-allow-credentials" not in answer.headers

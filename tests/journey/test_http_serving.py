@@ -241,27 +241,29 @@ def test_the_format_is_chosen_by_name_or_accept_header(
     service: Service, accept: str, named: str, media_type: str
 ) -> None:
     for endpoint in ("kept", "logs.all"):
-        asked = {"project": "default"} | ({"format": named} if named else {})
-        answer = service.client.get(f"/api/endpoints/query/{endpoint}", params=asked, headers={"Accept": accept})
+        request_parameters = {"project": "default"} | ({"format": named} if named else {})
+        answer = service.client.get(
+            f"/api/endpoints/query/{endpoint}", params=request_parameters, headers={"Accept": accept}
+        )
         assert answer.headers["content-type"] == media_type
 
 
 @pytest.mark.parametrize(("accept", "named"), [("application/pdf", ""), ("", "xml"), ("application/json;q=0", "")])
 def test_an_unsupported_format_is_406(service: Service, accept: str, named: str) -> None:
-    asked = {"project": "default"} | ({"format": named} if named else {})
-    answer = service.client.get("/api/endpoints/query/kept", params=asked, headers={"Accept": accept})
+    request_parameters = {"project": "default"} | ({"format": named} if named else {})
+    answer = service.client.get("/api/endpoints/query/kept", params=request_parameters, headers={"Accept": accept})
     assert "csv" in str(problem_of(answer, 406, "request.not-acceptable")["hint"])
 
 
 def test_accept_may_have_several_header_lines(service: Service) -> None:
-    def asked(*accepted: str) -> bytes:
+    def request_parameters(*accepted: str) -> bytes:
         lines = [f"Accept: {one}" for one in accepted]
         return http(service, "GET /api/endpoints/query/kept?project=default HTTP/1.1", *lines)
 
     for _ in range(3):
-        assert b"content-type: application/json" in asked("*/*")
-        assert b"content-type: text/csv" in asked("text/csv", "*/*;q=0.5")
-        assert b"content-type: application/json" in asked("*/*;q=0.5")
+        assert b"content-type: application/json" in request_parameters("*/*")
+        assert b"content-type: text/csv" in request_parameters("text/csv", "*/*;q=0.5")
+        assert b"content-type: application/json" in request_parameters("*/*;q=0.5")
 
 
 def test_every_format_has_the_same_rows(service: Service) -> None:
@@ -285,8 +287,8 @@ def test_every_format_has_the_same_rows(service: Service) -> None:
 def test_a_long_answer_is_streamed_in_bounded_memory(service: Service, form: str) -> None:
     """Stream 100 MB; the first lines arrive long before the last are computed."""
     peak, received_bytes, first_after, began = 0, 0, 0.0, time.monotonic()
-    asked = {"format": form}
-    with service.client.stream("GET", "/api/endpoints/query/long", params=asked) as answer:
+    request_parameters = {"format": form}
+    with service.client.stream("GET", "/api/endpoints/query/long", params=request_parameters) as answer:
         assert answer.status_code == 200
         for number, chunk in enumerate(answer.iter_bytes()):
             first_after = first_after or time.monotonic() - began
@@ -353,8 +355,8 @@ def test_a_get_may_have_a_long_query_in_its_body(service: Service) -> None:
 
 def test_the_body_of_a_get_is_ignored_when_the_url_has_a_query(service: Service) -> None:
     url = "/api/endpoints/query/kept"
-    asked = {"project": "default", "sql": "select 1 as one"}
-    answer = service.client.request("GET", url, params=asked, json={"sql": "select 2 as two"})
+    request_parameters = {"project": "default", "sql": "select 1 as one"}
+    answer = service.client.request("GET", url, params=request_parameters, json={"sql": "select 2 as two"})
     assert answer.json() == {"result": [{"one": 1}]}
 
 
@@ -366,7 +368,7 @@ def test_a_get_with_a_content_type_and_no_body_is_answered(service: Service) -> 
 def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
     """Cached answers are written immediately, but must not overtake an earlier one."""
     service.query("kept", project="default")
-    asked = [
+    request_parameters = [
         "GET /api/endpoints/query/kept?project=default HTTP/1.1",
         "GET /api/endpoints/query/logs.all?project=default HTTP/1.1",
         "GET /livez HTTP/1.1",
@@ -375,7 +377,7 @@ def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
         "GET /api/endpoints/query/kept?project=default HTTP/1.1",
     ]
     fields = "\r\nHost: x\r\nX-API-KEY: journey-private\r\nX-Request-Id: {}\r\n\r\n"
-    early = "".join(line + fields.format(f"in-turn-{number}") for number, line in enumerate(asked))
+    early = "".join(line + fields.format(f"in-turn-{number}") for number, line in enumerate(request_parameters))
     received = http(service, early + "GET /livez HTTP/1.1", "X-Request-Id: in-turn-6")
     ids = [line.split(b": ")[1] for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
     assert ids == [f"in-turn-{number}".encode() for number in range(7)]

@@ -123,8 +123,8 @@ def test_thousands_of_pipelined_upgrade_requests_are_answered(service: Service) 
 
 def test_a_cached_answer_is_returned_to_upgrade_requests(service: Service) -> None:
     path = "/api/endpoints/query/logs.all?project=kept-offer"
-    asked = get(f"{OFFERS['h2c']}\r\nX-API-KEY: {PRIVATE}", path)
-    received = exchange(service, [asked, asked, asked, LAST])
+    raw_request = get(f"{OFFERS['h2c']}\r\nX-API-KEY: {PRIVATE}", path)
+    received = exchange(service, [raw_request, raw_request, raw_request, LAST])
     assert statuses(received) == [200] * 4
     assert received.count(b'{"result":[]}') == 3
 

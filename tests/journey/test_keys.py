@@ -32,7 +32,7 @@ def create_key(service: Service, *arguments: str) -> str:
     return result.stdout.strip()
 
 
-def asks(service: Service, key: str | None, endpoint: str = "logs.all", **parameters: str) -> httpx.Response:
+def send_query(service: Service, key: str | None, endpoint: str = "logs.all", **parameters: str) -> httpx.Response:
     headers = {"X-API-KEY": key} if key else {}
     return httpx.get(f"{service.url}/api/endpoints/query/{endpoint}", params=parameters, headers=headers)
 
@@ -58,19 +58,19 @@ def test_a_new_key_is_printed_to_stdout_and_its_terms_to_stderr(service: Service
         *("--rate", "10/s", "--redact", "always", "--note", "for a dashboard", "--data-dir", str(service.data_dir)),
     )
     assert re.fullmatch(r"cw_[\w-]{43}\n", made_one.stdout)
-    told = ("query:endpoint:logs.all", "project=acme", "10/s", "always", "for a dashboard")
-    assert all(one in made_one.stderr for one in told)
+    received = ("query:endpoint:logs.all", "project=acme", "10/s", "always", "for a dashboard")
+    assert all(one in made_one.stderr for one in received)
     assert made_one.stdout.strip() not in made_one.stderr
 
 
 def test_creation_and_revocation_take_effect_within_a_second(service: Service) -> None:
     key = create_key(service, "--scope", "query")
     time.sleep(1)
-    assert asks(service, key, project="x").status_code == 200
+    assert send_query(service, key, project="x").status_code == 200
     (line,) = [line for line in json.loads(listed(service)) if line["last use"] and line["scopes"] == "query"]
     keys("revoke", str(line["id"]), "--data-dir", str(service.data_dir))
     time.sleep(1)
-    assert asks(service, key, project="x").status_code == 401
+    assert send_query(service, key, project="x").status_code == 401
 
 
 def listed(service: Service) -> str:
@@ -98,7 +98,7 @@ def test_a_listing_shows_the_terms_and_last_use_of_a_key(service: Service) -> No
         "--note",
         "terms",
     )
-    assert asks(service, key).status_code == 200
+    assert send_query(service, key).status_code == 200
     (line,) = [line for line in json.loads(listed(service)) if line["note"] == "terms"]
     assert (line["scopes"], line["pins"], line["rate"]) == ("query:endpoint:logs.all", {"project": "told"}, "10/s")
     assert isinstance(line["id"], int)
@@ -111,16 +111,19 @@ def test_keys_are_created_rotated_and_revoked_over_http(service: Service) -> Non
     (line,) = [one for one in json.loads(keys("list", "--format", "json", *there).stdout) if one["note"] == "far away"]
     rotated = keys("rotate", str(line["id"]), *there)
     new = rotated.stdout.strip()
-    assert (asks(service, old, project="x").status_code, asks(service, new, project="x").status_code) == (401, 200)
+    assert (send_query(service, old, project="x").status_code, send_query(service, new, project="x").status_code) == (
+        401,
+        200,
+    )
     (line,) = [one for one in json.loads(keys("list", "--format", "json", *there).stdout) if one["note"] == "far away"]
     assert keys("revoke", str(line["id"]), *there).returncode == 0
-    assert asks(service, new, project="x").status_code == 401
+    assert send_query(service, new, project="x").status_code == 401
 
 
 def test_a_key_created_without_a_service_is_valid_after_its_start(start: Start, tmp_path: Path) -> None:
     alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
     assert alone.returncode == 0
-    assert asks(start(), alone.stdout.strip(), project="x").status_code == 200
+    assert send_query(start(), alone.stdout.strip(), project="x").status_code == 200
 
 
 def test_a_start_without_a_valid_private_key_prints_a_hint(start: Start, tmp_path: Path) -> None:
@@ -135,15 +138,15 @@ def test_a_start_without_a_valid_private_key_prints_a_hint(start: Start, tmp_pat
 
 @pytest.mark.parametrize("action", [("list",), ("revoke", "1"), ("rotate", "1")])
 def test_a_missing_data_folder_is_an_error(tmp_path: Path, action: tuple[str, ...]) -> None:
-    said = keys(*action, "--data-dir", str(tmp_path / "slip"))
-    assert said.returncode == 1
-    assert "the data folder does not exist" in said.stderr
+    result_of_slip = keys(*action, "--data-dir", str(tmp_path / "slip"))
+    assert result_of_slip.returncode == 1
+    assert "the data folder does not exist" in result_of_slip.stderr
     assert not (tmp_path / "slip").exists()
 
 
 def test_key_commands_over_http_need_a_private_key(service: Service) -> None:
     with_private = keys("create", "--scope", "query", "--url", service.url, "--key", PRIVATE)
-    assert asks(service, with_private.stdout.strip(), project="x").status_code == 200
+    assert send_query(service, with_private.stdout.strip(), project="x").status_code == 200
     with_public = keys("create", "--scope", "query", CORDWOOD_URL=service.url, CORDWOOD_KEY=PUBLIC)
     assert (with_public.returncode, with_public.stdout) == (1, "")
     assert "needs a private key" in with_public.stderr
@@ -154,22 +157,22 @@ def test_a_rotated_key_expires_at_once_or_after_its_grace_period(service: Servic
         old = create_key(service, "--scope", "query", "--note", f"rotated {status}")
         (line,) = [line for line in json.loads(listed(service)) if line["note"] == f"rotated {status}"]
         rotated = keys("rotate", str(line["id"]), *grace, "--data-dir", str(service.data_dir))
-        assert asks(service, rotated.stdout.strip(), project="x").status_code == 200
+        assert send_query(service, rotated.stdout.strip(), project="x").status_code == 200
         time.sleep(1)
-        assert asks(service, old, project="x").status_code == status
+        assert send_query(service, old, project="x").status_code == status
 
 
 def test_an_expired_key_is_refused(service: Service) -> None:
     key = create_key(service, "--scope", "query", "--expires", "2s")
-    assert asks(service, key, project="x").status_code == 200
+    assert send_query(service, key, project="x").status_code == 200
     time.sleep(2.1)
-    assert asks(service, key, project="x").status_code == 401
+    assert send_query(service, key, project="x").status_code == 401
 
 
 def test_a_scope_permits_only_its_endpoint_or_stream(service: Service) -> None:
     key = create_key(service, "--scope", "query", "--endpoint", "logs.all", "--scope", "ingest:source:postgres.logs")
-    assert asks(service, key, project="x").status_code == 200
-    assert "usage.api-counts" in refused(asks(service, key, "usage.api-counts", project="x", interval="daily"))
+    assert send_query(service, key, project="x").status_code == 200
+    assert "usage.api-counts" in refused(send_query(service, key, "usage.api-counts", project="x", interval="daily"))
     assert send_event(service, key, "postgres.logs", event("x", "y")).status_code == 200
     assert "gotrue.logs.prod" in refused(send_event(service, key, "gotrue.logs.prod", event("x", "y")))
 
@@ -179,12 +182,12 @@ def test_a_pinned_parameter_cannot_be_changed(service: Service) -> None:
         service.send("cloudflare.logs.prod", [event(project, f"of {project}")])
     key = create_key(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=pinned")
     for parameters in ({}, {"project": "pinned"}):
-        rows = asks(service, key, **parameters).json()["result"]
+        rows = send_query(service, key, **parameters).json()["result"]
         assert [row["event_message"] for row in rows] == ["of pinned"]
-    message = refused(asks(service, key, project="other"))
+    message = refused(send_query(service, key, project="other"))
     assert "project" in message
     assert "'other'" in message
-    assert refused(asks(service, key, project=""))
+    assert refused(send_query(service, key, project=""))
 
 
 @pytest.mark.parametrize(
@@ -200,8 +203,8 @@ def test_a_sandbox_query_cannot_bypass_a_pin(service: Service, sql: str) -> None
     for project in ("held", "foreign"):
         service.send("cloudflare.logs.prod", [event(project, f"of {project}")])
     key = create_key(service, "--scope", "query", "--pin", "project=held")
-    told = {row["event_message"] for row in asks(service, key, sql=sql).json()["result"]}
-    assert told == {"of held"}
+    received = {row["event_message"] for row in send_query(service, key, sql=sql).json()["result"]}
+    assert received == {"of held"}
     body = {"sql": sql, "project": "foreign"}
     answer = httpx.post(f"{service.url}/api/endpoints/query/logs.all", json=body, headers={"X-API-KEY": key})
     assert refused(answer)
@@ -211,7 +214,7 @@ def test_cached_answers_are_separate_for_each_pin(service: Service) -> None:
     for project in ("one", "two"):
         service.send("cloudflare.logs.prod", [event(project, "x")] * (1 if project == "one" else 2))
     counted = {
-        project: asks(
+        project: send_query(
             service,
             create_key(service, "--scope", "query", "--pin", f"project=^https://{project}/"),
             "usage.api-counts",
@@ -271,10 +274,10 @@ def test_a_restricted_private_key_may_not_manage_keys(
 
 def test_the_rate_of_a_key_limits_queries(service: Service) -> None:
     key = create_key(service, "--scope", "query", "--rate", "2/m")
-    statuses = [asks(service, key, project="x").status_code for _ in range(5)]
+    statuses = [send_query(service, key, project="x").status_code for _ in range(5)]
     assert statuses[0] == 200
     assert statuses[-1] == 429
-    assert int(asks(service, key, project="x").headers["retry-after"]) >= 1
+    assert int(send_query(service, key, project="x").headers["retry-after"]) >= 1
 
 
 def test_the_rate_of_a_key_limits_ingest(service: Service) -> None:
@@ -288,10 +291,10 @@ def test_a_public_endpoint_needs_no_key_by_its_uuid(start: Start, tmp_path: Path
     text = f'/* name = "open"\nid = "{PUBLIC_ENDPOINT}"\nauth = false */ select 1 as x'
     (tmp_path / "open.sql").write_text(text)
     service = start("--endpoints", str(tmp_path))
-    assert asks(service, None, PUBLIC_ENDPOINT).json() == {"result": [{"x": 1}]}
-    assert asks(service, "cw_wrong", PUBLIC_ENDPOINT).status_code == 200
-    assert asks(service, PUBLIC, PUBLIC_ENDPOINT).status_code == 200
-    assert asks(service, None, "open").status_code == 401
+    assert send_query(service, None, PUBLIC_ENDPOINT).json() == {"result": [{"x": 1}]}
+    assert send_query(service, "cw_wrong", PUBLIC_ENDPOINT).status_code == 200
+    assert send_query(service, PUBLIC, PUBLIC_ENDPOINT).status_code == 200
+    assert send_query(service, None, "open").status_code == 401
 
 
 def token(secret: str = SECRET, **claims: object) -> str:
@@ -305,37 +308,37 @@ def test_a_signed_key_needs_no_store(start: Start) -> None:
     bearer = {"Authorization": f"Bearer {right}"}
     answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all", headers=bearer)
     assert [row["event_message"] for row in answer.json()["result"]] == ["of signed"]
-    assert refused(asks(service, right, project="other"))
-    assert refused(asks(service, right, "usage.api-counts", interval="daily"))
+    assert refused(send_query(service, right, project="other"))
+    assert refused(send_query(service, right, "usage.api-counts", interval="daily"))
     for wrong in (
         token("another-secret-of-more-than-thirty-two", scope="query", aud="cordwood"),
         token(scope="query", aud="another"),
         token(scope="query", aud="cordwood", exp=int(time.time()) - 60),
         token(scope="query", aud="cordwood", nbf=int(time.time()) + 60),
     ):
-        assert refused(asks(service, wrong, project="signed"), 401)
+        assert refused(send_query(service, wrong, project="signed"), 401)
         assert wrong not in service.output.read_text()
 
 
 def test_a_key_over_http_has_logflares_format(service: Service) -> None:
-    asked = {
+    fields = {
         "description": "d",
         "scopes": "query ingest",
         "token": "mine",
         "pins": {"project": "p"},
         "expires_in": "1h",
     }
-    created = service.client.post("/api/access-tokens", json=asked)
+    created = service.client.post("/api/access-tokens", json=fields)
     assert created.status_code == 201
-    told = created.json()
-    assert told["token"].startswith("cw_")
-    assert (told["description"], told["scopes"], told["pins"]) == ("d", "ingest query", {"project": "p"})
+    received = created.json()
+    assert received["token"].startswith("cw_")
+    assert (received["description"], received["scopes"], received["pins"]) == ("d", "ingest query", {"project": "p"})
     listing = service.client.get("/api/access-tokens").json()
-    (line,) = [line for line in listing if line["id"] == told["id"]]
+    (line,) = [line for line in listing if line["id"] == received["id"]]
     assert line["token"] is None
     assert set(line) >= {"id", "token", "scopes", "description", "inserted_at"}
-    assert service.client.delete(f"/api/access-tokens/{told['token']}").status_code == 204
-    gone = service.client.delete(f"/api/access-tokens/{told['id']}")
+    assert service.client.delete(f"/api/access-tokens/{received['token']}").status_code == 204
+    gone = service.client.delete(f"/api/access-tokens/{received['id']}")
     assert (gone.status_code, gone.json()["error"]["status"]) == (404, "request.unknown-key")
 
 
@@ -343,8 +346,8 @@ def test_the_query_string_of_a_new_key_may_have_only_description_and_scopes(serv
     def create(address: str, **body: object) -> httpx.Response:
         return service.client.post(f"/api/access-tokens?{address}", json=body)
 
-    told = create("description=of+the+address&scopes=query+ingest").json()
-    assert (told["description"], told["scopes"]) == ("of the address", "ingest query")
+    received = create("description=of+the+address&scopes=query+ingest").json()
+    assert (received["description"], received["scopes"]) == ("of the address", "ingest query")
     assert create("description=d", scopes="query").json()["scopes"] == "query"
     for refused_call in (
         create("pins=x", scopes="query"),
@@ -356,30 +359,32 @@ def test_the_query_string_of_a_new_key_may_have_only_description_and_scopes(serv
 
 def test_a_scope_with_a_numeric_endpoint_id_permits_only_that_endpoint(service: Service) -> None:
     (found,) = [one for one in service.client.get("/api/endpoints").json() if one["name"] == "logs.all"]
-    told = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{found['id']}"}).json()
-    assert told["scopes"] == f"query:endpoint:{found['token']}"
-    assert asks(service, told["token"], project="p").status_code == 200
-    assert refused(asks(service, told["token"], "usage.api-counts", interval="daily"))
+    received = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{found['id']}"}).json()
+    assert received["scopes"] == f"query:endpoint:{found['token']}"
+    assert send_query(service, received["token"], project="p").status_code == 200
+    assert refused(send_query(service, received["token"], "usage.api-counts", interval="daily"))
 
 
 def test_a_key_is_rotated_over_http_with_a_grace_period(service: Service) -> None:
-    told = service.client.post("/api/access-tokens", json={"scopes": "query", "description": "turned"}).json()
-    address = f"/api/access-tokens/{told['id']}/rotate"
+    received = service.client.post("/api/access-tokens", json={"scopes": "query", "description": "turned"}).json()
+    address = f"/api/access-tokens/{received['id']}/rotate"
     rotated = service.client.post(address, json={"grace": "10m"})
     assert (rotated.status_code, rotated.json()["description"], rotated.json()["scopes"]) == (201, "turned", "query")
-    assert {asks(service, key, project="x").status_code for key in (told["token"], rotated.json()["token"])} == {200}
+    assert {
+        send_query(service, key, project="x").status_code for key in (received["token"], rotated.json()["token"])
+    } == {200}
     assert all(line["token"] is None for line in service.client.get("/api/access-tokens").json())
     assert service.client.post(f"/api/access-tokens/{rotated.json()['id']}/rotate").status_code == 201
-    assert asks(service, rotated.json()["token"], project="x").status_code == 401
+    assert send_query(service, rotated.json()["token"], project="x").status_code == 401
 
 
 def test_a_grace_period_that_is_too_long_is_refused(service: Service) -> None:
-    told = service.client.post("/api/access-tokens", json={"scopes": "query"}).json()
-    address = f"/api/access-tokens/{told['id']}/rotate"
+    received = service.client.post("/api/access-tokens", json={"scopes": "query"}).json()
+    address = f"/api/access-tokens/{received['id']}/rotate"
     refused = service.client.post(address, json={"grace": "99999999d"})
     assert (refused.status_code, refused.json()["errors"]) == (422, {"grace": ["must be at most 1000 years"]})
     assert service.client.get("/api/access-tokens").status_code == 200
-    assert asks(service, told["token"], project="x").status_code == 200
+    assert send_query(service, received["token"], project="x").status_code == 200
 
 
 def test_a_key_without_scopes_is_public(service: Service) -> None:
@@ -432,19 +437,19 @@ def test_managing_keys_needs_a_private_key(
 def test_refusals_and_changes_of_keys_are_audited_without_secrets(start: Start) -> None:
     service = start()
     key = create_key(service, "--scope", "query", "--pin", "project=mine")
-    asks(service, None)
-    asks(service, "cw_wrong_and_secret")
-    asks(service, key, project="other")
-    asks(service, PUBLIC, project="x")
+    send_query(service, None)
+    send_query(service, "cw_wrong_and_secret")
+    send_query(service, key, project="other")
+    send_query(service, PUBLIC, project="x")
     slow = create_key(service, "--scope", "query", "--rate", "1/h")
     for _ in range(3):
-        asks(service, slow, project="x")
-    bodies = [asks(service, "cw_wrong_and_secret").text, asks(service, key, project="other").text]
+        send_query(service, slow, project="x")
+    bodies = [send_query(service, "cw_wrong_and_secret").text, send_query(service, key, project="other").text]
     metrics = httpx.get(f"{service.url}/metrics").text
     rotated = keys("rotate", "1", "--data-dir", str(service.data_dir)).stdout.strip()
     keys("revoke", "2", "--data-dir", str(service.data_dir))
-    told = service.stop_and_read()
-    lines = [json.loads(line) for line in told.splitlines() if '"event":"audit"' in line]
+    received = service.stop_and_read()
+    lines = [json.loads(line) for line in received.splitlines() if '"event":"audit"' in line]
     codes = [line["subject"].partition(":")[0] for line in lines if line["action"] == "refused"]
     assert codes[:4] == ["request.no-key", "request.bad-key", "request.forbidden", "request.forbidden"]
     assert "limit.rate" in codes[4:]
@@ -455,7 +460,7 @@ def test_refusals_and_changes_of_keys_are_audited_without_secrets(start: Start) 
         "key.revoked",
     ]
     secrets = (key, slow, rotated, "cw_wrong_and_secret", PUBLIC, PRIVATE)
-    assert not any(secret in text for secret in secrets for text in (told, metrics, *bodies))
+    assert not any(secret in text for secret in secrets for text in (received, metrics, *bodies))
 
 
 def test_a_change_without_a_service_is_audited(tmp_path: Path) -> None:
@@ -474,7 +479,7 @@ def test_a_reload_reads_a_changed_jwks_file(start: Start, tmp_path: Path) -> Non
 
     def status(key: ec.EllipticCurvePrivateKey) -> int:
         claims = {"exp": int(time.time()) + 60, "scope": "query"}
-        return asks(service, jwt.encode(claims, key, algorithm="ES256"), project="x").status_code
+        return send_query(service, jwt.encode(claims, key, algorithm="ES256"), project="x").status_code
 
     publish(old)
     service = start(env={"CORDWOOD_KEYS_JWT_JWKS_FILE": str(file)})

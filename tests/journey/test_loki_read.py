@@ -303,7 +303,7 @@ def test_errors_are_plain_text_with_a_position(pinned: Loki) -> None:
 
 def test_a_pinned_key_reads_only_its_own_project(pinned: Loki) -> None:
     everything = '{service_name=~".+"}'
-    asked: list[tuple[str, dict[str, Any]]] = [
+    requests: list[tuple[str, dict[str, Any]]] = [
         ("query_range", {"query": everything}),
         ("query_range", {"query": '{project=~"other|shop"}'}),
         ("query_range", {"query": '{project!="shop"}'}),
@@ -316,7 +316,7 @@ def test_a_pinned_key_reads_only_its_own_project(pinned: Loki) -> None:
         ("index/volume", {"query": everything, "targetLabels": "project,trace_id"}),
         ("index/stats", {"query": everything}),
     ]
-    for path, parameters in asked:
+    for path, parameters in requests:
         answer = pinned.get(path, **parameters)
         assert answer.status_code == 200, answer.text
         assert "other" not in answer.text, path

@@ -39,8 +39,8 @@ def column(client: httpx.Client, number: int) -> httpx.Response:
 
 def regex(client: httpx.Client, number: int) -> httpx.Response:
     pattern = text(number, 20_000)
-    asked = f"select countif(regexp_contains(event_message, '{pattern}')) as x from edge_logs"
-    return client.post(ANSWER, json={"project": "p", "sql": asked})
+    query = f"select countif(regexp_contains(event_message, '{pattern}')) as x from edge_logs"
+    return client.post(ANSWER, json={"project": "p", "sql": query})
 
 
 def ad_hoc(client: httpx.Client, number: int) -> httpx.Response:

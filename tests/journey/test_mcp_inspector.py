@@ -53,16 +53,16 @@ def inspect(inspector: Path, service: Service, transport: str, *arguments: str) 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_inspector_accepts_every_schema(inspector: Path, service: Service, transport: str) -> None:
-    told = inspect(inspector, service, transport, "--method", "tools/list", "--strict")
+    listed = inspect(inspector, service, transport, "--method", "tools/list", "--strict")
     assert {"query", "list_tables", "read_event", "logs_all", "usage_api-counts"} <= {
-        one["name"] for one in told["tools"]
+        one["name"] for one in listed["tools"]
     }
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_inspector_calls_a_tool_and_reads_a_resource(inspector: Path, service: Service, transport: str) -> None:
-    asked = ("endpoint=logs.all", "sql=select count(*) as n from edge_logs", 'parameters={"project": "none"}')
-    given = [word for pair in asked for word in ("--tool-arg", pair)]
+    pairs = ("endpoint=logs.all", "sql=select count(*) as n from edge_logs", 'parameters={"project": "none"}')
+    given = [word for pair in pairs for word in ("--tool-arg", pair)]
     called = inspect(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *given)
     assert json.loads(called["content"][0]["text"])["rows"] == [{"n": 0}]
     uri = "cordwood://endpoints/logs.all/tables"

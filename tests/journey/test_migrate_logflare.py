@@ -131,9 +131,9 @@ def test_a_repeated_migration_copies_only_new_events(start: Start, logflare_data
 
 def test_a_dry_run_lists_tables_and_copies_nothing(start: Start, logflare_database: str, state: Path) -> None:
     service = start()
-    told = migrate(logflare_database, state, service, "--dry-run").stdout
-    assert f"{MANY_EVENTS:>12,}  postgres.logs  (_analytics.{table_of(MANY)})" in told
-    assert len(told.splitlines()) == 3
+    output = migrate(logflare_database, state, service, "--dry-run").stdout
+    assert f"{MANY_EVENTS:>12,}  postgres.logs  (_analytics.{table_of(MANY)})" in output
+    assert len(output.splitlines()) == 3
     assert not state.exists()
     assert rows(service, COUNT)[0]["n"] == 0
 

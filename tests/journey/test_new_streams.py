@@ -63,8 +63,8 @@ def test_only_permitted_keys_create_streams_with_valid_names(start: Start) -> No
     assert not (service.data_dir / "streams.toml").exists()
     # Concurrent requests create one stream.
     with ThreadPoolExecutor(8) as senders:
-        told = list(senders.map(lambda number: send(service, NEW, message=f"{number}"), range(8)))
-    assert [one.status_code for one in told] == [200] * 8
+        responses = list(senders.map(lambda number: send(service, NEW, message=f"{number}"), range(8)))
+    assert [one.status_code for one in responses] == [200] * 8
     assert messages(service, NEW) == [f"{number}" for number in range(8)]
     assert send(service, "second", PRIVATE).status_code == 200
     refused = send(service, "third", PRIVATE)

@@ -93,8 +93,8 @@ def test_an_item_is_replayed_once_and_invalid_ones_are_refused(ask: Ask) -> None
     again = ask("quarantine", "replay", item_id)
     assert (again.returncode, again.stdout) == (0, "0 stored, 1 duplicates, 0 refused\n")
     sql = "select id, timestamp from postgres_logs"
-    asked = ask("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
-    assert json.loads(asked.stdout) == {"id": "e1", "timestamp": 1767225600000000}
+    query_result = ask("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
+    assert json.loads(query_result.stdout) == {"id": "e1", "timestamp": 1767225600000000}
     items = listed(ask)
     assert items["{"]["replayed_at"] is not None
     assert items["7"]["replayed_at"] is None
@@ -120,8 +120,8 @@ def test_a_replayed_event_keeps_the_time_of_its_arrival(start: Start) -> None:
     httpx.post(f"{service.url}/logs?source_name=postgres.logs", headers={"X-API-KEY": key}, json=event)
     (item,) = service.client.get("/api/quarantine").json()
     assert service.client.post(f"/api/quarantine/{item['id']}/replay").json()["accepted"] == 1
-    asked = service.query("logs.all", project="other", sql="select event_message, timestamp from postgres_logs")
-    (row,) = asked.json()["result"]
+    query_result = service.query("logs.all", project="other", sql="select event_message, timestamp from postgres_logs")
+    (row,) = query_result.json()["result"]
     assert row["event_message"] == line
     arrived = datetime.fromisoformat(item["timestamp"])
     assert row["timestamp"] == round(arrived.timestamp() * 1e6)

@@ -110,8 +110,8 @@ def as_lines(events: list[dict[str, object]]) -> bytes:
 def test_vector_s_http_sink_in_either_framing_compressed_or_not(
     service: Service, media: str, write: Callable[[list[dict[str, object]]], bytes], coding: str
 ) -> None:
-    configuration = fence('[sinks.cordwood]\ntype = "http"')
-    assert 'encoding.codec = "json"' in configuration
+    conf = fence('[sinks.cordwood]\ntype = "http"')
+    assert 'encoding.codec = "json"' in conf
     healthy = httpx.head(f"{service.url}/health", headers={"User-Agent": "Vector/0.44.0"})
     assert healthy.status_code == 200
     body = write([dict(VECTOR_EVENT), {**VECTOR_EVENT, "id": "second"}])
@@ -156,9 +156,9 @@ def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
-    configuration = fence('module(load="omprog")').replace("/usr/local/bin/ship.sh", str(ship))
+    conf = fence('module(load="omprog")').replace("/usr/local/bin/ship.sh", str(ship))
     (tmp_path / "rsyslog.conf").write_text(
-        f'global(workDirectory="{tmp_path}")\nmodule(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n{configuration}'
+        f'global(workDirectory="{tmp_path}")\nmodule(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n{conf}'
     )
     command = [program, "-n", "-f", str(tmp_path / "rsyslog.conf"), "-i", str(tmp_path / "pid")]
     with (tmp_path / "rsyslog.log").open("wb") as log:

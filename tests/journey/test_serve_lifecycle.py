@@ -68,8 +68,8 @@ def test_the_start_prints_address_data_folder_endpoints_and_streams(start: Start
 
 
 def test_the_start_prints_the_seconds_until_it_was_ready(start: Start) -> None:
-    told = start().output.read_text()
-    seconds = float(told.rpartition(" s to ready)")[0].rpartition("(")[2])
+    printed = start().output.read_text()
+    seconds = float(printed.rpartition(" s to ready)")[0].rpartition("(")[2])
     assert 0 < seconds < 10
 
 
@@ -197,10 +197,10 @@ def test_keys_are_read_from_logflare_s_variables(start: Start) -> None:
     )
     assert query_status(service, "theirs") == 200
     assert query_status(service, "theirs-public") == 403
-    told = service.output.read_text()
-    assert told.count("are ignored") == 1
-    assert "LOGFLARE_SINGLE_TENANT" in told
-    assert "theirs" not in told
+    printed = service.output.read_text()
+    assert printed.count("are ignored") == 1
+    assert "LOGFLARE_SINGLE_TENANT" in printed
+    assert "theirs" not in printed
 
 
 def test_a_reload_adds_new_endpoints_and_streams(start: Start, tmp_path: Path) -> None:
@@ -235,9 +235,9 @@ def test_closing_the_terminal_stops_the_service(tmp_path: Path) -> None:
         # Tests may run with SIGHUP ignored, which child processes inherit.
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execv(sys.executable, command)
-    told = b""
-    while b"listens on" not in told:
-        told += os.read(terminal, 4096)
+    printed = b""
+    while b"listens on" not in printed:
+        printed += os.read(terminal, 4096)
     os.close(terminal)
     watch = threading.Timer(30, os.kill, (pid, signal.SIGKILL))
     watch.start()

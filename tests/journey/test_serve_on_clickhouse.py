@@ -43,11 +43,11 @@ def ids(service: Service, stream: str = "edge_logs") -> list[object] | int:
 FRESH = {"Cache-Control": "no-cache"}
 
 
-def wait_for(observed: Callable[[], object], expected: object) -> None:
+def wait_for(seen: Callable[[], object], expected: object) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while observed() != expected and time.monotonic() < deadline:
+    while seen() != expected and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert observed() == expected
+    assert seen() == expected
 
 
 def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
@@ -95,11 +95,11 @@ def test_a_slow_clickhouse_does_not_block_other_requests(start: Start, server: C
     # The tables exist now, so that the next statements are those of the request.
     assert service.send(EDGE, events("1")).status_code == 200
     wait_for(lambda: ids(service), ["1"])
-    server.mood.observed.clear()
+    server.mood.seen.clear()
     server.mood.seconds_late = 30.0
     with ThreadPoolExecutor() as pool:
         future = pool.submit(service.client.get, address)
-        wait_for(lambda: any("count()" in sql for sql, _ in server.mood.observed), expected=True)
+        wait_for(lambda: any("count()" in sql for sql, _ in server.mood.seen), expected=True)
         assert service.client.get("/livez", timeout=5).status_code == 200
         assert not future.done()
         server.mood.seconds_late = 0.0

@@ -95,16 +95,16 @@ def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small: Servic
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
 def test_hundreds_of_pipelined_requests_do_not_copy_a_cached_answer(small: Service, size: int) -> None:
     rows = size // ROW
-    asked = head(f"select repeat('x', {ROW}) as s from unnest(generate_array(1, {rows})) as i", endpoint="kept")
+    request = head(f"select repeat('x', {ROW}) as s from unnest(generate_array(1, {rows})) as i", endpoint="kept")
     before = memory(small)
     with connections(small, 3) as readers:
         for reader in readers:
-            reader.sendall(asked)
+            reader.sendall(request)
             received = 0
             while received < size:
                 received += len(receive(reader))
         for reader in readers:
-            reader.sendall(asked * 250)
+            reader.sendall(request * 250)
         time.sleep(2)
         assert memory(small) - before < 60 * MEGABYTE
         assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200

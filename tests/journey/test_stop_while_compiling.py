@@ -56,8 +56,8 @@ def send_until_it_stops(service: Service, first: int) -> list[str]:
     try:
         with httpx.Client(base_url=service.url, headers=service.client.headers, timeout=60) as client:
             for number in count(first, CALLERS):
-                asked = {"project": "p", "sql": exponential_query(number)}
-                codes.append(code_of(client.get("/api/endpoints/query/logs.all", params=asked)))
+                parameters = {"project": "p", "sql": exponential_query(number)}
+                codes.append(code_of(client.get("/api/endpoints/query/logs.all", params=parameters)))
     except httpx.HTTPError:
         return codes
     raise AssertionError("unreachable")

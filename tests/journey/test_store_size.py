@@ -43,7 +43,7 @@ def stored_size(service: Service) -> tuple[int, int]:
     answer = service.client.get("/api/status")
     assert answer.status_code == 200, answer.text
     streams = answer.json()["streams"].values()
-    return sum(told["events"] for told in streams), sum(told["bytes"] or 0 for told in streams)
+    return sum(counts["events"] for counts in streams), sum(counts["bytes"] or 0 for counts in streams)
 
 
 def is_small_enough(service: Service) -> bool:
@@ -89,8 +89,8 @@ def test_a_kill_during_a_sweep_neither_loses_nor_duplicates_new_events(start: St
         service.kill()
         service = start(env=SIZE_LIMIT, program=RESTLESS)
         for stream in STREAMS:
-            told = query_row(service, f"select count(*) as events, count(distinct id) as ids from `{stream}`")
-            assert told["events"] == told["ids"] > 0
+            counts = query_row(service, f"select count(*) as events, count(distinct id) as ids from `{stream}`")
+            assert counts["events"] == counts["ids"] > 0
         newest = query_row(service, f"select countif(id like '{number}-%') as events from `{STREAMS[number % 2]}`")
         assert newest["events"] == BATCH
         until(partial(is_small_enough, service), SECONDS)

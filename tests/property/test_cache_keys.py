@@ -139,9 +139,9 @@ class Journey:
         self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
 
     def ask(self, text: str, *, fresh: bool = False) -> tuple[Outcome | None, str]:
-        asked = QueryRequest(ENDPOINT, CALLER, JSON, {}, SandboxText(Language.SQL, text), fresh=fresh)
+        request = QueryRequest(ENDPOINT, CALLER, JSON, {}, SandboxText(Language.SQL, text), fresh=fresh)
         try:
-            answer = self._runner.run(self.answers.answer(asked))
+            answer = self._runner.run(self.answers.answer(request))
         except QueryFault as fault:
             return None, fault.code
         return answer.outcome, whole(answer).body.decode()

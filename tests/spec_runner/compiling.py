@@ -42,18 +42,18 @@ def explained(case: Case, engine: Engine) -> str:
 
 def redaction_rules(case: Case) -> RedactionRules:
     """Return the rules of the case's `redact` fence, with defaults for `detectors` and `patterns`."""
-    said = tomllib.loads(case.text("redact") or "")
+    fence_text = tomllib.loads(case.text("redact") or "")
     shipped = RedactionRules()
-    detectors = tuple(map(Detector, said["detectors"])) if "detectors" in said else shipped.detectors
-    return RedactionRules(detectors, tuple(NamedPattern(*named) for named in said.get("patterns", {}).items()))
+    detectors = tuple(map(Detector, fence_text["detectors"])) if "detectors" in fence_text else shipped.detectors
+    return RedactionRules(detectors, tuple(NamedPattern(*named) for named in fence_text.get("patterns", {}).items()))
 
 
 def _redaction(case: Case) -> Redaction | None:
     """Return the redaction of the case's `redact` fence, or None without one."""
-    said = case.text("redact")
-    if said is None:
+    fence_text = case.text("redact")
+    if fence_text is None:
         return None
-    return Redaction(RedactMode(tomllib.loads(said).get("mode", RedactMode.REPLACE)), redaction_rules(case))
+    return Redaction(RedactMode(tomllib.loads(fence_text).get("mode", RedactMode.REPLACE)), redaction_rules(case))
 
 
 def given(case: Case) -> dict[str, str]:
