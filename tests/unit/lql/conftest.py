@@ -1,4 +1,4 @@
-"""An engine with events of every awkward kind, asked in LQL and in SQL alike."""
+"""An engine with events of mixed types, missing fields and nested records, queried in LQL and SQL."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -43,15 +43,15 @@ select * from edge_logs
 """
 
 
-class Unstoppable:
-    """Nobody cancels a test."""
+class Uncancelled:
+    """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 @dataclass(frozen=True)
 class LqlEngine:
-    """Asks one endpoint of one sub-query."""
+    """An engine and an endpoint with one sub-query, which `lql` and `sql` query."""
 
     engine: DuckDBEngine
     program: Program
@@ -66,7 +66,7 @@ class LqlEngine:
 
     def _rows(self, statement: Statement) -> list[Row]:
         question = bind(statement, {}, NOW_US, self.engine.is_regex)
-        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
+        rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Uncancelled())
         return [tuple(map(_decoded, row)) for batch in rows.batches for row in batch]
 
 

@@ -1,4 +1,4 @@
-"""Queries made up by hypothesis, and texts that look like queries."""
+"""Hypothesis strategies for LQL queries, and for texts that resemble them."""
 
 from datetime import UTC, datetime
 
@@ -89,7 +89,7 @@ LEAVES: st.SearchStrategy[Filter] = st.one_of(
 
 
 def _all(filters: list[Filter]) -> Filter:
-    """Clauses side by side never hold such clauses again: their text would be the same."""
+    """Return the conjunction, flattened, since nested conjunctions have the same text."""
     flat = [inner for part in filters for inner in (part.filters if isinstance(part, And) else (part,))]
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 
@@ -119,7 +119,7 @@ def _query(filters: list[Filter], orders: list[Order], rows: int | None, rest: d
     return Query(filter=whole, orders=tuple(orders), limit=limit, **rest)  # type: ignore[arg-type] # one of the two shapes below
 
 
-SHOWN = st.one_of(
+OUTPUTS = st.one_of(
     st.fixed_dictionaries({"columns": st.lists(st.builds(SelectedColumn, PATHS, ALIASES), max_size=2).map(tuple)}),
     st.fixed_dictionaries(
         {
@@ -135,10 +135,10 @@ QUERIES = st.builds(
     st.lists(FILTERS, max_size=3),
     st.lists(st.builds(Order, PATHS, st.booleans()), max_size=2),
     st.one_of(st.none(), st.integers(0, 999_999_999)),
-    SHOWN,
+    OUTPUTS,
 )
 
-SCRAPS = st.sampled_from(
+FRAGMENTS = st.sampled_from(
     [
         "error",
         "-debug",
@@ -196,6 +196,6 @@ SCRAPS = st.sampled_from(
 )
 TEXTS_LIKE_QUERIES = st.one_of(
     st.text(max_size=60),
-    st.lists(SCRAPS, max_size=8).map(" ".join),
-    st.lists(st.one_of(SCRAPS, st.text(max_size=3)), max_size=8).map("".join),
+    st.lists(FRAGMENTS, max_size=8).map(" ".join),
+    st.lists(st.one_of(FRAGMENTS, st.text(max_size=3)), max_size=8).map("".join),
 )

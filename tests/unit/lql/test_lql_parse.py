@@ -1,4 +1,4 @@
-"""LQL text to a query and back."""
+"""Parsing and formatting of LQL."""
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from cordwood.lql.scanner import MAX_STEPS
 from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
 
 
-def offset_of_refusal(text: str) -> Span:
+def span_of_refusal(text: str) -> Span:
     try:
         parse(text)
     except QuerySyntax as fault:
@@ -21,7 +21,7 @@ def offset_of_refusal(text: str) -> Span:
 
 
 @pytest.mark.parametrize("text", ['"-".status:5', '"-a".b:1', '-"-a".b:1', 's:"-a"'])
-def test_a_key_that_begins_with_a_hyphen_is_no_negation(text: str) -> None:
+def test_a_quoted_key_that_begins_with_a_hyphen_is_not_a_negation(text: str) -> None:
     assert parse(format_query(parse(text))) == parse(text)
 
 
@@ -44,23 +44,23 @@ def test_any_text_is_parsed_or_refused_with_a_position_inside_it(text: str) -> N
         assert parse(format_query(query)) == query
 
 
-def test_a_text_may_be_long_but_not_endless() -> None:
+def test_the_length_of_a_query_is_limited() -> None:
     assert parse("x" * MAX_CHARACTERS)
-    assert offset_of_refusal("x" * (MAX_CHARACTERS + 1)) == Span(1, MAX_CHARACTERS + 1)
+    assert span_of_refusal("x" * (MAX_CHARACTERS + 1)) == Span(1, MAX_CHARACTERS + 1)
 
 
-def test_clauses_may_be_many_but_not_endless() -> None:
+def test_the_number_of_clauses_is_limited() -> None:
     assert len(parse("x " * MAX_CLAUSES).filter.filters) == MAX_CLAUSES
-    assert offset_of_refusal("x " * (MAX_CLAUSES + 1)) == Span(1, 2 * MAX_CLAUSES + 1)
+    assert span_of_refusal("x " * (MAX_CLAUSES + 1)) == Span(1, 2 * MAX_CLAUSES + 1)
 
 
-def test_groups_may_be_deep_but_not_endless() -> None:
+def test_the_depth_of_groups_is_limited() -> None:
     assert parse("(" * MAX_DEPTH + "x" + ")" * MAX_DEPTH) == parse("x")
-    assert offset_of_refusal("(" * 10_000) == Span(1, MAX_DEPTH + 2)
+    assert span_of_refusal("(" * 10_000) == Span(1, MAX_DEPTH + 2)
 
 
-def test_positions_have_the_right_line() -> None:
-    assert offset_of_refusal("error\n  m.status:299..200") == Span(2, 12)
+def test_a_position_includes_the_line() -> None:
+    assert span_of_refusal("error\n  m.status:299..200") == Span(2, 12)
 
 
 def test_paths_have_a_maximum_number_of_steps() -> None:

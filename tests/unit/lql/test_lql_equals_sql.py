@@ -1,4 +1,4 @@
-"""Each filter of LQL keeps the events that the same filter in SQL keeps, and any text is answered or refused."""
+"""LQL filters select the same events as the equivalent SQL, and any text is answered or refused with a position."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +12,7 @@ FROM = (
     "select t.id from edge_logs as t left join unnest(t.metadata) as m on true left join unnest(m.request) as r on true"
 )
 
-# A filter of LQL, and a condition of SQL.
+# LQL filters with the equivalent SQL conditions.
 PAIRS = [
     ("error", "strpos(t.event_message, 'error') > 0"),
     ("GET", "strpos(t.event_message, 'GET') > 0"),
@@ -71,19 +71,19 @@ def ids_by_sql(lql_engine: LqlEngine, condition: str) -> set[object]:
 
 
 @pytest.mark.parametrize(("lql", "condition"), PAIRS)
-def test_a_filter_keeps_what_its_condition_keeps(lql_engine: LqlEngine, lql: str, condition: str) -> None:
+def test_a_filter_selects_the_same_events_as_its_sql_condition(lql_engine: LqlEngine, lql: str, condition: str) -> None:
     assert ids_by_lql(lql_engine, lql) == ids_by_sql(lql_engine, condition)
 
 
 @pytest.mark.parametrize(("lql", "condition"), PAIRS)
-def test_a_negated_filter_keeps_all_other_events(lql_engine: LqlEngine, lql: str, condition: str) -> None:
+def test_a_negated_filter_selects_all_other_events(lql_engine: LqlEngine, lql: str, condition: str) -> None:
     everything = {str(number) for number in range(1, 8)}
     assert ids_by_lql(lql_engine, f"-{lql}") == everything - ids_by_sql(lql_engine, condition)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PAIR, PAIR, PAIR)
-def test_or_groups_and_minus_are_those_of_sets(
+def test_or_groups_and_negation_combine_as_set_operations(
     lql_engine: LqlEngine, one: tuple[str, str], two: tuple[str, str], three: tuple[str, str]
 ) -> None:
     a, b, c = (ids_by_sql(lql_engine, condition) for _, condition in (one, two, three))

@@ -1,4 +1,4 @@
-"""LQL reads what a redacted call may read, and no more: no filter, pattern or chart gets the rest back."""
+"""LQL under redaction: filters, patterns and aggregations read redacted values only."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.lql.conftest import LqlEngine
 REDACTION = Redaction(RedactMode.REPLACE)
 
 
-def test_an_address_is_hidden_in_message_and_metadata(lql_engine: LqlEngine) -> None:
+def test_an_address_is_redacted_in_message_and_metadata(lql_engine: LqlEngine) -> None:
     assert lql_engine.lql("id:7 s:event_message s:m.ip") == [("seen 10.0.0.1 here", "10.0.0.1")]
     assert lql_engine.lql("id:7 s:event_message s:m.ip", REDACTION) == [("seen REDACTED here", "REDACTED")]
 
@@ -26,10 +26,10 @@ def test_an_address_is_hidden_in_message_and_metadata(lql_engine: LqlEngine) -> 
         "m.calls.at:10.0.0.3",
     ],
 )
-def test_no_filter_finds_what_is_hidden(lql_engine: LqlEngine, probe: str) -> None:
+def test_no_filter_matches_a_redacted_value(lql_engine: LqlEngine, probe: str) -> None:
     assert ("7",) in lql_engine.lql(f"s:id {probe}")
     assert lql_engine.lql(f"s:id {probe}", REDACTION) == []
 
 
-def test_a_dimension_is_hidden_too(lql_engine: LqlEngine) -> None:
+def test_a_dimension_is_redacted(lql_engine: LqlEngine) -> None:
     assert lql_engine.lql("id:7 c:count(*) c:group_by(m.ip)", REDACTION) == [("REDACTED", 1)]
