@@ -1,4 +1,4 @@
-"""An engine with the lines of Loki's documentation and with events of every awkward kind, asked in LogQL."""
+"""Each engine with the entries of Loki's documentation and others, queried in LogQL."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ select * from edge_logs
 
 @dataclass(frozen=True)
 class LogqlEngine:
-    """Asks one endpoint of three sub-queries, of which two have entries."""
+    """An engine and an endpoint with three sub-queries, of which two have entries."""
 
     engine: Engine
     program: Program
@@ -54,7 +54,7 @@ class LogqlEngine:
         return [column.name for column in rows.columns], found
 
     def lines(self, query: str, **more: object) -> list[str]:
-        """The lines of a log query, oldest first."""
+        """Return the lines of a log query, oldest first."""
         request = LogqlRequest(Wanted.ENTRIES, (query,), START_US, END_US, is_forward=True)
         names, rows = self.rows(msgspec.structs.replace(request, **more))
         return [str(row[names.index("event_message")]) for row in rows]
@@ -62,7 +62,7 @@ class LogqlEngine:
     def samples(
         self, query: str, start_us: int = END_US, end_us: int = END_US, step_us: int = 1
     ) -> dict[tuple[tuple[str, str], ...], dict[int, float]]:
-        """The samples of a metric query: by labels, the value of each step."""
+        """Return the samples of a metric query: the values of the steps, by number, for each set of labels."""
         request = LogqlRequest(Wanted.SAMPLES, (query,), start_us, end_us, step_us)
         names, rows = self.rows(request)
         found: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}
@@ -78,7 +78,7 @@ class LogqlEngine:
         return found
 
     def sample(self, query: str, **more: int) -> float:
-        """The value of an instant query that has one series."""
+        """Return the value of an instant query that has one series."""
         ((_, values),) = self.samples(query, **more).items()
         return values[0]
 

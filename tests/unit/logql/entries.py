@@ -1,4 +1,4 @@
-"""Entries of two streams, a second apart: those of Loki's documentation in `app`, events with fields in `edge`."""
+"""Entries of two streams: those of Loki's documentation in `app`, a second apart, and events with fields in `edge`."""
 
 import json
 from typing import Any, Final

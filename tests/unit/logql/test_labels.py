@@ -1,4 +1,4 @@
-"""Labels as expressions: which fields a name reads, and the same names in answers."""
+"""Labels of LogQL: the fields that a label name reads, and the labels of entries in answers."""
 
 from cordwood.logql.entry_labels import read_labels
 from cordwood.logql.label_names import MAX_LABELS, first_labels, label_column, label_of_column
@@ -27,7 +27,7 @@ def sql(found: EventLabels, name: str) -> str:
     return "" if value is None else value.text.sql("bigquery")
 
 
-def test_a_name_reads_every_field_that_is_written_so() -> None:
+def test_a_label_reads_every_field_with_that_label_name() -> None:
     read = sql(labels(SEEN), "a_b")
     assert read.count("attribute") == 3
     assert all(path in read for path in ("metadata.`a`.`b`", "metadata.`a-b`", "metadata.`a_b`"))
@@ -35,7 +35,7 @@ def test_a_name_reads_every_field_that_is_written_so() -> None:
     assert "project" in sql(labels(SEEN), "project")
 
 
-def test_a_field_may_exist_that_is_not_listed() -> None:
+def test_a_label_reads_an_unlisted_field_if_the_list_is_incomplete() -> None:
     assert "metadata.`nothing`" in sql(labels(SEEN, is_complete=False), "nothing")
 
 
@@ -54,14 +54,14 @@ def test_labels_of_streams_are_the_same_in_queries_and_answers() -> None:
     assert entry.parsed == {"k": "v"}
 
 
-def test_columns_tell_labels_of_different_case_apart() -> None:
+def test_labels_that_differ_by_case_have_different_columns() -> None:
     names = ("app", "App", "aPP", "_a", "A_")
     columns = [label_column(name) for name in names]
     assert len({column.lower() for column in columns}) == len(names)
     assert [label_of_column(column) for column in columns] == list(names)
 
 
-def test_a_stream_has_a_bounded_number_of_labels_its_own_first() -> None:
+def test_the_number_of_labels_is_limited_and_stream_labels_are_kept() -> None:
     names = [*(f"a{number}" for number in range(1000)), "level", "service_name", "source_name"]
     found = first_labels(names)
     assert len(found) == MAX_LABELS

@@ -1,4 +1,4 @@
-"""Log queries of Loki's documentation and of Grafana: the lines are those that a Python filter of the entries finds."""
+"""Log queries of Loki's documentation and of Grafana, compared with filters of the entries in Python."""
 
 import re
 from collections.abc import Callable
@@ -46,7 +46,7 @@ SELECTORS: Final[dict[str, Keeps]] = {
     '{job="mysql", host="db1"}': lambda event: is_job(event, "mysql") and labels(event)["host"] == "db1",
     '{job!="mysql"}': lambda event: not is_job(event, "mysql"),
     '{job=~"my.+"}': lambda event: is_job(event, "mysql"),
-    # Anchored: a part of the value is not enough.
+    # A matcher is anchored: it must match the whole value.
     '{job=~"my"}': lambda _: False,
     "{job !~ `mysq\\w`}": lambda event: not is_job(event, "mysql"),
     '{job=~"mysql|nginx"}': lambda event: bool(labels(event).get("job")),
@@ -56,7 +56,7 @@ SELECTORS: Final[dict[str, Keeps]] = {
     '{nothing!=""}': lambda _: False,
     '{service_name="mysql"}': lambda event: labels(event).get("service_name") == "mysql",
     '{service_name=~"edge_.*|nginx"}': lambda event: not is_app(event) or is_job(event, "nginx"),
-    # As written by the sender in capitals.
+    # The sender wrote this level in capitals.
     '{level="warn"}': lambda event: str(metadata(event).get("level")).lower() == "warn",
     '{detected_level="unknown"}': lambda event: "level" not in metadata(event),
 }
@@ -75,48 +75,48 @@ LINES: Final[dict[str, Keeps]] = {
     '{source_name="app_logs"} |= "plain" or "GET"': lambda event: (
         is_app(event) and ("plain" in line(event) or "GET" in line(event))
     ),
-    # A dot of a line filter matches a line break as well.
+    # A dot in a line filter matches a line break.
     '{source_name="app_logs"} |~ "line.of"': lambda event: line(event) == "plain line\nof two",
-    # What Grafana's query builder begins with.
+    # The initial query of Grafana's query builder.
     '{source_name="edge_logs"} |= ``': lambda event: not is_app(event),
     '{source_name="edge_logs"} != ``': lambda _: False,
 }
 
 
-def mysql(*numbers: int) -> Keeps:
-    """Entries of the job mysql by their position."""
+def app_entries(*numbers: int) -> Keeps:
+    """Return a filter that keeps the entries at these positions of `app`."""
     chosen = [APP_EVENTS[number] for number in numbers]
     return lambda event: event in chosen
 
 
 FILTERS: Final[dict[str, Keeps]] = {
-    '{job="mysql"} | logfmt | duration > 1m and bytes_consumed > 20MB': mysql(2),
-    '{job="mysql"} | logfmt | duration > 1m or bytes_consumed = 20KB': mysql(2, 3),
-    '{job="mysql"} | logfmt | duration >= 20ms or bytes_consumed == 20KB and method!~"2.."': mysql(2),
-    '{job="mysql"} | logfmt | duration >= 20ms or (bytes_consumed == 20KB and method!~"2..")': mysql(2, 3),
-    '{job="mysql"} | logfmt | duration >= 20ms , method!~"2.."': mysql(2),
-    '{job="mysql"} | logfmt | duration >= 20ms method!~"2.."': mysql(2),
-    '{job="mysql"} | logfmt | duration >= 20ms | method!~"2.."': mysql(2),
-    '{job="mysql"} | logfmt | method="a b"': mysql(2),
-    '{job="mysql"} | logfmt took="duration" | took < 1s': mysql(3),
-    '{job="mysql"} |= "error" != "timeout" | json | duration > 10s': mysql(5, 7),
-    '{job="mysql"} | json | path="/home"': mysql(5, 6),
-    '{job="mysql"} | json | request_time > 1': mysql(6, 7),
-    '{job="mysql"} | json | request_time != 0.5': mysql(6, 7),
-    '{job="mysql"} | json | path=~"/log.*"': mysql(7),
-    '{job="mysql"} | json | path="" | logfmt | level="warn"': mysql(3),
+    '{job="mysql"} | logfmt | duration > 1m and bytes_consumed > 20MB': app_entries(2),
+    '{job="mysql"} | logfmt | duration > 1m or bytes_consumed = 20KB': app_entries(2, 3),
+    '{job="mysql"} | logfmt | duration >= 20ms or bytes_consumed == 20KB and method!~"2.."': app_entries(2),
+    '{job="mysql"} | logfmt | duration >= 20ms or (bytes_consumed == 20KB and method!~"2..")': app_entries(2, 3),
+    '{job="mysql"} | logfmt | duration >= 20ms , method!~"2.."': app_entries(2),
+    '{job="mysql"} | logfmt | duration >= 20ms method!~"2.."': app_entries(2),
+    '{job="mysql"} | logfmt | duration >= 20ms | method!~"2.."': app_entries(2),
+    '{job="mysql"} | logfmt | method="a b"': app_entries(2),
+    '{job="mysql"} | logfmt took="duration" | took < 1s': app_entries(3),
+    '{job="mysql"} |= "error" != "timeout" | json | duration > 10s': app_entries(5, 7),
+    '{job="mysql"} | json | path="/home"': app_entries(5, 6),
+    '{job="mysql"} | json | request_time > 1': app_entries(6, 7),
+    '{job="mysql"} | json | request_time != 0.5': app_entries(6, 7),
+    '{job="mysql"} | json | path=~"/log.*"': app_entries(7),
+    '{job="mysql"} | json | path="" | logfmt | level="warn"': app_entries(3),
     '{job="nginx"} | json first_server="servers[0]", ua="request.headers[\\"User-Agent\\"]" | first_server="129.0.1.1"'
-    ' | ua="curl/7.68.0"': mysql(0),
-    '{job="nginx"} | json request_headers="request.headers" | request_headers=~".*curl.*"': mysql(0),
-    '{job="nginx"} | json | request_headers_Accept="*/*" | response_status=401 | protocol="HTTP/2.0"': mysql(0),
-    # Arrays are skipped.
+    ' | ua="curl/7.68.0"': app_entries(0),
+    '{job="nginx"} | json request_headers="request.headers" | request_headers=~".*curl.*"': app_entries(0),
+    '{job="nginx"} | json | request_headers_Accept="*/*" | response_status=401 | protocol="HTTP/2.0"': app_entries(0),
+    # The JSON parser skips arrays.
     '{job="nginx"} | json | servers!=""': lambda _: False,
-    '{job="nginx"} | logfmt | service=8ms': mysql(1),
-    # The key stands in the value of another one, too.
+    '{job="nginx"} | logfmt | service=8ms': app_entries(1),
+    # The text host= also occurs in the value of msg.
     '{job="nginx"} | logfmt | host="x"': lambda _: False,
-    '{job="nginx"} | logfmt | msg="say \\"host=x\\" twice"': mysql(1),
-    '{source_name="app_logs"} | trace_id="t1"': mysql(8),
-    '{source_name="app_logs"} | user_id=7': mysql(8),
+    '{job="nginx"} | logfmt | msg="say \\"host=x\\" twice"': app_entries(1),
+    '{source_name="app_logs"} | trace_id="t1"': app_entries(8),
+    '{source_name="app_logs"} | user_id=7': app_entries(8),
     '{source_name="edge_logs"} | status >= 404': lambda event: not is_app(event) and status(event) >= 404,
     '{source_name="edge_logs"} | status = "500"': lambda event: not is_app(event) and status(event) == 500,
     '{source_name="edge_logs"} | request_path="/b"': lambda event: "GET /b" in line(event),
@@ -124,31 +124,31 @@ FILTERS: Final[dict[str, Keeps]] = {
     '{source_name="edge_logs"} | project="p"': lambda event: event in EDGE_EVENTS[:2],
     '{source_name="edge_logs"} | drop status | status >= 404': lambda _: False,
     '{source_name="edge_logs"} | keep level | status=""': lambda event: not is_app(event),
-    # What Logs Drilldown sends.
+    # A query of Grafana's Logs Drilldown.
     '{source_name="edge_logs"} | json | logfmt | drop __error__, __error_details__ | status!=""': lambda event: (
         not is_app(event) and "status" in metadata(event)
     ),
-    '{job="mysql"} | json | __error__="" | path="/home"': mysql(5, 6),
-    # A label is compared as the text that was sent.
+    '{job="mysql"} | json | __error__="" | path="/home"': app_entries(5, 6),
+    # The value has a unit, so it is not a number.
     '{job="mysql"} | logfmt | bytes_consumed > -1 # a comment': lambda _: False,
 }
 
 
 @pytest.mark.parametrize("query", [*SELECTORS, *LINES, *FILTERS])
-def test_the_lines_are_those_that_match(logql: LogqlEngine, query: str) -> None:
+def test_a_query_returns_the_lines_that_match(logql: LogqlEngine, query: str) -> None:
     keeps = {**SELECTORS, **LINES, **FILTERS}[query]
     events = sorted([*APP_EVENTS, *EDGE_EVENTS], key=lambda event: int(str(event["timestamp"])))
     expected = sorted(str(event["event_message"]) for event in events if keeps(event))
     assert sorted(logql.lines(query)) == expected
 
 
-def test_lines_come_newest_first_and_end_at_the_limit(logql: LogqlEngine) -> None:
+def test_lines_are_newest_first_up_to_the_limit(logql: LogqlEngine) -> None:
     newest = logql.lines('{source_name="edge_logs"} |= "GET"', is_forward=False, limit=2)
     assert newest == ["GET /c 500", "GET /b 500"]
     assert logql.lines('{source_name=~".+"} |= "GET"', limit=2)[-1] == line(APP_EVENTS[0])
 
 
-def test_the_start_is_in_the_range_and_the_end_is_not(logql: LogqlEngine) -> None:
+def test_the_range_includes_its_start_and_excludes_its_end(logql: LogqlEngine) -> None:
     first_us, second_us = START_US, START_US + 60_000_000
     query = '{source_name="edge_logs"}'
     assert logql.lines(query, start_us=first_us, end_us=second_us) == ["GET /a 200"]

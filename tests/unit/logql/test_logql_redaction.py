@@ -1,4 +1,4 @@
-"""LogQL reads what a redacted call may read: no selector, filter, group or sample gets the rest back."""
+"""LogQL under redaction: selectors, filters, groups and samples read redacted values only."""
 
 import pytest
 
@@ -28,7 +28,9 @@ def answer(logql: LogqlEngine, wanted: Wanted, query: str, redaction: Redaction 
         (Wanted.STREAMS, "{}", ""),
     ],
 )
-def test_what_is_private_is_in_no_answer(logql: LogqlEngine, wanted: Wanted, query: str, label: str) -> None:
+def test_private_values_are_redacted_in_all_kinds_of_answers(
+    logql: LogqlEngine, wanted: Wanted, query: str, label: str
+) -> None:
     assert PRIVATE in answer(logql, wanted, query, None, label)
     redacted = answer(logql, wanted, query, REDACTION, label)
     assert "REDACTED" in redacted
@@ -48,7 +50,7 @@ def test_what_is_private_is_in_no_answer(logql: LogqlEngine, wanted: Wanted, que
         '{} | ip=~"10[.].*"',
     ],
 )
-def test_no_filter_finds_what_is_hidden(logql: LogqlEngine, query: str) -> None:
+def test_no_filter_matches_a_redacted_value(logql: LogqlEngine, query: str) -> None:
     request = LogqlRequest(Wanted.ENTRIES, (query,), START_US, END_US)
     assert logql.rows(request)[1]
     assert logql.rows(request, REDACTION)[1] == []

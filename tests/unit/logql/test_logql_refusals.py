@@ -1,4 +1,4 @@
-"""What LogQL has and this service does not is refused with its place; hostile queries are bounded."""
+"""Refusals of LogQL: unsupported parts and errors have a position, and the cost of hostile queries is limited."""
 
 import time
 
@@ -20,7 +20,7 @@ from cordwood.logql.request import MAX_STEPS
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, SECOND_US, START_US
 
-# Each query, the error, and the column in which it stands.
+# Each query, its error, and the column of the error.
 REFUSED = [
     ("", QuerySyntax, 1),
     ("{", QuerySyntax, 2),
@@ -76,7 +76,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("query", "kind", "column"), REFUSED)
-def test_a_gap_is_refused_with_its_place(query: str, kind: type[Fault], column: int) -> None:
+def test_errors_of_the_parser_have_a_position(query: str, kind: type[Fault], column: int) -> None:
     with pytest.raises(QueryFault) as refused:
         parse(query)
     assert type(refused.value) is kind
@@ -96,7 +96,7 @@ def test_a_gap_is_refused_with_its_place(query: str, kind: type[Fault], column: 
         ('{job="mysql"} | json | path_extracted="x"', QueryUnsupported, (1, 24)),
     ],
 )
-def test_what_the_engine_or_the_sources_tell_has_its_place_as_well(
+def test_errors_of_the_engine_and_of_the_compiler_have_a_position(
     logql: LogqlEngine, query: str, kind: type[Fault], place: tuple[int, int]
 ) -> None:
     with pytest.raises(kind) as refused:
@@ -105,7 +105,7 @@ def test_what_the_engine_or_the_sources_tell_has_its_place_as_well(
     assert (refused.value.span.line, refused.value.span.column) == place
 
 
-def test_what_needs_the_line_that_a_template_made_is_refused(logql: LogqlEngine) -> None:
+def test_bytes_after_line_format_and_or_between_vectors_are_refused(logql: LogqlEngine) -> None:
     with pytest.raises(QueryUnsupported, match="line_format"):
         logql.samples('bytes_over_time({job="mysql"} | line_format "x" [5m])')
     with pytest.raises(QueryUnsupported, match="or between two vectors"):
@@ -143,14 +143,14 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_text_is_refused_in_a_moment(query: str) -> None:
+def test_a_hostile_text_is_refused_within_half_a_second(query: str) -> None:
     started = time.thread_time()
     with pytest.raises(QueryFault):
         parse(query)
     assert time.thread_time() - started < 0.5
 
 
-def test_long_or_ambiguous_labels_do_not_multiply_the_work(logql: LogqlEngine) -> None:
+def test_long_or_ambiguous_labels_have_bounded_cost(logql: LogqlEngine) -> None:
     name = "a_" * 99 + "b"
     assert logql.lines(f'{{source_name="app_logs"}} | json | {name}="x"') == []
     deep = "sum by (a) (" * 10 + 'rate({source_name=~".+"}[1m])' + ")" * 10
@@ -160,7 +160,7 @@ def test_long_or_ambiguous_labels_do_not_multiply_the_work(logql: LogqlEngine) -
         logql.lines(f'{{source_name=~".+"}} | json | logfmt | json | logfmt | {filters}')
 
 
-def test_repeated_operations_are_bounded_by_the_size_of_the_plan(logql: LogqlEngine) -> None:
+def test_repeated_operations_are_limited_by_the_size_of_the_plan(logql: LogqlEngine) -> None:
     counted = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
     started = time.thread_time()
     for text in (counted + " or vector(0)" * 40, " + ".join([counted] * 18), counted + " * 2" * 80):
@@ -171,7 +171,7 @@ def test_repeated_operations_are_bounded_by_the_size_of_the_plan(logql: LogqlEng
     assert time.thread_time() - started < 10
 
 
-def test_the_number_of_steps_and_their_overlap_is_bounded(logql: LogqlEngine) -> None:
+def test_the_number_of_steps_and_their_overlap_are_limited(logql: LogqlEngine) -> None:
     counted = 'sum(count_over_time({source_name="edge_logs"}[%s]))'
     with pytest.raises(BadParameter, match="11,000 steps"):
         logql.samples(counted % "1s", START_US, START_US + MAX_STEPS * SECOND_US, SECOND_US)

@@ -1,4 +1,4 @@
-"""Metric queries of Loki's documentation: the samples are those that plain Python computes from the entries."""
+"""Metric queries of Loki's documentation, compared with samples that Python computes from the entries."""
 
 import json
 import math
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 Labels = tuple[tuple[str, str], ...]
 Samples = dict[Labels, dict[int, float]]
 
-# An entry at the start is not in the range of ten minutes that ends at the end.
+# The range of ten minutes that ends at END_US excludes an entry at START_US.
 MYSQL = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]
 
 
@@ -32,7 +32,7 @@ def evaluated(
     labels: Callable[[Event], dict[str, str]],
     compute: Callable[[list[Event]], float],
 ) -> Samples:
-    """Each step at T computes over the entries after T - range up to T, by labels."""
+    """Return the expected samples: at each step T, `compute` over the entries in (T - range, T], by labels."""
     start_us, end_us, step_us = steps
     found: Samples = defaultdict(dict)
     for number, time_us in enumerate(range(start_us, end_us + 1, step_us)):
@@ -54,11 +54,11 @@ def close(found: Samples, expected: Samples) -> bool:
 STEPS = (START_US, START_US + 10 * MINUTE_US, MINUTE_US)
 
 
-def nothing(_: Event) -> dict[str, str]:
+def no_labels(_: Event) -> dict[str, str]:
     return {}
 
 
-def path(event: Event) -> dict[str, str]:
+def path_label(event: Event) -> dict[str, str]:
     request = event["metadata"].get("request")
     return {"request_path": request["path"]} if isinstance(request, dict) else {}
 
@@ -77,7 +77,7 @@ def variance(values: list[float]) -> float:
 
 
 def quantile(level: float, values: list[float]) -> float:
-    """Interpolated between the two nearest values, as Prometheus documents it."""
+    """Return the quantile, interpolated between the two nearest values as in Prometheus."""
     values = sorted(values)
     rank = level * (len(values) - 1)
     lower = math.floor(rank)
@@ -89,7 +89,7 @@ def quantile(level: float, values: list[float]) -> float:
     ("minutes", "step_us"),
     [(1, MINUTE_US), (3, MINUTE_US), (60, MINUTE_US), (1, 7 * SECOND_US), (3, 5 * MINUTE_US)],
 )
-def test_ranges_of_steps_overlap_touch_or_leave_gaps(logql: LogqlEngine, minutes: int, step_us: int) -> None:
+def test_ranges_of_steps_may_overlap_touch_or_leave_gaps(logql: LogqlEngine, minutes: int, step_us: int) -> None:
     steps = (START_US - MINUTE_US, START_US + 10 * MINUTE_US, step_us)
     range_us = minutes * MINUTE_US
     for query, compute in (
@@ -99,7 +99,7 @@ def test_ranges_of_steps_overlap_touch_or_leave_gaps(logql: LogqlEngine, minutes
         ("sum by (request_path) (bytes_rate(%s))", lambda group: sum(map(size, group)) / (minutes * 60)),
     ):
         text = query % f'{{source_name="edge_logs"}}[{minutes}m]'
-        expected = evaluated(EDGE_EVENTS, range_us, steps, path, compute)
+        expected = evaluated(EDGE_EVENTS, range_us, steps, path_label, compute)
         assert close(logql.samples(text, *steps), expected), text
 
 
@@ -125,7 +125,7 @@ def test_functions_of_unwrapped_values(
     grouping = " by ()" if function not in ("sum_over_time", "rate") else ""
     text = f'{function}({parameter}{{source_name="edge_logs"}} | unwrap status [3m]){grouping}'
     having = [event for event in EDGE_EVENTS if "status" in event["metadata"]]
-    expected = evaluated(having, 3 * MINUTE_US, STEPS, nothing, lambda group: compute(status(group)))
+    expected = evaluated(having, 3 * MINUTE_US, STEPS, no_labels, lambda group: compute(status(group)))
     found = logql.samples(text if grouping else f"sum({text})", *STEPS)
     assert close(found, expected)
 
@@ -134,12 +134,12 @@ def documents(*numbers: int) -> list[dict[str, Any]]:
     return [json.loads(str(APP_EVENTS[number]["event_message"])) for number in numbers]
 
 
-def test_the_documentations_rate_of_errors_by_host(logql: LogqlEngine) -> None:
+def test_rate_of_errors_by_host(logql: LogqlEngine) -> None:
     text = 'sum by (host) (rate({job="mysql"} |= "error" != "timeout" | json | duration > 10s [10m]))'
     assert logql.samples(text) == {(("host", "db1"),): {0: pytest.approx(2 / 600)}}
 
 
-def test_the_documentations_quantile_by_path(logql: LogqlEngine) -> None:
+def test_quantile_by_path(logql: LogqlEngine) -> None:
     text = 'quantile_over_time(0.99, {job="mysql"} | json | __error__ = "" | unwrap request_time [10m]) by (path)'
     expected: Samples = {
         (("path", "/home"),): {0: quantile(0.99, [one["request_time"] for one in documents(5, 6)])},
@@ -148,12 +148,12 @@ def test_the_documentations_quantile_by_path(logql: LogqlEngine) -> None:
     assert close(logql.samples(text), expected)
 
 
-def test_the_documentations_sum_by_organization(logql: LogqlEngine) -> None:
+def test_sum_by_organization(logql: LogqlEngine) -> None:
     text = 'sum by (org) (sum_over_time({job="mysql"} |= "error" | json | unwrap duration_seconds(duration) [10m]))'
     assert logql.samples(text) == {(("org", "a"),): {0: 14.0}, (("org", "b"),): {0: 30.0}}
 
 
-def test_the_documentations_top_by_rate(logql: LogqlEngine) -> None:
+def test_topk_and_bottomk_by_rate(logql: LogqlEngine) -> None:
     inner = 'sum(rate({source_name="app_logs"}[10m])) by (service_name)'
     assert logql.samples(f"topk(1, {inner})") == {(("service_name", "mysql"),): {0: pytest.approx(len(MYSQL) / 600)}}
     assert logql.samples(f"bottomk(2, {inner})").keys() == {
@@ -162,7 +162,7 @@ def test_the_documentations_top_by_rate(logql: LogqlEngine) -> None:
     }
 
 
-def test_the_documentations_average_with_a_range_behind_parentheses(logql: LogqlEngine) -> None:
+def test_average_with_a_range_after_parentheses(logql: LogqlEngine) -> None:
     text = 'avg(rate(({job="mysql"} |= "error" | json | path="/home")[10m])) by (host)'
     assert logql.samples(text) == {(("host", "db1"),): {0: pytest.approx(2 / 600)}}
 
@@ -174,10 +174,10 @@ def test_a_range_may_stand_before_the_stages(logql: LogqlEngine) -> None:
 def test_an_offset_moves_the_range_back(logql: LogqlEngine) -> None:
     text = 'sum(count_over_time({source_name="edge_logs"}[2m] offset 5m))'
     moved = [{**event, "timestamp": at(event) + 5 * MINUTE_US} for event in EDGE_EVENTS]
-    assert close(logql.samples(text, *STEPS), evaluated(moved, 2 * MINUTE_US, STEPS, nothing, len))
+    assert close(logql.samples(text, *STEPS), evaluated(moved, 2 * MINUTE_US, STEPS, no_labels, len))
 
 
-def test_without_an_aggregate_there_is_a_series_for_each_stream(logql: LogqlEngine) -> None:
+def test_without_aggregation_each_stream_has_a_series(logql: LogqlEngine) -> None:
     found = logql.samples('count_over_time({job="mysql"}[10m])')
     shared = {"host": "db1", "job": "mysql", "service_name": "mysql", "source_name": "app_logs"}
     levels = {"error": 1.0, "warn": 1.0, "": 4.0}
@@ -209,7 +209,7 @@ def test_aggregates_of_series(logql: LogqlEngine) -> None:
     }
 
 
-def test_operations_with_numbers_and_between_vectors(logql: LogqlEngine) -> None:
+def test_binary_operations_with_numbers_and_between_vectors(logql: LogqlEngine) -> None:
     errors, all_ = 'sum(count_over_time({job="mysql"} |= "error"[10m]))', 'sum(count_over_time({job="mysql"}[10m]))'
     for text, expected in (
         (f"{errors} / {all_}", 5 / 6),
@@ -233,7 +233,7 @@ def test_operations_with_numbers_and_between_vectors(logql: LogqlEngine) -> None
     assert {value for values in ratio.values() for value in values.values()} == {1.0}
 
 
-def test_durations_and_sizes_are_read_as_go_writes_them(logql: LogqlEngine) -> None:
+def test_durations_and_sizes_are_parsed_in_the_notation_of_go(logql: LogqlEngine) -> None:
     durations = 'sum(sum_over_time({job="mysql"} | logfmt | unwrap duration(duration) [10m]))'
     assert logql.sample(durations) == pytest.approx(90.25)
     sizes = 'sum(sum_over_time({job="mysql"} | logfmt | unwrap bytes(bytes_consumed) [10m]))'
@@ -256,9 +256,9 @@ def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> 
     assert statement.streams == ("edge",)
 
 
-def test_or_vector_gives_a_number_at_the_steps_without_one(logql: LogqlEngine) -> None:
+def test_or_vector_fills_the_steps_without_a_sample(logql: LogqlEngine) -> None:
     counted = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
-    expected = evaluated(EDGE_EVENTS, MINUTE_US, STEPS, nothing, len)
+    expected = evaluated(EDGE_EVENTS, MINUTE_US, STEPS, no_labels, len)
     steps = {number: expected[()].get(number, 7.0) for number in range(11)}
     assert close(logql.samples(f"{counted} or vector(7)", *STEPS), {(): steps})
     assert logql.sample('sum(count_over_time({job="nobody"}[5m])) or vector(0)') == 0
@@ -269,7 +269,7 @@ def test_or_vector_gives_a_number_at_the_steps_without_one(logql: LogqlEngine) -
 def test_absent_over_time_is_1_at_the_steps_without_entries(logql: LogqlEngine) -> None:
     text = 'absent_over_time({source_name="edge_logs", level!="info"}[1m])'
     having = [event for event in EDGE_EVENTS if event["metadata"].get("level") != "info"]
-    present = evaluated(having, MINUTE_US, STEPS, nothing, len)[()]
+    present = evaluated(having, MINUTE_US, STEPS, no_labels, len)[()]
     absent = {number: 1.0 for number in range(11) if number not in present}
     assert logql.samples(text, *STEPS) == {(("source_name", "edge_logs"),): absent}
     assert logql.samples('absent_over_time({job="mysql"}[10m])') == {}

@@ -1,4 +1,4 @@
-"""Random queries: each is answered, or refused as a mistake of the query; none breaks the compiler or an engine."""
+"""Random LogQL queries are answered or refused, and never cause an internal error."""
 
 import random
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ NUMBERS = ("0", "5", "404", "1.5", "10s", "1h30m", "250ms", "20MB", "1.5KiB", "-
 
 
 class Grammar:
-    """A generator of queries that are well formed, or nearly."""
+    """A generator of queries that are valid or almost valid."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
