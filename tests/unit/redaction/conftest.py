@@ -1,4 +1,4 @@
-"""Each engine's redaction, past the compiler: one text in, what is left of it out."""
+"""The redaction functions of each engine, called directly with one text."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -65,6 +65,6 @@ def on_clickhouse(bare_clickhouse: Any) -> Redact:
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
 def redact(request: pytest.FixtureRequest) -> Redact:
-    """The text as an answer would have it; `kind` is what it is taken for, `rules` are in force from then on."""
+    """Return a function that redacts a text on this engine; `kind` is the type of the text: text, json or event."""
     redacted: Redact = request.getfixturevalue(f"on_{request.param}")
     return redacted

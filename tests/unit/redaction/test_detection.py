@@ -1,4 +1,4 @@
-"""A look's hints: what has none of a stage's hint has none of its finds, so that the stage may be left out."""
+"""Hints of detection stages: a text that does not match the hint has no match of the stage, which can be skipped."""
 
 import re
 
@@ -12,7 +12,7 @@ DETECTION = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", 
 
 
 @pytest.mark.parametrize("text", [text for text, _ in (*TABLE, *PHONES)])
-def test_every_match_of_a_stage_has_its_hint(text: str) -> None:
+def test_a_text_that_a_stage_matches_also_matches_its_hint(text: str) -> None:
     for stage in (*DETECTION.builtin_stages, *DETECTION.operator_stages):
         finds = re.finditer(stage.pattern, text, re.ASCII)
         if any(not any(found.group(number) for number in stage.kept_groups) for found in finds):

@@ -1,4 +1,4 @@
-"""A redacted statement is first tried as if there were nothing to redact; what it answers is the same as ever."""
+"""Optimistic redaction: a first run without redaction functions, repeated with them if a text matches the hint."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,12 +34,12 @@ FAILS = "select error(concat('no ', m.path)) as x from s cross join unnest(s.met
 Ask = Callable[[str], list[Row]]
 
 
-class _Nobody:
+class _Uncancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
 class Store:
-    """An engine that can be given events, and remembers which SQL it ran."""
+    """An engine that records the SQL it runs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine = DuckDBEngine(folder, DuckDBTarget())
@@ -69,7 +69,7 @@ class Store:
 
     def ask(self, sql: str) -> list[Row]:
         question = bind(self.compiled(sql), {}, 0, self.engine.is_regex)
-        rows = self.engine.answer(question, AnswerLimits(5000, 30.0), _Nobody())
+        rows = self.engine.answer(question, AnswerLimits(5000, 30.0), _Uncancelled())
         return [tuple(row) for batch in rows.batches for row in batch]
 
 
@@ -81,15 +81,15 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     opened.engine.close()
 
 
-def test_without_private_texts_no_redaction_is_prepared(store: Store) -> None:
-    trusting = optimistic_sql(store.compiled(BY_PATH))
-    assert trusting is not None
-    assert "redacted_text" not in trusting
+def test_without_private_texts_only_the_optimistic_variant_runs(store: Store) -> None:
+    without_redaction = optimistic_sql(store.compiled(BY_PATH))
+    assert without_redaction is not None
+    assert "redacted_text" not in without_redaction
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
-    assert store.ran == [trusting, trusting]
+    assert store.ran == [without_redaction, without_redaction]
 
 
-def test_after_a_match_the_statement_is_run_with_redaction_first(store: Store) -> None:
+def test_after_a_match_the_optimistic_variant_is_skipped(store: Store) -> None:
     store.ask(BY_PATH)
     store.add("/user/203.0.113.7")
     assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
@@ -97,18 +97,18 @@ def test_after_a_match_the_statement_is_run_with_redaction_first(store: Store) -
     assert store.ran == [optimistic_sql(statement), optimistic_sql(statement), statement.sql, statement.sql]
 
 
-def test_a_streamed_answer_is_never_run_optimistically(store: Store) -> None:
+def test_a_streamed_answer_is_redacted_to_the_last_row(store: Store) -> None:
     store.add(*["/rest"] * 1500, "/user/203.0.113.7")
     assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
 
-def test_where_a_failure_would_be_null_nothing_is_trusted(store: Store) -> None:
+def test_safe_functions_have_no_optimistic_variant(store: Store) -> None:
     store.add("/user/203.0.113.7")
     assert optimistic_sql(store.compiled(SAFELY)) is None
     assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
 
 
-def test_a_text_may_be_read_wherever_an_engine_wants_no_surprises(store: Store) -> None:
+def test_window_functions_have_an_optimistic_variant(store: Store) -> None:
     store.add("/user/203.0.113.7")
     order = "select lag(m.path) over (order by m.path) as path from s cross join unnest(s.metadata) as m order by 1"
     assert optimistic_sql(store.compiled(order)) is not None

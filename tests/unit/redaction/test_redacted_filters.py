@@ -1,4 +1,4 @@
-"""Filters ask the redacted text, and nothing of a text is asked before it is redacted."""
+"""Filters of redacted queries: conditions are evaluated on redacted text only."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ from cordwood.sql.stages import Statement
 from tests.unit.redaction.texts import TABLE
 
 TEXTS = [text for text, _ in TABLE if "\x01" not in text]
-# Columns, and what they are to the engine.
-TEXT_OF = {"t.event_message": '"t"."event_message"', "m.text": '"t"."metadata.""text"" text"'}
-COLUMNS = tuple(TEXT_OF)
+# Columns of the query, and the SQL that DuckDB reads them with.
+SQL_OF_COLUMN = {"t.event_message": '"t"."event_message"', "m.text": '"t"."metadata.""text"" text"'}
+COLUMNS = tuple(SQL_OF_COLUMN)
 FILTERS = [
     "{} like '%from%'",
     "{} not like '%ip%'",
@@ -53,7 +53,7 @@ FILTERS = [
 Ask = Callable[[str], list[object]]
 
 
-class _Nobody:
+class _Uncancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
 
@@ -74,7 +74,7 @@ def ask(engine: DuckDBEngine) -> Ask:
     def asked(sql: str) -> list[object]:
         program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
         statement = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
-        rows = engine.answer(bind(statement, {}, 0, engine.is_regex), AnswerLimits(1000, 30.0), _Nobody())
+        rows = engine.answer(bind(statement, {}, 0, engine.is_regex), AnswerLimits(1000, 30.0), _Uncancelled())
         return [row[0] for batch in rows.batches for row in batch]
 
     return asked
@@ -82,7 +82,7 @@ def ask(engine: DuckDBEngine) -> Ask:
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("filtered", FILTERS)
-def test_a_filter_agrees_with_the_selected_value_of_its_condition(ask: Ask, column: str, filtered: str) -> None:
+def test_where_keeps_the_rows_for_which_the_selected_condition_is_true(ask: Ask, column: str, filtered: str) -> None:
     condition = filtered.format(column)
     source = "from s as t cross join unnest(t.metadata) as m"
     kept = ask(f"select t.id as id {source} where {condition} order by id")
@@ -98,14 +98,18 @@ def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("filtered", FILTERS)
-def test_no_condition_asks_a_text_before_it_is_redacted(engine: DuckDBEngine, column: str, filtered: str) -> None:
-    """How long it takes would tell whether the text has what is looked for."""
+def test_conditions_read_no_text_before_redaction(engine: DuckDBEngine, column: str, filtered: str) -> None:
+    """Otherwise the time of a query would reveal whether the original text matches."""
     statement = statement_of(engine, filtered.format(column))
     assert statement.plan.variants[0].block_filters() == ()
     for scan in statement.sql.split(" UNION ALL "):
         condition = scan.split(" WHERE ", 1)[1]
-        assert condition.count(TEXT_OF[column]) == condition.count(f"redacted_text_replace({TEXT_OF[column]}") == 1
+        assert (
+            condition.count(SQL_OF_COLUMN[column])
+            == condition.count(f"redacted_text_replace({SQL_OF_COLUMN[column]}")
+            == 1
+        )
 
 
-def test_values_read_as_text_are_not_converted_back_and_forth(engine: DuckDBEngine) -> None:
+def test_values_read_as_text_are_not_cast_to_variant(engine: DuckDBEngine) -> None:
     assert "::VARIANT" not in statement_of(engine, "m.text like '%503%'").sql

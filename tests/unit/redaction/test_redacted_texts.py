@@ -1,4 +1,4 @@
-"""The table of what goes and what stays, on DuckDB: as a text, and inside the JSON of a whole event."""
+"""Redaction of sample texts on each engine: plain, in JSON, and in each redaction mode."""
 
 import json
 import re
@@ -7,36 +7,36 @@ import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from tests.unit.redaction.conftest import Redact
-from tests.unit.redaction.texts import NO_PHONES, PHONES, TABLE, V4, V6
+from tests.unit.redaction.texts import NOT_PHONES, PHONES, TABLE, V4, V6
 
-MARKS = "\x01\x02\x03"
+CONTROL_CHARACTERS = "\x01\x02\x03"
 
 
 @pytest.mark.parametrize(("text", "left"), TABLE)
-def test_the_redacted_form_of_a_text(redact: Redact, text: str, left: str) -> None:
+def test_private_parts_of_a_text_are_redacted(redact: Redact, text: str, left: str) -> None:
     assert redact(text) == left
 
 
-@pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if not set(MARKS) & set(pair[0])])
+@pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if not set(CONTROL_CHARACTERS) & set(pair[0])])
 def test_texts_in_json_are_redacted_and_numbers_are_not(redact: Redact, text: str, left: str) -> None:
     event = {"k": text, "list": [text, 4111111111111111], "n": 4111111111111111, "b": True, "none": None}
     redacted = json.loads(redact(json.dumps(event, ensure_ascii=False, separators=(",", ":")), kind="json"))
     assert redacted == {**event, "k": left, "list": [left, 4111111111111111]}
 
 
-@pytest.mark.parametrize("text", [text for text, _ in TABLE if not set(MARKS) & set(text)])
+@pytest.mark.parametrize("text", [text for text, _ in TABLE if not set(CONTROL_CHARACTERS) & set(text)])
 def test_json_in_a_text_stays_json(redact: Redact, text: str) -> None:
     redacted = json.loads(redact(json.dumps({"msg": text, "then": "x"}, separators=(",", ":"))))
     assert redacted["then"] == "x"
 
 
 @pytest.mark.parametrize(("text", "left"), TABLE)
-def test_a_digest_replaces_the_fixed_word(redact: Redact, text: str, left: str) -> None:
+def test_hash_mode_replaces_with_a_digest(redact: Redact, text: str, left: str) -> None:
     assert re.sub("REDACTED-[g-v]{16}", "REDACTED", redact(text, mode="hash")) == left
 
 
 @pytest.mark.parametrize(("text", "left"), [pair for pair in TABLE if pair not in (*V4, *V6)])
-def test_truncation_replaces_everything_but_addresses(redact: Redact, text: str, left: str) -> None:
+def test_truncate_mode_replaces_all_but_addresses_as_usual(redact: Redact, text: str, left: str) -> None:
     assert redact(text, mode="truncate") == left
 
 
@@ -46,7 +46,7 @@ def test_telephone_numbers_are_redacted_on_request(redact: Redact, text: str, le
     assert redact(text, rules=RedactionRules(tuple(Detector))) == left
 
 
-@pytest.mark.parametrize("text", NO_PHONES)
+@pytest.mark.parametrize("text", NOT_PHONES)
 def test_other_numbers_are_kept_when_telephone_numbers_are_redacted(redact: Redact, text: str) -> None:
     assert redact(text, rules=RedactionRules(tuple(Detector))) == text
 
@@ -56,14 +56,14 @@ def test_only_the_chosen_detectors_are_applied(redact: Redact) -> None:
     assert redact("a@b.io from 10.0.0.1", rules=rules) == "REDACTED from 10.0.0.1"
 
 
-def test_a_pattern_of_the_operators_minds_case_and_sees_the_text_itself(redact: Redact) -> None:
+def test_operator_patterns_are_case_sensitive_and_match_the_unescaped_text(redact: Redact) -> None:
     rules = RedactionRules((), (NamedPattern("customer", r"cust_\S+"), NamedPattern("lines", r"one\ntwo")))
     assert redact("x cust_1 CUST_2", rules=rules) == "x REDACTED CUST_2"
     redacted = redact('{"a":"cust_1\\"x","b":"one\\ntwo"}', kind="json", rules=rules)
     assert json.loads(redacted) == {"a": "REDACTED", "b": "REDACTED"}
 
 
-def test_an_event_of_numbers_is_as_it_was(redact: Redact) -> None:
+def test_an_event_that_is_a_number_or_boolean_is_unchanged(redact: Redact) -> None:
     assert redact("4111111111111111", kind="event") == "4111111111111111"
     assert redact("true", kind="event") == "true"
 
@@ -90,5 +90,5 @@ def test_a_digest_is_the_same_for_the_same_value(redact: Redact, kind: str) -> N
         ("Chrome/113.0.0.0", "Chrome/113.0.0.0"),
     ],
 )
-def test_truncating_leaves_the_network_of_an_address(redact: Redact, text: str, left: str) -> None:
+def test_truncate_mode_keeps_the_network_of_an_address(redact: Redact, text: str, left: str) -> None:
     assert redact(text, mode="truncate") == left

@@ -1,4 +1,4 @@
-"""A SELECT hands a column on as it is only where it is proved that nothing in it reads the column."""
+"""Unread columns: output columns that no other clause of the SELECT reads, so that they can be redacted later."""
 
 import pytest
 from sqlglot import exp, parse_one

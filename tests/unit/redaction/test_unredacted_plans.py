@@ -1,4 +1,4 @@
-"""Where nothing that is read can hold a text to redact, the engine is asked what it is asked without redaction."""
+"""Plans without redaction functions: the columns that are read hold no text, or are redacted in the answer only."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ NUMBERS = [
     "select count(m.path) as n, countif(m.path is null) as none from s cross join unnest(s.metadata) as m",
     "select project, count(*) as n from s where project = 'default' group by project",
 ]
-SHOWN = [
+OUTPUT_COLUMNS = [
     "select id, timestamp, event_message, metadata from s where project = 'default' order by timestamp desc limit 100",
     (
         "with logs as (select timestamp, event_message, metadata from s) select m.path, m.status, event_message"
@@ -54,14 +54,14 @@ def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None)
 
 @pytest.mark.parametrize("mode", RedactMode)
 @pytest.mark.parametrize("sql", NUMBERS)
-def test_numbers_times_and_projects_are_read_as_they_are(engine: DuckDBEngine, sql: str, mode: RedactMode) -> None:
+def test_numbers_times_and_projects_are_not_redacted(engine: DuckDBEngine, sql: str, mode: RedactMode) -> None:
     unredacted, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(mode))
     assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))
     assert optimistic_sql(redacted) is None
     assert redacted.raw_columns == ()
 
 
-@pytest.mark.parametrize("sql", SHOWN)
+@pytest.mark.parametrize("sql", OUTPUT_COLUMNS)
 def test_output_columns_are_redacted_after_the_plan(engine: DuckDBEngine, sql: str) -> None:
     unredacted, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(RedactMode.REPLACE))
     assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))

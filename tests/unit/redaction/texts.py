@@ -1,4 +1,4 @@
-"""What must go and what must stay: pairs of a text and what is left of it."""
+"""Sample texts with their redacted form, and texts that must stay unchanged."""
 
 R = "REDACTED"
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -249,7 +249,7 @@ CARDS = [
     ("6205 5000 0000 0000 004", R),
     ("6011 1111 1111 1117 123", f"{R} 123"),
 ]
-STAYS = [
+UNCHANGED = [
     "",
     "nothing here",
     "12:34:56",
@@ -372,7 +372,7 @@ PHONES = [
     ("(+1.202.555.0143)", f"(+{R})"),
 ]
 
-NO_PHONES = ["1+2345678", "2026-11-21T10:00:00+0100", "2026-11-21T10:00:00+01:00", "+49", "1234567890"]
+NOT_PHONES = ["1+2345678", "2026-11-21T10:00:00+0100", "2026-11-21T10:00:00+01:00", "+49", "1234567890"]
 
-GOES = [*V4, *V6, *MAIL, *TOKENS, *SECRETS, *CARDS]
-TABLE = [*GOES, *((text, text) for text in STAYS)]
+PRIVATE = [*V4, *V6, *MAIL, *TOKENS, *SECRETS, *CARDS]
+TABLE = [*PRIVATE, *((text, text) for text in UNCHANGED)]
