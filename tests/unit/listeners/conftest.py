@@ -1,4 +1,4 @@
-"""Listeners on real sockets of this process, with the real engine behind them."""
+"""Listeners on real sockets in the test process, with an application and a DuckDB engine."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ PRIVATE, PUBLIC = "listener-private", "listener-public"
 
 
 class Notes:
-    """Keeps what is noted."""
+    """A sink that keeps all observations."""
 
     def __init__(self) -> None:
         self.all: list[object] = []
@@ -63,7 +63,7 @@ class Site:
         return [row["m"] for row in rows]
 
     def counted(self, outcome: str) -> int:
-        """What the listeners counted, over all of them."""
+        """Return the counter of an outcome, summed over all listeners."""
         return self.metrics._listeners.sums_by(1).get(outcome, 0)
 
 
@@ -96,7 +96,7 @@ Converse = Callable[[Listeners], Awaitable[None]]
 
 @pytest.fixture
 def with_listeners(site: Site) -> Callable[..., None]:
-    """Runs a conversation with listeners that are opened for it, and stopped after it."""
+    """Return a function that runs a conversation with listeners, which are opened before it and stopped after it."""
 
     def run(listen: Listen, converse: Converse, **ingest: Any) -> None:
         async def opened() -> None:
@@ -123,7 +123,7 @@ async def connected(listeners: Listeners, place: int = 0) -> tuple[asyncio.Strea
 
 
 async def rest_of(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the listener closes the connection, which resets it if something was not read."""
+    """Return the data until the listener closes the connection, or nothing if it resets it over unread data."""
     try:
         return await reader.read()
     except ConnectionResetError:
@@ -139,9 +139,9 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
-    """Wait until something is so."""
+    """Wait until the condition is true."""
     async with asyncio.timeout(seconds):
-        while not await is_so():  # noqa: ASYNC110 - what is waited for has no event
+        while not await is_so():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.01)
 
 

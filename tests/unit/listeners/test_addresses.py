@@ -1,4 +1,4 @@
-"""Addresses of listeners: which there are, who can reach them, and that nothing is loaded without any."""
+"""Addresses of listeners: parsing, binding, the findings of doctor, and lazy loading of the listeners."""
 
 import socket
 import subprocess
@@ -11,7 +11,7 @@ from cordwood.listeners.address import Address, bind, read_addresses, told_addre
 from cordwood.settings.settings import Listen
 
 
-def test_addresses_are_read_and_told_as_they_are_written() -> None:
+def test_addresses_are_parsed_and_printed_unchanged() -> None:
     text = "tcp://127.0.0.1:6514, udp://[::]:514,tls://logs.example:6514,"
     read = read_addresses("listen.syslog", text, ("tcp", "tls", "udp"))
     assert [str(address) for address in read] == ["tcp://127.0.0.1:6514", "udp://[::]:514", "tls://logs.example:6514"]
@@ -19,7 +19,7 @@ def test_addresses_are_read_and_told_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::", "localhost"])
 @pytest.mark.parametrize("scheme", ["tcp", "udp"])
-def test_an_address_is_bound_and_the_chosen_port_is_told(scheme: str, host: str) -> None:
+def test_port_0_binds_to_a_free_port(scheme: str, host: str) -> None:
     address = Address(scheme, host, 0)
     with bind("listen.syslog", address) as bound:
         told = told_address(bound, address)
@@ -42,11 +42,11 @@ def test_an_address_is_bound_and_the_chosen_port_is_told(scheme: str, host: str)
         (Listen(otlp_grpc="tcp://0.0.0.0:1"), [Verdict.GOOD]),
     ],
 )
-def test_doctor_names_listeners_and_warns_of_those_that_are_open(listen: Listen, verdicts: list[Verdict]) -> None:
+def test_doctor_lists_listeners_and_warns_of_unprotected_ones(listen: Listen, verdicts: list[Verdict]) -> None:
     assert [finding.verdict for finding in listeners(listen)] == verdicts
 
 
-def test_doctor_finds_an_address_on_which_nothing_listens() -> None:
+def test_doctor_reports_an_address_on_which_nothing_listens() -> None:
     with bind("listen.syslog", Address("tcp", "127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
         assert (

@@ -1,4 +1,4 @@
-"""The bounds on connections of listeners: strangers are closed in time, and one address holds its part alone."""
+"""Limits on the connections of listeners: timeouts, the share of one address, and the choice of one to close."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,8 +14,8 @@ class Clock:
         return self.now
 
 
-class One:
-    """A connection that waits for its sender since it was opened, unless a test says otherwise."""
+class Connection:
+    """A connection that has waited for its sender since it was opened, unless a test sets other values."""
 
     def __init__(self, address: str, clock: Clock, *, is_proven: bool = True) -> None:
         self.address = address
@@ -30,35 +30,35 @@ class One:
         self.was_cut = True
 
 
-def run(work: Callable[[ConnectionBudget, Clock], None], most: int = 10) -> None:
+def run(test: Callable[[ConnectionBudget, Clock], None], most: int = 10) -> None:
     async def inside() -> None:
         clock = Clock()
         budget = ConnectionBudget(most, clock)
-        work(budget, clock)
+        test(budget, clock)
         budget.close()
 
     asyncio.run(inside())
 
 
-def test_a_stranger_that_says_nothing_is_closed_and_an_idle_sender_is_kept() -> None:
-    def work(budget: ConnectionBudget, clock: Clock) -> None:
-        stranger, known = One("a", clock, is_proven=False), One("b", clock)
-        assert budget.add(stranger)
-        assert budget.add(known)
+def test_a_connection_without_a_valid_message_is_closed_and_an_idle_proven_one_is_kept() -> None:
+    def test(budget: ConnectionBudget, clock: Clock) -> None:
+        unproven, proven = Connection("a", clock, is_proven=False), Connection("b", clock)
+        assert budget.add(unproven)
+        assert budget.add(proven)
         clock.now += 19
         budget.sweep()
-        assert not stranger.was_cut
+        assert not unproven.was_cut
         clock.now += 3600
         budget.sweep()
-        assert (stranger.was_cut, known.was_cut) == (True, False)
-        assert budget.open_connections == (known,)
+        assert (unproven.was_cut, proven.was_cut) == (True, False)
+        assert budget.open_connections == (proven,)
 
-    run(work)
+    run(test)
 
 
-def test_an_unfinished_message_that_stalls_or_drips_is_closed() -> None:
-    def work(budget: ConnectionBudget, clock: Clock) -> None:
-        stalled, dripping, steady, stored = (One("a", clock) for _ in range(4))
+def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
+    def test(budget: ConnectionBudget, clock: Clock) -> None:
+        stalled, dripping, steady, stored = (Connection("a", clock) for _ in range(4))
         for one in (stalled, dripping, steady, stored):
             one.partial_bytes = 5
             assert budget.add(one)
@@ -71,48 +71,48 @@ def test_an_unfinished_message_that_stalls_or_drips_is_closed() -> None:
         budget.sweep()
         assert [one.was_cut for one in (stalled, dripping, steady, stored)] == [True, True, False, False]
 
-    run(work)
+    run(test)
 
 
-def test_one_address_holds_half_of_the_places() -> None:
-    def work(budget: ConnectionBudget, clock: Clock) -> None:
+def test_one_address_holds_at_most_half_of_the_connections() -> None:
+    def test(budget: ConnectionBudget, clock: Clock) -> None:
         crowd = []
         for _ in range(20):
-            crowd.append(One("crowd", clock))
+            crowd.append(Connection("crowd", clock))
             assert budget.add(crowd[-1])
             clock.now += 1
         assert [one.was_cut for one in crowd] == [True] * 15 + [False] * 5
-        others = [One(f"other-{number}", clock) for number in range(5)]
+        others = [Connection(f"other-{number}", clock) for number in range(5)]
         assert all(map(budget.add, others))
         assert not any(one.was_cut for one in (*crowd[15:], *others))
 
-    run(work)
+    run(test)
 
 
-def test_a_new_connection_takes_the_place_of_a_stranger_first_then_of_the_largest_address() -> None:
-    def work(budget: ConnectionBudget, clock: Clock) -> None:
-        stranger, *others = (One(f"{number}", clock, is_proven=bool(number)) for number in range(5))
-        pair = [One("pair", clock) for _ in range(5)]
-        for one in (stranger, *others, *pair):
+def test_a_new_connection_replaces_an_unproven_one_or_one_of_the_largest_address() -> None:
+    def test(budget: ConnectionBudget, clock: Clock) -> None:
+        unproven, *others = (Connection(f"{number}", clock, is_proven=bool(number)) for number in range(5))
+        pair = [Connection("pair", clock) for _ in range(5)]
+        for one in (unproven, *others, *pair):
             assert budget.add(one)
-        assert budget.add(One("new", clock))
-        assert stranger.was_cut
-        assert budget.add(One("newer", clock))
+        assert budget.add(Connection("new", clock))
+        assert unproven.was_cut
+        assert budget.add(Connection("newer", clock))
         assert [one.was_cut for one in pair].count(True) == 1
 
-    run(work)
+    run(test)
 
 
-def test_connections_that_are_being_stored_are_not_closed_for_others() -> None:
-    def work(budget: ConnectionBudget, clock: Clock) -> None:
-        busy = [One(f"{number}", clock) for number in range(10)]
+def test_connections_whose_messages_are_being_stored_are_not_replaced() -> None:
+    def test(budget: ConnectionBudget, clock: Clock) -> None:
+        busy = [Connection(f"{number}", clock) for number in range(10)]
         for one in busy:
             one.waiting_since = None
             assert budget.add(one)
-        assert not budget.add(One("new", clock))
+        assert not budget.add(Connection("new", clock))
         budget.discard(busy[0])
         budget.discard(busy[0])
-        assert budget.add(One("new", clock))
+        assert budget.add(Connection("new", clock))
         assert not any(one.was_cut for one in busy)
 
-    run(work)
+    run(test)

@@ -1,4 +1,4 @@
-"""Fluent Forward on a socket: a chunk is acknowledged when it is durable, once, and only to senders who may send."""
+"""The Fluent Forward listener: acknowledgements, duplicates, malformed input, limits and the handshake."""
 
 import asyncio
 import gzip
@@ -37,7 +37,7 @@ def packed(name: str, count: int, **options: Any) -> bytes:
 
 
 async def answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any]:
-    """The next messages of the listener, all of which are sent one by one."""
+    """Return the next `count` messages of the listener, or fewer if it closes the connection."""
     found: list[Any] = []
     data = b""
     while len(found) < count:
@@ -65,9 +65,7 @@ async def count_of(site: Site, name: str) -> tuple[int, int]:
     return row["n"], row["d"]
 
 
-def test_every_mode_is_acknowledged_and_a_chunk_that_is_sent_again_is_stored_once(
-    site: Site, with_listeners: Run
-) -> None:
+def test_every_mode_is_acknowledged_and_a_repeated_chunk_is_stored_once(site: Site, with_listeners: Run) -> None:
     async def converse(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         writer.write(pack(["app", AT, {"log": "mode-message"}, {"chunk": "c0"}]))
@@ -110,7 +108,7 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: Site, with_listeners:
         with_listeners(OPEN, converse)
 
 
-def test_a_chunk_that_was_read_is_stored_and_acknowledged_at_a_stop(site: Site, with_listeners: Run) -> None:
+def test_a_received_chunk_is_stored_and_acknowledged_at_shutdown(site: Site, with_listeners: Run) -> None:
     ends: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def converse(listeners: Listeners) -> None:
@@ -131,8 +129,8 @@ def test_a_chunk_that_was_read_is_stored_and_acknowledged_at_a_stop(site: Site, 
     assert asyncio.run(count_of(site, "stop")) == (5, 5)
 
 
-def test_broken_entries_are_quarantined_and_the_chunk_is_acknowledged(site: Site, with_listeners: Run) -> None:
-    """A chunk without an acknowledgement would be sent again for ever."""
+def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(site: Site, with_listeners: Run) -> None:
+    """Without an acknowledgement the sender would repeat the chunk forever."""
 
     async def converse(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
@@ -159,7 +157,7 @@ def test_broken_entries_are_quarantined_and_the_chunk_is_acknowledged(site: Site
     "sent",
     [b"GET / HTTP/1.1\r\n\r\n", pack(["t"]), pack(["t", 1]), b"\xc1", pack(["t", [], {"chunk": "x" * 300}])],
 )
-def test_what_is_no_message_closes_the_connection_and_is_told(site: Site, with_listeners: Run, sent: bytes) -> None:
+def test_an_invalid_message_closes_the_connection_and_is_logged(site: Site, with_listeners: Run, sent: bytes) -> None:
     async def converse(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         writer.write(sent)
@@ -170,7 +168,7 @@ def test_what_is_no_message_closes_the_connection_and_is_told(site: Site, with_l
     assert any("ended with an error" in message for message in site.notes.messages)
 
 
-def test_large_messages_and_bombs_close_the_connection(with_listeners: Run) -> None:
+def test_oversized_messages_and_compression_bombs_close_the_connection(with_listeners: Run) -> None:
     bomb = pack(["t", gzip.compress(b"\xc0" * 10**7), {"chunk": "bomb", "compressed": "gzip"}])
 
     async def converse(listeners: Listeners) -> None:
@@ -187,7 +185,7 @@ def test_large_messages_and_bombs_close_the_connection(with_listeners: Run) -> N
     with_listeners(OPEN, converse, body_size=100_000, inflated_size=10**6)
 
 
-def test_a_chunk_waits_while_the_memory_of_bodies_is_used_up(site: Site, with_listeners: Run) -> None:
+def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: Site, with_listeners: Run) -> None:
     budget = site.components.services.intake.body_budget
 
     async def converse(listeners: Listeners) -> None:
@@ -212,7 +210,7 @@ def digest(*parts: bytes) -> str:
 async def ping(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, user: str, password: bytes
 ) -> list[Any]:
-    """Shake hands as a client; return the PONG."""
+    """Perform the client's side of the handshake; return the PONG."""
     ((word, options),) = await answers(reader)
     assert (word, options["keepalive"]) == ("HELO", True)
     salt, host = b"\xff\xfesalt", b"web-1"
@@ -221,7 +219,7 @@ async def ping(
     writer.write(pack(["PING", "web-1", salt, shared, user, signed]))
     (pong,) = await answers(reader)
     if pong[1]:
-        # Fluentd refuses a server that has its own name.
+        # Fluentd refuses a server whose name equals its own.
         assert pong[3] == "cordwood"
         assert pong[4] == digest(salt, pong[3].encode(), options["nonce"], key)
     assert isinstance(pong, list)
@@ -237,7 +235,7 @@ async def ping(
         (b"s3cret", "eve", b"", "username/password mismatch"),
     ],
 )
-def test_the_handshake_admits_those_who_know_the_key_and_a_password(
+def test_the_handshake_requires_the_shared_key_and_a_password(
     with_listeners: Run, key: bytes, user: str, password: bytes, reason: str
 ) -> None:
     async def converse(listeners: Listeners) -> None:
@@ -265,7 +263,7 @@ def test_the_handshake_admits_those_who_know_the_key_and_a_password(
         pack(7),
     ],
 )
-def test_nothing_is_taken_before_the_handshake(site: Site, with_listeners: Run, sent: bytes) -> None:
+def test_nothing_is_stored_before_the_handshake(site: Site, with_listeners: Run, sent: bytes) -> None:
     async def converse(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         await answers(reader)
@@ -278,9 +276,7 @@ def test_nothing_is_taken_before_the_handshake(site: Site, with_listeners: Run, 
     assert asyncio.run(count_of(site, "sneak")) == (0, 0)
 
 
-def test_an_unknown_tag_is_not_acknowledged_until_the_operator_has_a_stream_for_it(
-    site: Site, with_listeners: Run
-) -> None:
+def test_a_chunk_with_an_unmapped_tag_is_logged_and_not_acknowledged(site: Site, with_listeners: Run) -> None:
     async def converse(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         writer.write(chunk("tag", 1, chunk="tag"))

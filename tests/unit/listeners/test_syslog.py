@@ -1,4 +1,4 @@
-"""Syslog over TCP, TLS and UDP: what was read is stored, whoever sends it and however the service stops."""
+"""The syslog listener over TCP, TLS and UDP: storage, stream mapping, shutdown, back pressure and certificates."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ async def stored(site: Site, pattern: str, count: int, stream: str = "postgres.l
     return bool(row["n"] == row["d"] == count)
 
 
-def test_the_app_leads_to_a_stream_and_any_other_one_to_the_default(site: Site, with_listeners: Run) -> None:
+def test_the_app_name_selects_the_stream_with_a_default_for_others(site: Site, with_listeners: Run) -> None:
     async def converse(listeners: Listeners) -> None:
         _, sender = await connected(listeners)
         sender.write(
@@ -99,8 +99,8 @@ def test_the_pins_of_the_listener_s_key_apply(site: Site, with_listeners: Run) -
     assert row["project"] == "pinned"
 
 
-def test_a_stop_stores_every_line_that_was_read(site: Site, with_listeners: Run) -> None:
-    """The connection stays open, and a line of it is unfinished."""
+def test_lines_that_were_read_are_stored_at_shutdown(site: Site, with_listeners: Run) -> None:
+    """The connection stays open, with an incomplete line."""
     senders: list[socket.socket] = []
 
     async def converse(listeners: Listeners) -> None:
@@ -119,7 +119,7 @@ def test_a_stop_stores_every_line_that_was_read(site: Site, with_listeners: Run)
     assert asyncio.run(stored(site, "stop-%", 300))
 
 
-def test_while_the_disk_is_full_senders_are_not_read_and_nothing_is_lost(site: Site, with_listeners: Run) -> None:
+def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: Site, with_listeners: Run) -> None:
     intake = site.components.services.intake
     store, refuses = intake.store, True
 
@@ -160,9 +160,7 @@ def test_while_the_disk_is_full_senders_are_not_read_and_nothing_is_lost(site: S
         with_listeners(TCP, converse)
 
 
-def test_lines_that_were_read_are_stored_although_the_connection_is_closed_for_others(
-    site: Site, with_listeners: Run
-) -> None:
+def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(site: Site, with_listeners: Run) -> None:
     intake = site.components.services.intake
     store, may_store, reached = intake.store, asyncio.Event(), asyncio.Event()
 
@@ -208,7 +206,7 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
     assert any("1 datagrams were dropped" in message for message in site.notes.messages)
 
 
-def test_datagrams_of_a_stream_that_stores_nothing_hold_back_no_others(site: Site, with_listeners: Run) -> None:
+def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: Site, with_listeners: Run) -> None:
     intake = site.components.services.intake
     store, may_store = intake.store, asyncio.Event()
 
@@ -230,7 +228,7 @@ def test_datagrams_of_a_stream_that_stores_nothing_hold_back_no_others(site: Sit
         with_listeners(Listen(syslog="udp://127.0.0.1:0"), converse, default_stream="postgres.logs")
 
 
-def test_one_stream_holds_a_part_of_what_datagrams_may_take(
+def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
     site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(syslog, "MOST_STREAM_BYTES", 0)
@@ -247,7 +245,7 @@ def test_one_stream_holds_a_part_of_what_datagrams_may_take(
     with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
 
 
-def test_datagrams_that_were_received_are_stored_at_a_stop(site: Site, with_listeners: Run) -> None:
+def test_received_datagrams_are_stored_at_shutdown(site: Site, with_listeners: Run) -> None:
     async def converse(listeners: Listeners) -> None:
         datagram(port_of(listeners), *(line(f"last-{number}") for number in range(50)))
         before = site.counted("received")
@@ -262,7 +260,7 @@ def test_datagrams_that_were_received_are_stored_at_a_stop(site: Site, with_list
     assert asyncio.run(stored(site, "last-%", 50))
 
 
-def test_tls_senders_are_read_and_a_silent_or_plain_one_is_closed(
+def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_closed(
     site: Site, with_listeners: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_budget, "SWEEP_SECONDS", 0.05)
@@ -274,11 +272,11 @@ def test_tls_senders_are_read_and_a_silent_or_plain_one_is_closed(
         plain_reader, plain = await connected(listeners)
         plain.write(line("tls-plain") * 10)
         with contextlib.suppress(OSError):
-            # Without a certificate, which the listener asks for. TLS 1.3 tells the client only after its handshake.
-            await spoken(listeners, trusting, line("tls-stranger"))
+            # Without the required certificate. With TLS 1.3 the client sees the refusal only after its handshake.
+            await send_over_tls(listeners, trusting, line("tls-stranger"))
         trusting.load_cert_chain(certificate)
         for number in range(20):
-            await spoken(listeners, trusting, line(f"tls-{number}"))
+            await send_over_tls(listeners, trusting, line(f"tls-{number}"))
         assert await rest_of(plain_reader) == b""
         await closed(plain)
         await until(lambda: stored(site, "tls-%", 20))
@@ -309,12 +307,12 @@ def test_a_reload_reads_the_certificate_again(with_listeners: Run, tmp_path: Pat
     shutil.copy(old.signs(), certificate)
 
     async def converse(listeners: Listeners) -> None:
-        await spoken(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-1"))
+        await send_over_tls(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-1"))
         shutil.copy(new.signs(), certificate)
         listeners.reload_certificates()
-        await spoken(listeners, ssl.create_default_context(cafile=str(new.file)), line("reload-2"))
+        await send_over_tls(listeners, ssl.create_default_context(cafile=str(new.file)), line("reload-2"))
         with pytest.raises(ssl.SSLCertVerificationError):
-            await spoken(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-3"))
+            await send_over_tls(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-3"))
         certificate.write_text("broken")
         with pytest.raises(BadSetting, match="cannot be used"):
             listeners.reload_certificates()
@@ -323,7 +321,7 @@ def test_a_reload_reads_the_certificate_again(with_listeners: Run, tmp_path: Pat
     with_listeners(listen, converse)
 
 
-async def spoken(listeners: Listeners, context: ssl.SSLContext, data: bytes) -> None:
+async def send_over_tls(listeners: Listeners, context: ssl.SSLContext, data: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listeners), ssl=context)
     try:
         writer.write(data)
@@ -352,7 +350,7 @@ async def spoken(listeners: Listeners, context: ssl.SSLContext, data: bytes) -> 
         (Listen(fluent="tcp://127.0.0.1:0", fluent_shared_key="k", fluent_users="a"), "name = password"),
     ],
 )
-def test_settings_that_cannot_be_obeyed_are_refused(listen: Listen, told: str) -> None:
+def test_invalid_settings_are_refused(listen: Listen, told: str) -> None:
     with pytest.raises(BadSetting) as caught:
         bind_listeners(settings_of(listen))
     assert told in caught.value.told()

@@ -1,12 +1,12 @@
-"""Messages of syslog are split in both framings, whatever the pieces in which they arrive."""
+"""Splitting of a syslog stream into messages, in both framings and for any chunk size."""
 
 import pytest
 
 from cordwood.ingest.formats.syslog import SyslogMessage
 from cordwood.listeners.syslog_frames import SyslogFrames
 
-MOST = 10_000
-ONE, TWO, LONG = b"<13>1 - h a - - - one", b"<13>1 - h a - - - two\nlines", b"<13>1 - h a - - - " + b"x" * 3 * MOST
+MAX_BYTES = 10_000
+ONE, TWO, LONG = b"<13>1 - h a - - - one", b"<13>1 - h a - - - two\nlines", b"<13>1 - h a - - - " + b"x" * 3 * MAX_BYTES
 
 
 def counted(*messages: bytes) -> bytes:
@@ -14,11 +14,11 @@ def counted(*messages: bytes) -> bytes:
 
 
 def split(data: bytes, size: int) -> list[tuple[bytes, bool]]:
-    frames = SyslogFrames(MOST)
+    frames = SyslogFrames(MAX_BYTES)
     found: list[SyslogMessage] = []
     for at in range(0, len(data), size):
         found += frames.feed(data[at : at + size])
-        assert frames.held_bytes <= MOST + size
+        assert frames.held_bytes <= MAX_BYTES + size
     return [(message.data[:40], message.is_cut) for message in (*found, *frames.finish())]
 
 
@@ -52,13 +52,13 @@ def split(data: bytes, size: int) -> list[tuple[bytes, bool]]:
         "nothing",
     ],
 )
-def test_messages_are_split(data: bytes, messages: list[tuple[bytes, bool]], size: int) -> None:
+def test_a_stream_is_split_into_messages(data: bytes, messages: list[tuple[bytes, bool]], size: int) -> None:
     assert split(data, size) == messages
 
 
-def test_a_line_that_never_ends_is_skipped_in_bounded_memory() -> None:
-    frames = SyslogFrames(MOST)
-    found = [one for _ in range(100) for one in frames.feed(b"x" * MOST)]
+def test_an_endless_line_is_skipped_in_bounded_memory() -> None:
+    frames = SyslogFrames(MAX_BYTES)
+    found = [one for _ in range(100) for one in frames.feed(b"x" * MAX_BYTES)]
     assert [one.is_cut for one in found] == [True]
-    assert frames.held_bytes <= MOST
+    assert frames.held_bytes <= MAX_BYTES
     assert [one.data for one in frames.feed(b"\n<13>x\n")] == [b"<13>x"]
