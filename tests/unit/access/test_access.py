@@ -1,4 +1,4 @@
-"""Who presents a key, and what each scope allows: CONTRACT's table, line by line."""
+"""Authentication and authorization: the callers of keys, what each scope allows, public endpoints and pins."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def keys(tmp_path: Path) -> Iterator[SQLiteKeys]:
 
 
 @pytest.fixture
-def door(keys: SQLiteKeys) -> Access:
+def authenticator(keys: SQLiteKeys) -> Access:
     fixed = FixedKey(Caller("settings:private", frozenset({"private"})), digest("from-settings"))
     return Access(keys, (fixed,), clock=lambda: NOW)
 
@@ -45,34 +45,34 @@ def with_scopes(*scopes: str) -> Caller:
 
 
 @pytest.mark.parametrize("presented", [None, ""])
-def test_without_a_key_nobody_is_known(door: Access, presented: str | None) -> None:
+def test_a_request_without_a_key_is_refused(authenticator: Access, presented: str | None) -> None:
     with pytest.raises(NoKey):
-        door.who(presented)
+        authenticator.who(presented)
 
 
-def test_a_key_that_is_not_in_force_is_refused_and_not_repeated(door: Access) -> None:
+def test_an_unknown_key_is_refused_and_not_printed(authenticator: Access) -> None:
     with pytest.raises(BadKey) as caught:
-        door.who("cw_wrong")
+        authenticator.who("cw_wrong")
     assert "cw_wrong" not in caught.value.told()
 
 
-def test_a_key_of_the_settings_is_known(door: Access) -> None:
-    assert door.who("from-settings").key_id == "settings:private"
+def test_a_key_in_the_settings_is_accepted(authenticator: Access) -> None:
+    assert authenticator.who("from-settings").key_id == "settings:private"
 
 
-def test_a_key_of_the_store_comes_with_its_terms_and_its_use_is_noted(door: Access, keys: SQLiteKeys) -> None:
+def test_a_stored_key_has_its_terms_and_its_use_is_recorded(authenticator: Access, keys: SQLiteKeys) -> None:
     terms = KeyTerms(frozenset({"query"}), pins={"project": "acme"}, rate_per_second=3.0, redact_always=True)
     new = keys.create(terms)
-    assert door.who(new.secret) == Caller(new.key.id, terms.scopes, terms.pins, 3.0, redact_always=True)
+    assert authenticator.who(new.secret) == Caller(new.key.id, terms.scopes, terms.pins, 3.0, redact_always=True)
     assert keys.in_force()[0].last_used_at == NOW
 
 
-def test_a_key_ends_at_the_second_it_expires(door: Access, keys: SQLiteKeys) -> None:
+def test_a_key_is_refused_from_its_time_of_expiry(authenticator: Access, keys: SQLiteKeys) -> None:
     over = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW))
     alive = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW + 0.001))
     with pytest.raises(BadKey):
-        door.who(over.secret)
-    assert door.who(alive.secret)
+        authenticator.who(over.secret)
+    assert authenticator.who(alive.secret)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_key_ends_at_the_second_it_expires(door: Access, keys: SQLiteKeys) -> 
         ([], False, False, False, False, False),
     ],
 )
-def test_a_scope_allows_what_its_line_says(
+def test_each_scope_allows_its_actions_only(
     scopes: list[str],
     edge: bool,  # noqa: FBT001 - a row of the table
     database: bool,  # noqa: FBT001
@@ -107,7 +107,7 @@ def test_a_scope_allows_what_its_line_says(
     assert access.may_manage(caller) is manage
 
 
-def test_a_refusal_says_what_the_key_may_do() -> None:
+def test_a_refusal_names_the_scopes_of_the_key() -> None:
     with pytest.raises(Forbidden, match=r"may not query the endpoint logs\.all") as caught:
         access.require_query(with_scopes("public"), LOGS)
     assert "public" in caught.value.told()
@@ -117,7 +117,7 @@ def test_a_refusal_says_what_the_key_may_do() -> None:
         access.require_management(with_scopes("query"))
 
 
-def test_who_may_do_a_thing_nowhere_is_not_told_whether_it_exists() -> None:
+def test_an_unknown_name_is_forbidden_to_keys_without_any_such_scope() -> None:
     with pytest.raises(Forbidden):
         access.require_query(with_scopes("public"), None)
     with pytest.raises(Forbidden):
@@ -126,29 +126,29 @@ def test_who_may_do_a_thing_nowhere_is_not_told_whether_it_exists() -> None:
     access.require_ingest(with_scopes("ingest:source:other"), None)
 
 
-def test_a_public_endpoint_asks_for_no_key_when_called_by_its_uuid(door: Access) -> None:
-    visitor = door.visitor(None, OPEN, str(OPEN.id).upper())
+def test_a_public_endpoint_needs_no_key_when_called_by_uuid(authenticator: Access) -> None:
+    visitor = authenticator.visitor(None, OPEN, str(OPEN.id).upper())
     assert visitor is ANONYMOUS
     access.require_query(visitor, OPEN)
 
 
-def test_a_public_endpoint_asks_for_a_key_when_called_by_name(door: Access) -> None:
+def test_a_public_endpoint_needs_a_key_when_called_by_name(authenticator: Access) -> None:
     with pytest.raises(NoKey):
-        door.visitor(None, OPEN, "open")
+        authenticator.visitor(None, OPEN, "open")
 
 
-def test_a_wrong_key_is_no_worse_than_none_on_a_public_endpoint(door: Access, keys: SQLiteKeys) -> None:
-    assert door.visitor("cw_wrong", OPEN, str(OPEN.id)) is ANONYMOUS
-    assert door.visitor(keys.create(KeyTerms(frozenset({"ingest"}))).secret, OPEN, str(OPEN.id)) is ANONYMOUS
+def test_an_invalid_key_on_a_public_endpoint_is_treated_as_none(authenticator: Access, keys: SQLiteKeys) -> None:
+    assert authenticator.visitor("cw_wrong", OPEN, str(OPEN.id)) is ANONYMOUS
+    assert authenticator.visitor(keys.create(KeyTerms(frozenset({"ingest"}))).secret, OPEN, str(OPEN.id)) is ANONYMOUS
 
 
-def test_a_right_key_is_known_on_a_public_endpoint(door: Access) -> None:
-    assert door.visitor("from-settings", OPEN, str(OPEN.id)).key_id == "settings:private"
+def test_a_valid_key_on_a_public_endpoint_identifies_its_caller(authenticator: Access) -> None:
+    assert authenticator.visitor("from-settings", OPEN, str(OPEN.id)).key_id == "settings:private"
 
 
-def test_an_endpoint_that_is_not_public_asks_for_a_key_by_uuid_too(door: Access) -> None:
+def test_a_private_endpoint_needs_a_key_when_called_by_uuid(authenticator: Access) -> None:
     with pytest.raises(NoKey):
-        door.visitor(None, LOGS, str(LOGS.id))
+        authenticator.visitor(None, LOGS, str(LOGS.id))
     with pytest.raises(Forbidden):
         access.require_query(ANONYMOUS, LOGS)
 
@@ -157,25 +157,25 @@ def pinned_to(**pins: str) -> Caller:
     return Caller("1", frozenset({"query"}), pins)
 
 
-def test_a_pinned_parameter_that_is_left_out_gets_the_keys_value() -> None:
+def test_a_missing_pinned_parameter_gets_the_value_of_the_pin() -> None:
     assert access.pinned(pinned_to(project="acme"), {"n": "5"}, LOGS) == {"n": "5", "project": "acme"}
 
 
-def test_a_pinned_parameter_may_be_named_with_the_keys_own_value() -> None:
+def test_a_pinned_parameter_may_be_given_with_the_value_of_the_pin() -> None:
     assert access.pinned(pinned_to(project="acme"), {"project": "acme"}, LOGS) == {"project": "acme"}
 
 
 @pytest.mark.parametrize("value", ["other", "", "ACME", "acme ", "acme2"])
-def test_any_other_value_of_a_pinned_parameter_is_refused_and_says_which(value: str) -> None:
+def test_another_value_of_a_pinned_parameter_is_refused(value: str) -> None:
     with pytest.raises(Forbidden, match=f"pinned to project = 'acme' and may not ask for '{value}'"):
         access.pinned(pinned_to(project="acme"), {"project": value}, LOGS)
 
 
-def test_a_pin_that_an_endpoint_cannot_obey_refuses_the_call() -> None:
+def test_a_call_is_refused_if_the_endpoint_lacks_the_pinned_parameter() -> None:
     with pytest.raises(Forbidden, match=r"usage\.api-counts has no parameter"):
         access.pinned(pinned_to(project="acme"), {}, COUNTS)
 
 
-def test_without_pins_parameters_stay_as_they_came() -> None:
+def test_without_pins_parameters_are_unchanged() -> None:
     given = {"project": "a", "x": "y"}
     assert access.pinned(pinned_to(), given, LOGS) == given
