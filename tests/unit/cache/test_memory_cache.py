@@ -1,4 +1,4 @@
-"""Answers kept in memory stay within their budget."""
+"""The in-memory cache of answers: its byte budget, LRU eviction and accounting."""
 
 from dataclasses import dataclass
 
@@ -6,22 +6,22 @@ from cordwood.cache.in_memory import OVERHEAD_BYTES, MemoryCache
 
 
 @dataclass
-class Kept:
+class Entry:
     size: int
 
 
-def entry(size: int = 0) -> Kept:
-    return Kept(size)
+def entry(size: int = 0) -> Entry:
+    return Entry(size)
 
 
-def test_what_was_put_is_found_again() -> None:
-    cache, kept = MemoryCache(100_000), entry()
-    cache.put(b"a", kept)
-    assert cache.get(b"a") is kept
+def test_get_returns_the_entry_of_a_key() -> None:
+    cache, cached = MemoryCache(100_000), entry()
+    cache.put(b"a", cached)
+    assert cache.get(b"a") is cached
     assert cache.get(b"b") is None
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_the_least_recently_used_entry_is_evicted_first() -> None:
     cache = MemoryCache(OVERHEAD_BYTES * 5)
     for name in (b"a", b"b", b"c", b"d", b"e"):
         cache.put(name, entry())
@@ -31,7 +31,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert cache.peek(b"b") is None
 
 
-def test_peeking_is_not_using() -> None:
+def test_peek_does_not_count_as_a_use() -> None:
     cache = MemoryCache(OVERHEAD_BYTES * 4)
     for name in (b"a", b"b", b"c", b"d"):
         cache.put(name, entry())
@@ -40,7 +40,7 @@ def test_peeking_is_not_using() -> None:
     assert cache.peek(b"a") is None
 
 
-def test_an_answer_too_large_for_the_budget_is_not_kept_and_pushes_nothing_out() -> None:
+def test_a_too_large_answer_is_not_cached_and_evicts_nothing() -> None:
     cache = MemoryCache(100_000)
     cache.put(b"small", entry(1000))
     cache.put(b"large", entry(50_000))
@@ -48,7 +48,7 @@ def test_an_answer_too_large_for_the_budget_is_not_kept_and_pushes_nothing_out()
     assert cache.peek(b"small") is not None
 
 
-def test_putting_again_replaces_and_counts_once() -> None:
+def test_put_replaces_the_entry_of_the_same_key() -> None:
     cache = MemoryCache(100_000)
     cache.put(b"a", entry(1000))
     cache.put(b"a", entry(3000))
@@ -57,21 +57,21 @@ def test_putting_again_replaces_and_counts_once() -> None:
     assert cache.size() == 0
 
 
-def test_an_entry_that_grew_is_counted_with_its_new_size_when_used() -> None:
-    cache, kept = MemoryCache(100_000), entry(1000)
-    cache.put(b"a", kept)
-    kept.size = 2000
+def test_get_counts_the_new_size_of_an_entry_that_grew() -> None:
+    cache, cached = MemoryCache(100_000), entry(1000)
+    cache.put(b"a", cached)
+    cached.size = 2000
     cache.get(b"a")
     assert cache.size() == 2000 + OVERHEAD_BYTES
 
 
-def test_dropping_what_is_not_there_does_nothing() -> None:
+def test_drop_ignores_an_unknown_key() -> None:
     cache = MemoryCache(100_000)
     cache.drop(b"a")
     assert cache.size() == 0
 
 
-def test_many_entries_never_pass_the_budget() -> None:
+def test_the_size_never_exceeds_the_budget() -> None:
     cache = MemoryCache(1_000_000)
     for number in range(2000):
         cache.put(str(number).encode(), entry(number))
