@@ -1,4 +1,4 @@
-"""The [alert] table of an endpoint file, and alert files: what they mean, and the place of what is wrong."""
+"""The [alert] table of endpoint files, and alert files: parsing, and errors with their position."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def endpoint_text(settings: str) -> str:
     return f"/*{settings}*/\nselect 1 as n"
 
 
-def test_everything_that_a_table_can_say() -> None:
+def test_every_setting_of_an_alert_is_read() -> None:
     alert = read_endpoint_file("a.sql", endpoint_text(EVERYTHING)).alert
     assert alert is not None
     assert (alert.name, alert.endpoint, alert.file, alert.line) == ("too slow", "slow", "a.sql", 3)
@@ -47,7 +47,7 @@ def test_everything_that_a_table_can_say() -> None:
     assert (alert.sandbox, alert.redact) == (("sql", "select 1"), True)
 
 
-def test_the_fields_of_an_alert_are_the_table_that_makes_it() -> None:
+def test_table_of_alert_returns_the_table_it_was_read_from() -> None:
     alert = read_endpoint_file("a.sql", endpoint_text(EVERYTHING)).alert
     assert alert is not None
     assert table_of_alert(alert) == {
@@ -58,7 +58,7 @@ def test_the_fields_of_an_alert_are_the_table_that_makes_it() -> None:
     }  # fmt: skip
 
 
-def test_an_endpoint_without_an_alert_has_none_and_a_file_is_named_by_its_name() -> None:
+def test_an_alert_is_optional_and_an_alert_file_names_its_alert() -> None:
     assert read_endpoint_file("a.sql", endpoint_text('name = "a"')).alert is None
     alert = read_alert_file("/q/quiet.alert.toml", 'endpoint = "logs.all"\nevery = "1m"\ncondition = "missing"\n')
     assert (alert.name, alert.endpoint, alert.severity, alert.for_seconds) == (
@@ -95,14 +95,14 @@ def test_an_endpoint_without_an_alert_has_none_and_a_file_is_named_by_its_name()
         ),
     ],
 )
-def test_errors_have_their_place(wrong: str, line: int, message: str) -> None:
+def test_errors_have_the_line_of_the_setting(wrong: str, line: int, message: str) -> None:
     with pytest.raises(BadEndpointFile, match=message) as caught:
         read_endpoint_file("a.sql", endpoint_text(f'name = "a"\n[alert]\n{wrong}\n'))
     assert caught.value.span is not None
     assert (caught.value.span.file, caught.value.span.line) == ("a.sql", line)
 
 
-def test_an_alert_that_is_no_table_and_a_file_without_an_endpoint() -> None:
+def test_an_alert_needs_a_table_and_an_alert_file_an_endpoint() -> None:
     with pytest.raises(BadEndpointFile, match="alert must be a table"):
         read_endpoint_file("a.sql", endpoint_text('name = "a"\nalert = "rows"\n'))
     with pytest.raises(BadEndpointFile, match="names no endpoint"):

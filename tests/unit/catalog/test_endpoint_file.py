@@ -1,4 +1,4 @@
-"""An endpoint's file is read whole, or refused with its line and what is wrong."""
+"""Parsing of endpoint files, and errors with their line."""
 
 import pytest
 
@@ -58,18 +58,18 @@ def test_every_setting_of_a_file_is_read() -> None:
     )
 
 
-def test_a_file_with_a_name_alone_has_the_defaults() -> None:
+def test_a_file_with_only_a_name_has_the_defaults() -> None:
     endpoint = read('/* name = "a" */ select 1')
     assert (endpoint.max_rows, endpoint.cache_seconds, endpoint.warm_seconds) == (1000, 0.0, None)
     assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth, endpoint.parameters) == (False, False, True, ())
 
 
-def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
+def test_the_default_id_is_derived_from_the_name() -> None:
     first, again, other = (read(f'/* name = "{name}" */ select 1') for name in ("a", "a", "b"))
     assert first.id == again.id != other.id
 
 
-def test_the_query_keeps_its_place_in_the_file() -> None:
+def test_the_query_keeps_its_line_numbers() -> None:
     endpoint = read(WHOLE)
     lines = WHOLE.splitlines()
     for offset, line in enumerate(endpoint.sql.rstrip().splitlines()):
@@ -83,11 +83,11 @@ def test_a_query_on_the_line_of_the_comment_keeps_its_columns() -> None:
     assert endpoint.sql.index("select") == text.index("select")
 
 
-def test_the_revision_is_of_the_whole_file() -> None:
+def test_any_change_of_the_file_changes_the_revision() -> None:
     assert read(WHOLE).revision == read(WHOLE).revision != read(WHOLE.replace("50", "51")).revision
 
 
-def test_line_ends_and_byte_order_marks_of_other_systems_are_no_matter() -> None:
+def test_crlf_and_byte_order_mark_are_accepted() -> None:
     endpoint = read("\ufeff" + WHOLE.replace("\n", "\r\n"))
     assert endpoint == read(WHOLE)
 
@@ -135,20 +135,20 @@ def test_line_ends_and_byte_order_marks_of_other_systems_are_no_matter() -> None
         ('name = "a"\nmax_rows =', 2, "not TOML"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_line(header: str, line: int, said: str) -> None:
+def test_invalid_settings_are_refused_with_their_line(header: str, line: int, said: str) -> None:
     with pytest.raises(BadEndpointFile, match=said) as caught:
         read(f"/*{header}*/\nselect 1")
     assert caught.value.span is not None
     assert (caught.value.span.file, caught.value.span.line) == ("my.sql", line)
 
 
-def test_lines_count_from_the_files_first_and_not_from_the_comments() -> None:
+def test_lines_are_counted_from_the_start_of_the_file() -> None:
     with pytest.raises(BadEndpointFile) as caught:
         read('\n\n/*\nname = "a"\nmax_row = 5\n*/ select 1')
     assert str(caught.value.span) == "my.sql:5:1"
 
 
-def test_an_unknown_setting_is_answered_with_the_nearest() -> None:
+def test_an_unknown_setting_has_a_suggestion() -> None:
     with pytest.raises(BadEndpointFile) as caught:
         read('/* name = "a"\nredact_pi = true */ select 1')
     assert caught.value.hint == "Did you mean redact_pii?"

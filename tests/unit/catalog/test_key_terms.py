@@ -1,4 +1,4 @@
-"""A key's terms are read as people write them; what cannot be meant names its field."""
+"""Parsing of the terms of a key, errors that name the field, and warnings about pins."""
 
 from uuid import UUID
 
@@ -29,7 +29,7 @@ def read(*scopes: str, **more: object) -> KeyTerms:
     "scope",
     ["private", "public", "ingest", "query", "ingest:source:edge", "ingest:collection:edge", "query:endpoint:logs"],
 )
-def test_every_scope_of_the_wire_is_known(scope: str) -> None:
+def test_every_scope_is_read(scope: str) -> None:
     assert read(scope).scopes == {scope}
 
 
@@ -40,7 +40,7 @@ def test_targets_may_be_named_by_uuid() -> None:
     }
 
 
-def test_a_target_named_by_its_numeric_id_is_kept_by_its_uuid() -> None:
+def test_a_target_named_by_its_numeric_id_is_stored_by_uuid() -> None:
     assert read(f"query:endpoint:{numeric_id(LOGS.id)}").scopes == {f"query:endpoint:{LOGS.id}"}
     (edge,) = CATALOG.streams()
     assert read(f"ingest:source:{numeric_id(edge.id)}").scopes == {f"ingest:source:{edge.id}"}
@@ -54,7 +54,7 @@ def test_a_numeric_id_of_two_endpoints_is_refused() -> None:
     assert caught.value.problem == "names more than one endpoint"
 
 
-def test_a_target_whose_name_is_several_words_is_kept_by_its_id() -> None:
+def test_a_target_whose_name_has_spaces_is_stored_by_uuid() -> None:
     assert read("query:endpoint:with space").scopes == {f"query:endpoint:{SPACED.id}"}
 
 
@@ -79,7 +79,7 @@ def test_an_unknown_scope_or_target_is_refused(scopes: list[str], problem: str) 
     assert (caught.value.field, caught.value.problem) == ("scopes", problem)
 
 
-def test_everything_else_is_read_with_its_units() -> None:
+def test_the_other_terms_are_read_with_their_units() -> None:
     terms = read("query", note="n", pins={"project": "a"}, expires_in="90d", rate="10/s", redact_always=True)
     assert terms == KeyTerms(
         frozenset({"query"}), "n", {"project": "a"}, 10.0, redact_always=True, expires_at=NOW + 90 * 86400
@@ -100,13 +100,13 @@ def test_everything_else_is_read_with_its_units() -> None:
         ("pins", {"a b": "c"}),
     ],
 )
-def test_what_cannot_be_meant_names_its_field(field: str, value: object) -> None:
+def test_errors_name_the_field(field: str, value: object) -> None:
     with pytest.raises(BadTerms) as caught:
         read("query", **{field: value})
     assert caught.value.field == field
 
 
-def test_a_note_has_an_end() -> None:
+def test_the_length_of_a_note_is_limited() -> None:
     with pytest.raises(BadTerms, match="description"):
         read("query", note="x" * 501)
 
@@ -114,23 +114,23 @@ def test_a_note_has_an_end() -> None:
 @pytest.mark.parametrize(
     "pattern", ["^acme$", r"^https://acme\.example\.co/", "^(acme|other)$", r"\Aacme\z", "^[|]$", r"^a\|b$", "^$"]
 )
-def test_a_pattern_that_is_anchored_at_both_ends_is_told_from_one_that_is_not(pattern: str) -> None:
+def test_a_pattern_is_anchored_only_if_both_ends_are(pattern: str) -> None:
     assert is_anchored(pattern) is not pattern.endswith("/")
 
 
 @pytest.mark.parametrize("pattern", ["acme", "^acme", "acme$", "^acme|other$", r"^acme\$", "", "^a$|b"])
-def test_a_pattern_that_is_open_at_an_end_is_not_anchored(pattern: str) -> None:
+def test_a_pattern_with_an_open_end_is_not_anchored(pattern: str) -> None:
     assert not is_anchored(pattern)
 
 
 @pytest.mark.parametrize("scope", ["query", "private", "query:endpoint:counts", f"query:endpoint:{COUNTS.id}"])
-def test_a_pin_on_a_pattern_is_warned_of_where_the_key_reaches_it(scope: str) -> None:
+def test_an_unanchored_pin_of_a_regex_parameter_has_a_warning(scope: str) -> None:
     (warning,) = warnings(read(scope, pins={"project": "acme"}), CATALOG)
     assert "counts" in warning
     assert "'acme2'" in warning
 
 
-def test_there_is_nothing_to_warn_of_where_the_pin_is_plain_anchored_or_out_of_reach() -> None:
+def test_no_warning_for_plain_anchored_or_unreachable_pins() -> None:
     assert not list(warnings(read("query:endpoint:logs", pins={"project": "acme"}), CATALOG))
     assert not list(warnings(read("query", pins={"project": "^acme$"}), CATALOG))
     assert not list(warnings(read("ingest", pins={"project": "acme"}), CATALOG))

@@ -1,4 +1,4 @@
-"""Signed keys hold only when everything about them does; every other is refused, and none is repeated."""
+"""Signed keys (JWT): valid claims become terms, and all other tokens are refused without being printed."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def signed(given: Claims, key: Any = SECRET, algorithm: str = "HS256", **headers
 
 
 def unsigned(header: Claims, given: Claims, signature: bytes = b"") -> str:
-    """A token put together by hand: libraries refuse to make these."""
+    """Return a token with any header and signature, which PyJWT would refuse to encode."""
     parts = (json.dumps(header).encode(), json.dumps(given).encode(), signature)
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
@@ -55,7 +55,7 @@ def by_jwks(tmp_path: Path) -> JWTKeys:
     return JWTKeys(jwks_file=file)
 
 
-def refuses(keys: JWTKeys, token: str, said: str) -> None:
+def assert_refused(keys: JWTKeys, token: str, said: str) -> None:
     with pytest.raises(BadKey, match=said) as caught:
         keys.caller(token)
     assert token not in caught.value.told()
@@ -67,19 +67,19 @@ def accepted(keys: JWTKeys, token: str) -> Caller:
     return caller
 
 
-def test_the_claims_are_the_terms(by_secret: JWTKeys) -> None:
+def test_claims_become_the_terms_of_the_caller(by_secret: JWTKeys) -> None:
     token = signed(claims(scope="query ingest", pins={"project": "acme"}, rate="10/s", redact=True, sub="dashboard"))
     assert accepted(by_secret, token) == Caller(
         "jwt:dashboard", frozenset({"query", "ingest"}), {"project": "acme"}, 10.0, redact_always=True
     )
 
 
-def test_endpoints_narrow_the_scope_query(by_secret: JWTKeys) -> None:
+def test_the_claim_endpoints_narrows_the_query_scope(by_secret: JWTKeys) -> None:
     token = signed(claims(scope="query ingest", endpoints=["logs.all", "mine"]))
     assert accepted(by_secret, token).scopes == {"ingest", "query:endpoint:logs.all", "query:endpoint:mine"}
 
 
-def test_a_list_of_no_endpoints_allows_none(by_secret: JWTKeys) -> None:
+def test_an_empty_list_of_endpoints_allows_none(by_secret: JWTKeys) -> None:
     assert accepted(by_secret, signed(claims(endpoints=[]))).scopes == frozenset()
 
 
@@ -87,7 +87,7 @@ def test_without_a_scope_nothing_is_allowed(by_secret: JWTKeys) -> None:
     assert accepted(by_secret, signed({"exp": int(time.time()) + 60})).scopes == frozenset()
 
 
-def test_a_jwks_file_that_is_missing_or_none_is_told(tmp_path: Path) -> None:
+def test_errors_of_a_jwks_file_have_a_hint(tmp_path: Path) -> None:
     file = tmp_path / "jwks.json"
     with pytest.raises(BadSetting, match=r"jwks\.json cannot be read: No such file"):
         JWTKeys(jwks_file=file)
@@ -102,32 +102,38 @@ def test_a_jwks_file_that_is_missing_or_none_is_told(tmp_path: Path) -> None:
     [(RSA_KEY, "RS256", "rsa"), (EC_KEY, "ES256", "ec"), (ED_KEY, "EdDSA", "ed")],
     ids=["RS256", "ES256", "EdDSA"],
 )
-def test_keys_of_a_jwks_file_are_known_with_their_id_and_without(
+def test_tokens_are_verified_by_jwks_keys_with_and_without_a_key_id(
     by_jwks: JWTKeys, key: Any, algorithm: str, kid: str
 ) -> None:
     assert accepted(by_jwks, signed(claims(), key, algorithm, kid=kid)).scopes == {"query"}
     assert accepted(by_jwks, signed(claims(), key, algorithm)).scopes == {"query"}
-    refuses(by_jwks, signed(claims(), key, algorithm, kid="another"), "signature of this signed key is not valid")
+    assert_refused(
+        by_jwks, signed(claims(), key, algorithm, kid="another"), "signature of this signed key is not valid"
+    )
 
 
-def test_the_wrong_key_of_the_right_kind_is_refused(by_jwks: JWTKeys, by_secret: JWTKeys) -> None:
-    refuses(by_jwks, signed(claims(), OTHER_EC_KEY, "ES256", kid="ec"), "signature of this signed key is not valid")
-    refuses(by_secret, signed(claims(), SECRET + "x"), "signature of this signed key is not valid")
+def test_another_key_of_the_same_type_is_refused(by_jwks: JWTKeys, by_secret: JWTKeys) -> None:
+    assert_refused(
+        by_jwks, signed(claims(), OTHER_EC_KEY, "ES256", kid="ec"), "signature of this signed key is not valid"
+    )
+    assert_refused(by_secret, signed(claims(), SECRET + "x"), "signature of this signed key is not valid")
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", "HS512", "HS384", "RS256", "foo"])
-def test_an_algorithm_is_never_the_tokens_to_choose(by_secret: JWTKeys, algorithm: str) -> None:
-    refuses(
+def test_other_algorithms_in_the_header_are_refused(by_secret: JWTKeys, algorithm: str) -> None:
+    assert_refused(
         by_secret, unsigned({"alg": algorithm, "typ": "JWT"}, claims()), "signature of this signed key is not valid"
     )
 
 
 def test_a_token_without_a_signature_is_refused(by_secret: JWTKeys) -> None:
-    refuses(by_secret, unsigned({"alg": "HS256", "typ": "JWT"}, claims()), "signature of this signed key is not valid")
+    assert_refused(
+        by_secret, unsigned({"alg": "HS256", "typ": "JWT"}, claims()), "signature of this signed key is not valid"
+    )
 
 
-def test_a_public_key_is_never_taken_for_a_secret(by_jwks: JWTKeys) -> None:
-    refuses(
+def test_a_public_key_is_not_used_as_an_hmac_secret(by_jwks: JWTKeys) -> None:
+    assert_refused(
         by_jwks,
         unsigned({"alg": "HS256", "kid": "rsa"}, claims(), b"x" * 32),
         "signature of this signed key is not valid",
@@ -137,38 +143,38 @@ def test_a_public_key_is_never_taken_for_a_secret(by_jwks: JWTKeys) -> None:
 def test_claims_that_were_changed_after_signing_are_refused(by_secret: JWTKeys) -> None:
     header, _, signature = signed(claims()).split(".")
     _, forged, _ = signed(claims(scope="private"), "x" * 40).split(".")
-    refuses(by_secret, f"{header}.{forged}.{signature}", "signature of this signed key is not valid")
+    assert_refused(by_secret, f"{header}.{forged}.{signature}", "signature of this signed key is not valid")
 
 
-def test_an_end_is_required(by_secret: JWTKeys) -> None:
-    refuses(by_secret, signed({"scope": "query"}), "lacks the claim exp")
+def test_an_expiry_is_required(by_secret: JWTKeys) -> None:
+    assert_refused(by_secret, signed({"scope": "query"}), "lacks the claim exp")
 
 
-def test_an_expired_token_is_refused_and_a_little_skew_forgiven(by_secret: JWTKeys) -> None:
+def test_an_expired_token_is_refused_with_tolerance_for_clock_skew(by_secret: JWTKeys) -> None:
     now = int(time.time())
-    refuses(by_secret, signed(claims(exp=now - 30)), "has expired")
+    assert_refused(by_secret, signed(claims(exp=now - 30)), "has expired")
     assert accepted(by_secret, signed(claims(exp=now - 3)))
 
 
-def test_a_token_from_the_future_is_refused_and_a_little_skew_forgiven(by_secret: JWTKeys) -> None:
+def test_a_not_yet_valid_token_is_refused_with_tolerance_for_clock_skew(by_secret: JWTKeys) -> None:
     now = int(time.time())
-    refuses(by_secret, signed(claims(nbf=now + 60)), "not yet valid")
+    assert_refused(by_secret, signed(claims(nbf=now + 60)), "not yet valid")
     assert accepted(by_secret, signed(claims(nbf=now + 3)))
 
 
-def test_when_it_was_made_is_no_matter(by_secret: JWTKeys) -> None:
+def test_the_time_of_issue_is_ignored(by_secret: JWTKeys) -> None:
     assert accepted(by_secret, signed(claims(iat=int(time.time()) + 60)))
 
 
 def test_an_audience_is_required_when_one_is_set() -> None:
     keys = JWTKeys(secret=SECRET, audience="cordwood")
-    refuses(keys, signed(claims()), "lacks the claim aud")
-    refuses(keys, signed(claims(aud="another")), "another audience")
+    assert_refused(keys, signed(claims()), "lacks the claim aud")
+    assert_refused(keys, signed(claims(aud="another")), "another audience")
     assert accepted(keys, signed(claims(aud="cordwood")))
     assert accepted(keys, signed(claims(aud=["another", "cordwood"])))
 
 
-def test_an_audience_is_no_matter_when_none_is_set(by_secret: JWTKeys) -> None:
+def test_the_audience_is_ignored_when_none_is_set(by_secret: JWTKeys) -> None:
     assert accepted(by_secret, signed(claims(aud="another")))
 
 
@@ -194,15 +200,15 @@ def test_an_audience_is_no_matter_when_none_is_set(by_secret: JWTKeys) -> None:
         ({"nbf": "soon"}, "signed key"),
     ],
 )
-def test_claims_that_cannot_be_meant_are_refused(by_secret: JWTKeys, more: Claims, said: str) -> None:
-    refuses(by_secret, signed(claims(**more)), said)
+def test_invalid_claims_are_refused(by_secret: JWTKeys, more: Claims, said: str) -> None:
+    assert_refused(by_secret, signed(claims(**more)), said)
 
 
-def test_a_rate_may_be_a_number_a_second(by_secret: JWTKeys) -> None:
+def test_a_rate_may_be_a_number_per_second(by_secret: JWTKeys) -> None:
     assert accepted(by_secret, signed(claims(rate=5))).rate_per_second == 5.0
 
 
-def test_what_has_no_name_is_called_by_its_digest(by_secret: JWTKeys) -> None:
+def test_a_token_without_a_subject_is_named_by_its_digest(by_secret: JWTKeys) -> None:
     token = signed(claims())
     name = accepted(by_secret, token).key_id
     assert name.startswith("jwt:")
@@ -210,16 +216,16 @@ def test_what_has_no_name_is_called_by_its_digest(by_secret: JWTKeys) -> None:
 
 
 @pytest.mark.parametrize("presented", ["cw_abc", "a.b", "a.b.c.d", "a b.c.d", ""])
-def test_what_is_no_signed_key_is_left_to_others(by_secret: JWTKeys, presented: str) -> None:
+def test_a_key_that_is_not_a_jwt_returns_none(by_secret: JWTKeys, presented: str) -> None:
     assert by_secret.caller(presented) is None
 
 
 @pytest.mark.parametrize("presented", ["a.b.c", "eyJ.eyJ.x", "eyJhbGciOiJIUzI1NiJ9.e30."])
-def test_what_only_looks_like_one_is_refused(by_secret: JWTKeys, presented: str) -> None:
-    refuses(by_secret, presented, "signed")
+def test_a_malformed_jwt_is_refused(by_secret: JWTKeys, presented: str) -> None:
+    assert_refused(by_secret, presented, "signed")
 
 
-def test_a_secret_that_could_be_guessed_is_refused() -> None:
+def test_a_short_secret_is_refused() -> None:
     with pytest.raises(BadSetting, match="shorter than 32 bytes"):
         JWTKeys(secret="short")
 
@@ -235,13 +241,13 @@ def test_a_secret_that_could_be_guessed_is_refused() -> None:
         ('{"keys": [{"kty": "EC", "crv": "P-256"}]}', "key 1 cannot be used"),
     ],
 )
-def test_a_jwks_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_jwks_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "jwks.json"
     file.write_text(text)
     with pytest.raises(BadSetting, match=said):
         JWTKeys(jwks_file=file)
 
 
-def test_a_jwks_file_that_is_missing_is_refused(tmp_path: Path) -> None:
+def test_a_missing_jwks_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="cannot be read"):
         JWTKeys(jwks_file=tmp_path / "gone.json")

@@ -1,4 +1,4 @@
-"""Keys are kept as digests, and a change by another process shows within a second."""
+"""The SQLite store of keys: digests, terms, revocation, rotation, and changes by other processes."""
 
 import sqlite3
 import stat
@@ -24,7 +24,7 @@ ALL = KeyTerms(
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A manual clock."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -59,14 +59,14 @@ def test_a_key_is_found_by_its_digest_with_all_its_terms(keys: SQLiteKeys) -> No
     assert keys.find(digest("cw_other")) is None
 
 
-def test_keys_outlive_the_process(keys: SQLiteKeys, file: Path) -> None:
+def test_keys_are_durable(keys: SQLiteKeys, file: Path) -> None:
     new = keys.create(ALL)
     again = SQLiteKeys(file)
     assert again.find(digest(new.secret)) is not None
     again.close()
 
 
-def test_a_secret_is_never_in_the_file(keys: SQLiteKeys, file: Path) -> None:
+def test_secrets_are_not_stored(keys: SQLiteKeys, file: Path) -> None:
     secret = keys.create(ALL).secret
     written = b"".join(part.read_bytes() for part in file.parent.iterdir())
     assert secret.encode() not in written
@@ -74,17 +74,17 @@ def test_a_secret_is_never_in_the_file(keys: SQLiteKeys, file: Path) -> None:
 
 
 @pytest.mark.usefixtures("keys")
-def test_others_on_the_machine_cannot_read_the_file(file: Path) -> None:
+def test_the_file_is_readable_by_its_user_only(file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_secrets_are_never_alike(keys: SQLiteKeys) -> None:
+def test_secrets_are_unique(keys: SQLiteKeys) -> None:
     secrets = {keys.create(ALL).secret for _ in range(50)}
     assert len(secrets) == 50
     assert all(len(secret) >= 43 for secret in secrets)
 
 
-def test_a_revoked_key_is_over_at_once_and_its_id_is_not_used_again(keys: SQLiteKeys) -> None:
+def test_a_revoked_key_ends_at_once_and_its_id_is_not_reused(keys: SQLiteKeys) -> None:
     new = keys.create(ALL)
     assert keys.revoke(new.key.id)
     assert keys.find(digest(new.secret)) is None
@@ -93,13 +93,13 @@ def test_a_revoked_key_is_over_at_once_and_its_id_is_not_used_again(keys: SQLite
 
 
 @pytest.mark.parametrize("key_id", ["", "x", "99", "-1", "1e3", "9" * 40])
-def test_there_is_nothing_to_revoke_or_rotate_under_an_unknown_id(keys: SQLiteKeys, key_id: str) -> None:
+def test_revoke_and_rotate_ignore_an_unknown_id(keys: SQLiteKeys, key_id: str) -> None:
     keys.create(ALL)
     assert not keys.revoke(key_id)
     assert keys.rotate(key_id, 0) is None
 
 
-def test_a_rotated_key_has_the_same_terms_and_the_old_one_ends_after_the_grace(keys: SQLiteKeys, clock: Clock) -> None:
+def test_rotation_keeps_the_terms_and_expires_the_old_key_after_a_grace_period(keys: SQLiteKeys, clock: Clock) -> None:
     old = keys.create(ALL)
     new = keys.rotate(old.key.id, grace_seconds=600)
     assert new is not None
@@ -109,7 +109,7 @@ def test_a_rotated_key_has_the_same_terms_and_the_old_one_ends_after_the_grace(k
     assert found.terms.expires_at == clock.now + 600
 
 
-def test_a_grace_never_makes_a_key_live_longer(keys: SQLiteKeys, clock: Clock) -> None:
+def test_a_grace_period_does_not_extend_the_expiry(keys: SQLiteKeys, clock: Clock) -> None:
     old = keys.create(KeyTerms(frozenset({"query"}), expires_at=clock.now + 5))
     keys.rotate(old.key.id, grace_seconds=600)
     found = keys.find(digest(old.secret))
@@ -117,14 +117,14 @@ def test_a_grace_never_makes_a_key_live_longer(keys: SQLiteKeys, clock: Clock) -
     assert found.terms.expires_at == clock.now + 5
 
 
-def test_keys_that_are_over_are_not_listed(keys: SQLiteKeys, clock: Clock) -> None:
+def test_expired_keys_are_not_listed(keys: SQLiteKeys, clock: Clock) -> None:
     keys.create(KeyTerms(frozenset({"query"}), expires_at=clock.now + 5))
     assert len(keys.in_force()) == 1
     clock.now += 5
     assert keys.in_force() == []
 
 
-def test_a_change_by_another_process_shows_within_a_second(keys: SQLiteKeys, file: Path) -> None:
+def test_changes_by_another_process_are_visible_within_a_second(keys: SQLiteKeys, file: Path) -> None:
     other = SQLiteKeys(file)
     new = other.create(ALL)
     deadline = time.monotonic() + 1.0
@@ -139,7 +139,7 @@ def test_a_change_by_another_process_shows_within_a_second(keys: SQLiteKeys, fil
     other.close()
 
 
-def test_the_last_use_is_listed_and_outlives_the_process(keys: SQLiteKeys, file: Path, clock: Clock) -> None:
+def test_the_time_of_last_use_is_listed_and_durable(keys: SQLiteKeys, file: Path, clock: Clock) -> None:
     new = keys.create(ALL)
     assert keys.in_force()[0].last_used_at is None
     clock.now += 60
@@ -151,19 +151,19 @@ def test_the_last_use_is_listed_and_outlives_the_process(keys: SQLiteKeys, file:
     again.close()
 
 
-def test_a_store_is_new_until_its_first_key_even_when_that_is_gone(keys: SQLiteKeys) -> None:
+def test_a_store_is_new_until_its_first_key_was_created(keys: SQLiteKeys) -> None:
     assert keys.is_new()
     keys.revoke(keys.create(ALL).key.id)
     assert not keys.is_new()
 
 
-def test_a_file_that_is_no_key_store_is_refused(file: Path) -> None:
+def test_a_file_that_is_not_sqlite_is_refused(file: Path) -> None:
     file.write_bytes(b"nonsense" * 1000)
     with pytest.raises(DataFolderUnusable, match=r"keys\.db cannot be used"):
         SQLiteKeys(file)
 
 
-def test_ids_are_small_numbers(keys: SQLiteKeys) -> None:
+def test_ids_count_from_1(keys: SQLiteKeys) -> None:
     assert [keys.create(ALL).key.id for _ in range(3)] == ["1", "2", "3"]
 
 

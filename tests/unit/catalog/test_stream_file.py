@@ -1,4 +1,4 @@
-"""A streams file is read whole, or refused with its line and what is wrong."""
+"""Parsing of the streams file, and errors with their line."""
 
 import pytest
 
@@ -35,13 +35,13 @@ def test_every_setting_of_a_stream_is_read() -> None:
     assert stream.project_at == ("owner", "ref")
 
 
-def test_a_stream_with_a_name_alone_keeps_everything() -> None:
+def test_a_stream_with_only_a_name_has_the_defaults() -> None:
     (stream,) = read('[[stream]]\nname = "a"')
     assert stream.retention_seconds is None
     assert (stream.late, stream.future) == (ClockPolicy.ACCEPT, ClockPolicy.ACCEPT)
 
 
-def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
+def test_the_default_id_is_derived_from_the_name() -> None:
     first, other = read('[[stream]]\nname = "a"\n[[stream]]\nname = "b"')
     assert first.id == read('[[stream]]\nname = "a"')[0].id != other.id
 
@@ -75,7 +75,7 @@ def test_an_id_that_is_not_stated_comes_from_the_name() -> None:
         ("[[stream]", 1, "not TOML"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_line(text: str, line: int, said: str) -> None:
+def test_invalid_settings_are_refused_with_their_line(text: str, line: int, said: str) -> None:
     with pytest.raises(BadStreamFile, match=said) as caught:
         read(text)
     assert caught.value.span is not None
