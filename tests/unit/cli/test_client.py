@@ -1,4 +1,4 @@
-"""How client commands hear a service, and what they make of a refusal or of silence."""
+"""The HTTP client of commands: unreachable services, refusals, and answers that are not JSON."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ def answer(status: int, body: object) -> Answer:
     return Answer(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def test_nobody_at_an_address_is_unreachable() -> None:
+def test_an_address_without_a_service_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(Unreachable, match=f"No service answers at http://127.0.0.1:{port}"):
@@ -21,12 +21,12 @@ def test_nobody_at_an_address_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4000", "ftp://x", "http://", ""])
-def test_what_is_no_address_says_how_to_write_one(url: str) -> None:
+def test_the_error_of_an_invalid_address_has_an_example(url: str) -> None:
     with pytest.raises(Unreachable, match=r"write it like http://127\.0\.0\.1:4000"):
         Remote(url, None).send("GET", "/ready")
 
 
-def test_a_success_is_itself() -> None:
+def test_a_success_passes_the_check() -> None:
     assert answer(200, {"result": []}).checked().json() == {"result": []}
 
 
@@ -41,12 +41,12 @@ def test_a_success_is_itself() -> None:
         (b"<html>", "status 400"),
     ],
 )
-def test_a_refusal_is_told_in_the_services_own_words(body: object, said: str) -> None:
+def test_a_refusal_has_the_message_of_the_service(body: object, said: str) -> None:
     with pytest.raises(Refused) as caught:
         answer(400, body).checked()
     assert caught.value.message == said
 
 
-def test_a_success_that_is_not_json_is_no_success() -> None:
+def test_an_answer_that_is_not_json_is_refused() -> None:
     with pytest.raises(Refused, match="not JSON"):
         answer(200, b"<html>").json()

@@ -1,4 +1,4 @@
-"""Commands are found in a table, loaded when called for, and teach whoever asks."""
+"""The command line: help, lazy loading, usage errors and exit codes."""
 
 import gc
 import subprocess
@@ -28,18 +28,18 @@ def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) ->
     assert "cordwood serve --demo" in told
 
 
-def test_without_a_command_the_overview_is_shown_as_a_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_overview_is_shown_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 2
     assert "serve" in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out == f"cordwood {cordwood.__version__}\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_command_teaches_by_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name, "--help") == 0
     told = capsys.readouterr().out
     assert "examples:" in told
@@ -47,19 +47,19 @@ def test_every_command_teaches_by_example(name: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_option_says_what_it_does(name: str) -> None:
+def test_every_option_has_a_help_text(name: str) -> None:
     assert all(action.help for action in commands.parser(name)._actions if action.dest != "action")
 
 
-def test_what_a_command_is_made_of_is_not_searched_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But at the end, where something that is left would be complained of."""
+def test_objects_of_imported_modules_are_frozen_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are unfrozen at exit, where the interpreter would report leaked objects."""
     monkeypatch.setattr(commands, "_parser", lambda *_: sys.exit(gc.get_freeze_count()))
     assert run("serve") > 100_000
     assert gc.get_freeze_count() == 0
     assert gc.isenabled()
 
 
-def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_has_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("serv") == 2
     assert "Did you mean serve?" in capsys.readouterr().err
     assert run("zzzz") == 2
@@ -69,21 +69,21 @@ def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     "arguments", [("query",), ("query", "x", "-p", "y"), ("import", "f"), ("keys",), ("serve", "--port", "x")]
 )
-def test_what_is_not_understood_is_a_misuse(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_print_the_usage(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*arguments) == 2
     assert "usage: cordwood" in capsys.readouterr().err
 
 
-def test_flags_are_not_guessed_from_their_beginning() -> None:
+def test_abbreviated_flags_are_refused() -> None:
     assert run("serve", "--dem") == 2
 
 
-def test_an_engine_or_a_protocol_that_is_not_used_is_not_loaded() -> None:
+def test_unused_engines_and_protocols_are_not_imported() -> None:
     script = "import sys, cordwood.cli.serve, cordwood.cli.check; sys.exit(any('engines.clickhouse' in name or 'clickhouse_connect' in name or 'grpc' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 0
 
 
-def test_a_fault_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_is_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("healthcheck", "--url", "ftp://x") == 1
     assert run("query", "x", "--url", "ftp://x") == 1
     assert "cordwood query: 'ftp://x' is not an address" in capsys.readouterr().err
@@ -98,7 +98,7 @@ def test_a_fault_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None
         *([name, "--help"] for name in ("reload", "query", "keys", "quarantine", "migrate")),
     ],
 )
-def test_small_commands_load_neither_an_engine_nor_a_compiler(arguments: list[str]) -> None:
+def test_small_commands_import_neither_engine_nor_compiler(arguments: list[str]) -> None:
     script = (
         f"import sys; from cordwood.cli import commands\ntry: commands.run({arguments!r})\nexcept SystemExit: pass\n"
         "heavy = {'duckdb', 'sqlglot', 'uvicorn'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
@@ -108,7 +108,7 @@ def test_small_commands_load_neither_an_engine_nor_a_compiler(arguments: list[st
 
 
 @pytest.mark.parametrize("how", ["table", "json"])
-def test_settings_are_told_with_their_source_and_secrets_masked(
+def test_settings_are_printed_with_their_source_and_masked_secrets(
     how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -123,5 +123,5 @@ def test_settings_are_told_with_their_source_and_secrets_masked(
     assert "web.port" not in told
 
 
-def test_the_reference_is_as_it_would_be_made_now() -> None:
+def test_the_reference_page_is_current() -> None:
     assert PAGE.read_text() == page(), "make docs"

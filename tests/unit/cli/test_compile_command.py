@@ -1,4 +1,4 @@
-"""`cordwood compile`: SQL or the place of what is wrong, for people and by the line."""
+"""`cordwood compile`: compiled SQL, or errors with a position, as text and as JSON lines."""
 
 import io
 import json
@@ -8,14 +8,14 @@ import pytest
 from cordwood.cli.commands import run
 
 
-def given(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def set_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
 
 
-def test_it_prints_the_sql_its_parameters_and_sub_queries(
+def test_it_prints_sql_parameters_and_sub_queries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given(monkeypatch, "select id from edge_logs")
+    set_input(monkeypatch, "select id from edge_logs")
     assert run(["compile", "--endpoint", "logs.all", "-"]) == 0
     printed = capsys.readouterr().out
     assert "-- parameters: project STRING" in printed
@@ -28,18 +28,20 @@ def test_without_sql_the_saved_query_is_compiled(capsys: pytest.CaptureFixture[s
     assert "total_rest_requests" in capsys.readouterr().out
 
 
-def test_a_caret_stands_under_the_place(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    given(monkeypatch, "select 1,\n  getenv('x')")
+def test_an_error_has_a_caret_below_its_column(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_input(monkeypatch, "select 1,\n  getenv('x')")
     assert run(["compile", "-"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("query.refused:")
     assert lines[1:3] == ["2 |   getenv('x')", "      ^"]
 
 
-def test_lines_are_answered_in_order_and_bad_ones_too(
+def test_each_input_line_has_an_output_line_or_error_in_order(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given(monkeypatch, '{"sql": "select 1 as one"}\n{"sql": "select\\n  nope"}\nnot json\n')
+    set_input(monkeypatch, '{"sql": "select 1 as one"}\n{"sql": "select\\n  nope"}\nnot json\n')
     assert run(["compile", "--jsonl"]) == 0
     first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
     assert "SELECT" in first["sql"]
@@ -48,11 +50,11 @@ def test_lines_are_answered_in_order_and_bad_ones_too(
     assert third["error"]["code"] == "request.bad-body"
 
 
-def test_no_prelude_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prelude_of_duckdb_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compile", "--prelude", "--engine", "duckdb"]) == 0
     assert capsys.readouterr().out == ""
 
 
-def test_an_unknown_endpoint_is_told_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_of_an_unknown_endpoint_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compile", "--endpoint", "nope"]) == 1
     assert "usage.api-counts" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The doctor tells of a disk that fills, by the service's own forecast."""
+"""The verdict of `cordwood doctor` on the service's forecast of a full disk."""
 
 import math
 
@@ -15,7 +15,7 @@ from cordwood.cli.doctor import Verdict, judge_forecast
         (2 * 86_400.0, Verdict.DOUBTFUL, "full in about 2 days"),
     ],
 )
-def test_a_disk_that_fills_is_told_with_what_to_do(seconds: float, verdict: Verdict, told: str) -> None:
+def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict, told: str) -> None:
     finding = judge_forecast(seconds)
     assert finding is not None
     assert (finding.verdict, told in finding.seen) == (verdict, True)
@@ -23,5 +23,5 @@ def test_a_disk_that_fills_is_told_with_what_to_do(seconds: float, verdict: Verd
 
 
 @pytest.mark.parametrize("seconds", [math.inf, 30 * 86_400.0])
-def test_nothing_is_told_of_what_is_far_away(seconds: float) -> None:
+def test_a_distant_forecast_is_not_reported(seconds: float) -> None:
     assert judge_forecast(seconds) is None

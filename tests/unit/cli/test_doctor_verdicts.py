@@ -1,4 +1,4 @@
-"""What the doctor makes of a machine's figures."""
+"""The verdicts of `cordwood doctor` on disk, memory, open files, clock and tokens."""
 
 import pytest
 
@@ -21,7 +21,7 @@ PUBLIC, OLDER, PRIVATE = "LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY", "LO
     ("free", "whole", "verdict"),
     [(50 * GB, 100 * GB, Verdict.GOOD), (5 * GB, 100 * GB, Verdict.DOUBTFUL), (GB // 10, GB, Verdict.BAD)],
 )
-def test_a_disk_is_judged_by_what_is_free(free: int, whole: int, verdict: Verdict) -> None:
+def test_a_disk_is_judged_by_its_free_space(free: int, whole: int, verdict: Verdict) -> None:
     assert judge_disk(free, whole).verdict is verdict
 
 
@@ -29,14 +29,14 @@ def test_a_disk_is_judged_by_what_is_free(free: int, whole: int, verdict: Verdic
     ("allowed", "verdict"),
     [(4 * GB, Verdict.GOOD), (GB * 11 // 10, Verdict.DOUBTFUL), (GB // 2, Verdict.BAD), (None, Verdict.DOUBTFUL)],
 )
-def test_a_ceiling_of_memory_must_fit_what_may_be_used(allowed: int | None, verdict: Verdict) -> None:
+def test_the_memory_limit_must_fit_the_allowed_memory(allowed: int | None, verdict: Verdict) -> None:
     assert judge_memory(GB, allowed).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("limit", "verdict"), [(65_536, Verdict.GOOD), (1024, Verdict.GOOD), (512, Verdict.DOUBTFUL), (64, Verdict.BAD)]
 )
-def test_too_few_open_files_are_told(limit: int, verdict: Verdict) -> None:
+def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: Verdict) -> None:
     assert judge_files(limit).verdict is verdict
 
 
@@ -44,15 +44,15 @@ def test_too_few_open_files_are_told(limit: int, verdict: Verdict) -> None:
     ("now", "newest", "verdict"),
     [(NOW, None, Verdict.GOOD), (NOW, NOW - 5, Verdict.GOOD), (NOW, NOW + 3600, Verdict.BAD), (0.0, None, Verdict.BAD)],
 )
-def test_a_clock_that_stands_before_the_last_write_is_wrong(now: float, newest: float | None, verdict: Verdict) -> None:
+def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | None, verdict: Verdict) -> None:
     assert judge_clock(now, newest).verdict is verdict
 
 
-def test_tokens_that_contradict_each_other_are_told() -> None:
+def test_conflicting_tokens_are_reported() -> None:
     assert [one.verdict for one in judge_tokens({PUBLIC: "a", OLDER: "b", PRIVATE: "c"})] == [Verdict.DOUBTFUL]
     assert [one.verdict for one in judge_tokens({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
     assert list(judge_tokens({PUBLIC: "a", OLDER: "a", PRIVATE: "c"})) == []
 
 
-def test_this_machine_has_figures() -> None:
+def test_the_limit_on_open_files_of_this_process_is_read() -> None:
     assert open_files(None) > 0

@@ -1,4 +1,4 @@
-"""What a migration knows without a database: how far it got, and what is missing."""
+"""The migration from Logflare without a database: its saved state, and errors of its arguments."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from cordwood.cli.migrate import MigrationState
 from cordwood.errors import Refused
 
 
-def test_how_far_it_got_is_there_again_and_one_cut_off_write_takes_nothing_away(tmp_path: Path) -> None:
+def test_the_state_is_durable_and_survives_an_incomplete_write(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     state = MigrationState(file, "there to here")
     assert state.after("a") is None
@@ -25,7 +25,7 @@ def test_how_far_it_got_is_there_again_and_one_cut_off_write_takes_nothing_away(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "tables": []}'])
-def test_a_file_that_is_something_else_is_not_written_over(tmp_path: Path, text: str) -> None:
+def test_another_file_is_refused_and_not_overwritten(tmp_path: Path, text: str) -> None:
     file = tmp_path / "state.json"
     file.write_text(text)
     with pytest.raises(Refused):
@@ -40,7 +40,7 @@ def test_a_state_of_a_later_version_is_refused(tmp_path: Path) -> None:
         MigrationState(file, "there to here")
 
 
-def test_without_postgresql_s_client_it_says_what_to_install(
+def test_the_error_without_psycopg_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
@@ -54,7 +54,7 @@ def test_without_postgresql_s_client_it_says_what_to_install(
 @pytest.mark.parametrize(
     ("address", "said"), [("", "--from is empty."), ("mysql://u:secret@host/db", "is not a PostgreSQL address.")]
 )
-def test_a_variable_that_is_not_set_is_not_taken_for_the_database_beside_us(
+def test_an_empty_or_foreign_address_is_refused_without_its_password(
     capsys: pytest.CaptureFixture[str], address: str, said: str
 ) -> None:
     assert commands.run(["migrate", "logflare", "--from", address]) == 1

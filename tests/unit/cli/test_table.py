@@ -1,4 +1,4 @@
-"""Rows as people like to read them."""
+"""Tables of rows in the terminal: alignment, widths, vertical records and error excerpts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from cordwood.cli.tables import Look, display_width, excerpt, table
 
 
-def test_texts_stand_to_the_left_and_numbers_to_the_right() -> None:
+def test_texts_are_left_aligned_and_numbers_right_aligned() -> None:
     rows = [{"path": "/a", "count": 5, "share": 0.5}, {"path": "/long", "count": 10, "share": 1}]
     assert table(rows).splitlines() == [
         "path   count  share",
@@ -16,17 +16,17 @@ def test_texts_stand_to_the_left_and_numbers_to_the_right() -> None:
     ]
 
 
-def test_a_timestamp_is_a_time_and_a_count_stays_one() -> None:
+def test_timestamps_are_formatted_and_other_integers_are_not() -> None:
     (_, _, line) = table([{"timestamp": 1767225600123456, "count": 1767225600123456}]).splitlines()
     assert line == "2026-01-01T00:00:00.123456Z  1767225600123456"
 
 
-def test_null_is_nothing_and_nested_values_are_json() -> None:
+def test_null_is_empty_and_nested_values_are_json() -> None:
     (_, _, line) = table([{"a": None, "b": [{"c": 1}], "d": True}]).splitlines()
     assert line.split() == ['[{"c":', "1}]", "true"]
 
 
-def test_long_and_broken_lines_are_kept_to_one() -> None:
+def test_long_and_multiline_texts_are_cut_to_one_line() -> None:
     told = table([{"message": "first\nsecond\t" + "x" * 200}]).splitlines()
     assert len(told) == 3
     assert told[2].startswith("first second x")
@@ -34,7 +34,7 @@ def test_long_and_broken_lines_are_kept_to_one() -> None:
     assert len(told[2]) == 80
 
 
-def test_no_rows_are_said_in_words() -> None:
+def test_an_empty_result_is_printed_as_no_rows() -> None:
     assert table([]) == "no rows"
 
 
@@ -42,9 +42,7 @@ ROW = st.dictionaries(st.text(min_size=1, max_size=30), st.none() | st.integers(
 
 
 @given(st.lists(ROW, min_size=1, max_size=5), st.integers(20, 200))
-def test_no_line_of_a_table_is_wider_than_the_terminal_and_none_is_obeyed(
-    rows: list[dict[str, object]], width: int
-) -> None:
+def test_lines_fit_the_terminal_and_hold_no_control_characters(rows: list[dict[str, object]], width: int) -> None:
     told = table(rows, Look(width))
     assert told.replace("\n", "").isprintable()
     if not told.startswith("-- row 1") and any(rows):
@@ -59,16 +57,16 @@ def test_the_widest_columns_are_narrowed_first() -> None:
     assert line.startswith("abc  error  xxx")
 
 
-def test_rows_with_other_columns_have_a_place() -> None:
+def test_rows_may_have_different_columns() -> None:
     assert table([{"a": 1}, {"b": "x"}]).splitlines()[0].split() == ["a", "b"]
 
 
-def test_records_have_whole_values_below_each_other() -> None:
+def test_vertical_records_show_uncut_values() -> None:
     told = table([{"id": "a", "message": "x" * 300}], Look(is_vertical=True))
     assert told.splitlines() == ["-- row 1", "id       a", f"message  {'x' * 300}"]
 
 
-def test_characters_of_the_east_take_two_columns_and_combining_ones_none() -> None:
+def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
     assert [display_width(text) for text in ("abc", "漢字", "e\u0301", "\u200b")] == [3, 4, 1, 0]
     (head, _, line) = table([{"a": "漢字", "b": "x"}], Look(80)).splitlines()
     assert (head, line) == ("a     b", "漢字  x")
