@@ -1,4 +1,4 @@
-"""What ClickHouse's dialect refuses is refused at its place, with what to write instead."""
+"""Refusals of ClickHouse SQL, with their position and hint."""
 
 import pytest
 
