@@ -1,4 +1,4 @@
-"""What is used of DuckDB beyond its documented interface: the words of its faults, its types, its storage of variants."""
+"""Internals of DuckDB that the engine relies on: error messages, types, variants and storage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +38,7 @@ def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
         ("select regexp_matches('a', '(')", duckdb.InvalidInputException, "Cannot parse regular expression: missing )"),
     ],
 )
-def test_faults_are_of_the_kind_and_in_the_words_that_are_reworded(
+def test_errors_have_the_class_and_text_that_error_messages_rewords(
     cursor: duckdb.DuckDBPyConnection, sql: str, kind: type[duckdb.Error], said: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -64,19 +64,19 @@ def test_statements_are_parsed_before_they_are_run(cursor: duckdb.DuckDBPyConnec
     assert cursor.execute(one).fetchall() == [(1,)]
 
 
-def test_a_query_is_interrupted_from_another_place(cursor: duckdb.DuckDBPyConnection) -> None:
+def test_an_interrupt_without_a_running_query_has_no_effect(cursor: duckdb.DuckDBPyConnection) -> None:
     cursor.interrupt()
     assert cursor.execute("select 1").fetchall() == [(1,)]
     assert issubclass(duckdb.InterruptException, duckdb.Error)
 
 
-def test_what_is_kept_as_a_variant_comes_back_as_the_json_that_it_was(cursor: duckdb.DuckDBPyConnection) -> None:
+def test_json_is_unchanged_by_storage_as_a_variant(cursor: duckdb.DuckDBPyConnection) -> None:
     text = '{"a":{"b":[1,2.5,"x",null,true]},"c":18446744073709551615}'
     assert cursor.execute("select ?::json::variant::json::varchar", [text]).fetchall() == [(text,)]
     assert cursor.execute("select variant_typeof(?::json::variant)", [text]).fetchall()[0][0].startswith("OBJECT")
 
 
-def test_a_scan_reads_on_behind_an_empty_row_group(cursor: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_a_scan_continues_after_an_empty_row_group(cursor: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """Threads of an INSERT that find no rows leave an empty row group until the next checkpoint."""
     cursor.execute("set threads = 2")
     cursor.execute(f"attach '{tmp_path / 'events'}' as store (row_group_size 2048)")

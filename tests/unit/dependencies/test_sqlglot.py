@@ -1,4 +1,4 @@
-"""What the compiler uses of sqlglot beyond its documented interface: tokens, places, metadata, complaints."""
+"""Internals of sqlglot that the compiler relies on: tokens, positions, metadata and parse errors."""
 
 import pytest
 from sqlglot import exp
@@ -13,14 +13,14 @@ def tokens(text: str) -> list[Token]:
     return list(BIGQUERY.tokenize(text))
 
 
-def test_a_token_knows_its_text_its_place_and_its_comments() -> None:
+def test_a_token_has_its_text_position_and_comments() -> None:
     first, second = tokens("select /* c */ `a`")
     assert (first.text, first.token_type, first.line, first.start, first.end) == ("select", TokenType.SELECT, 1, 0, 5)
     assert (second.text, second.token_type, second.start, second.end) == ("a", TokenType.IDENTIFIER, 15, 17)
     assert first.comments == [" c "]
 
 
-def test_the_text_of_a_token_can_be_changed_before_it_is_parsed() -> None:
+def test_the_text_of_a_token_can_be_changed_before_parsing() -> None:
     found = tokens("select a")
     found[1].text = "b"
     (tree,) = BIGQUERY.parser().parse(found, "select a")
@@ -28,7 +28,7 @@ def test_the_text_of_a_token_can_be_changed_before_it_is_parsed() -> None:
     assert tree.sql() == "SELECT b"
 
 
-def test_nodes_know_their_place_and_their_metadata_can_be_taken_away() -> None:
+def test_nodes_have_a_position_in_their_metadata_which_can_be_removed() -> None:
     (tree,) = BIGQUERY.parser().parse(tokens("select abc"), "select abc")
     assert tree is not None
     column = tree.find(exp.Identifier)
@@ -48,7 +48,7 @@ def test_nodes_know_their_place_and_their_metadata_can_be_taken_away() -> None:
         ("select array<string(3)>[]", "Expecting >"),
     ],
 )
-def test_a_complaint_has_its_words_and_its_place(text: str, complaint: str) -> None:
+def test_a_parse_error_has_a_description_and_a_position(text: str, complaint: str) -> None:
     with pytest.raises(ParseError) as caught:
         BIGQUERY.parser().parse(tokens(text), text)
     (first, *_) = caught.value.errors
@@ -56,12 +56,12 @@ def test_a_complaint_has_its_words_and_its_place(text: str, complaint: str) -> N
     assert {"line", "col", "highlight"} <= first.keys()
 
 
-def test_the_parser_tells_which_calls_it_has_a_reading_of_its_own_for() -> None:
+def test_the_parser_lists_the_functions_it_parses_specially() -> None:
     parser = BIGQUERY.parser()
     assert {"ABS", "CONCAT"} <= set(parser.FUNCTIONS)
     assert {"CAST", "EXTRACT"} <= set(parser.FUNCTION_PARSERS)
 
 
-def test_its_compiled_half_is_the_one_that_is_used() -> None:
-    """Ten times as slow without it."""
+def test_the_compiled_tokenizer_is_used() -> None:
+    """Tokenizing in Python is ten times as slow."""
     assert not str(getattr(__import__("sqlglot.tokenizer_core", fromlist=["x"]), "__file__", "")).endswith(".py")

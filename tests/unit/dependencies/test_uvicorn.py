@@ -1,4 +1,4 @@
-"""What `web/http_protocol.py` and `app/listener.py` use of uvicorn beyond what it documents."""
+"""Internals of uvicorn that `web/http_protocol.py` and `app/listener.py` rely on."""
 
 import asyncio
 import inspect
@@ -11,8 +11,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 HEAD = b"POST /a%20b?c=d HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
-OFFER = b"POST /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"
-# What a subclass of ours calls or stands in for.
+UPGRADE_REQUEST = b"POST /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"
+# Methods that our subclass calls or overrides, with their parameters.
 METHODS = {
     "data_received": ["data"],
     "on_message_begin": [],
@@ -37,19 +37,19 @@ class Transport(asyncio.Transport):
         return False
 
     def close(self) -> None:
-        """Stays."""
+        """Do nothing."""
 
     def pause_reading(self) -> None:
-        """Goes on."""
+        """Do nothing."""
 
     def resume_reading(self) -> None:
-        """Goes on."""
+        """Do nothing."""
 
 
-def spoken(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
-    """Test a protocol of the stock class that has a connection."""
+def with_protocol(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
+    """Run a test with a connected protocol of uvicorn's own class."""
 
-    async def speak() -> None:
+    async def connected() -> None:
         async def application(_scope: Any, _receive: Any, _send: Any) -> None:
             await asyncio.Event().wait()
 
@@ -62,16 +62,16 @@ def spoken(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
             task.cancel()
         await asyncio.gather(*protocol.tasks, return_exceptions=True)
 
-    asyncio.run(speak())
+    asyncio.run(connected())
 
 
-def test_the_protocol_has_the_methods_that_ours_calls_or_replaces() -> None:
+def test_the_protocol_has_the_methods_that_ours_calls_or_overrides() -> None:
     for name, parameters in METHODS.items():
         found = inspect.signature(getattr(HttpToolsProtocol, name))
         assert list(found.parameters)[1:] == parameters
 
 
-def test_a_protocol_and_a_cycle_hold_what_ours_reads_and_sets() -> None:
+def test_protocol_and_cycle_have_the_attributes_that_ours_uses() -> None:
     def test(protocol: HttpToolsProtocol, transport: Transport) -> None:
         protocol.data_received(HEAD)
         assert protocol.url == b"/a%20b?c=d"
@@ -95,25 +95,25 @@ def test_a_protocol_and_a_cycle_hold_what_ours_reads_and_sets() -> None:
         assert isinstance(cycle.message_event, asyncio.Event)
         assert cycle.on_response == protocol.on_response_complete
 
-    spoken(test)
+    with_protocol(test)
 
 
-def test_a_status_line_is_there_for_every_status() -> None:
+def test_every_status_has_a_status_line() -> None:
     assert STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
     assert set(range(100, 600)) <= STATUS_LINE.keys()
 
 
-def test_the_stock_protocol_still_loses_the_body_behind_an_offer() -> None:
-    """When this fails, `HttpProtocol._parse` may have become needless."""
+def test_uvicorn_loses_the_body_of_an_upgrade_request() -> None:
+    """If this fails, `HttpProtocol._parse` may no longer be needed."""
 
     def test(protocol: HttpToolsProtocol, _: Transport) -> None:
-        protocol.data_received(OFFER)
+        protocol.data_received(UPGRADE_REQUEST)
         assert bytes(protocol.cycle.body) == b""
 
-    spoken(test)
+    with_protocol(test)
 
 
-def test_the_server_leaves_its_signals_and_its_tasks_to_be_seen() -> None:
+def test_the_server_exposes_its_signal_capture_and_its_tasks() -> None:
     server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None))
     assert list(inspect.signature(server.capture_signals).parameters) == []
     assert server.server_state.tasks == set()
