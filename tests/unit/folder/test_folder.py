@@ -1,4 +1,4 @@
-"""One process owns a data folder, others learn who it is, and ask it to reload."""
+"""The data folder: one owning process, its announced URL and key, reload by signal, and secrets."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def folder(tmp_path: Path) -> DataFolder:
     return DataFolder(tmp_path / "deep" / "data")
 
 
-def test_a_folder_is_made_when_it_is_missing_and_belongs_to_its_user_alone(folder: DataFolder) -> None:
+def test_a_missing_folder_is_created_for_its_user_only(folder: DataFolder) -> None:
     with folder.owned():
         assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
 
@@ -33,7 +33,7 @@ def test_a_folder_has_one_owner_at_a_time(folder: DataFolder) -> None:
         pass
 
 
-def test_an_owner_that_said_nothing_yet_owns_the_folder_all_the_same(folder: DataFolder) -> None:
+def test_an_owner_without_an_announcement_holds_the_lock(folder: DataFolder) -> None:
     with folder.owned():
         with pytest.raises(DataFolderInUse, match="another process"), folder.owned():
             pass
@@ -42,7 +42,7 @@ def test_an_owner_that_said_nothing_yet_owns_the_folder_all_the_same(folder: Dat
         assert (owner.pid, owner.url) == (0, "")
 
 
-def test_who_can_read_the_folder_learns_where_its_owner_is_and_a_key(folder: DataFolder) -> None:
+def test_the_owner_s_url_and_key_can_be_read_from_the_folder(folder: DataFolder) -> None:
     with folder.owned() as ownership:
         announced = ownership.announce("http://127.0.0.1:4000")
         assert folder.owner() == announced
@@ -50,23 +50,23 @@ def test_who_can_read_the_folder_learns_where_its_owner_is_and_a_key(folder: Dat
     assert folder.owner() is None
 
 
-def test_the_announcement_is_for_the_user_alone(folder: DataFolder) -> None:
+def test_the_announcement_is_readable_by_its_user_only(folder: DataFolder) -> None:
     with folder.owned() as ownership:
         ownership.announce("http://127.0.0.1:4000")
         assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in folder.path.iterdir())
 
 
-def test_a_folder_that_is_not_there_has_no_owner(folder: DataFolder) -> None:
+def test_a_missing_folder_has_no_owner(folder: DataFolder) -> None:
     assert folder.owner() is None
 
 
-def test_what_is_no_folder_cannot_be_owned(tmp_path: Path) -> None:
+def test_a_file_cannot_be_a_data_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataFolderUnusable, match="cannot be used"), DataFolder(tmp_path / "file").owned():
         pass
 
 
-def test_a_reload_is_asked_for_by_signal_and_answered_with_its_outcome(
+def test_a_reload_is_requested_by_signal_and_returns_its_outcome(
     folder: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -83,16 +83,14 @@ def test_a_reload_is_asked_for_by_signal_and_answered_with_its_outcome(
     assert asked == [signal.SIGHUP]
 
 
-def test_an_owner_that_does_not_answer_is_not_waited_for_long(
-    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reload_that_is_not_answered_times_out(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "kill", lambda *_: None)
     with folder.owned() as ownership:
         owner = ownership.announce("http://127.0.0.1:4000")
         assert folder.ask_to_reload(owner, timeout_seconds=0.05) is None
 
 
-def test_a_secret_is_made_once_for_its_user_alone(folder: DataFolder) -> None:
+def test_a_secret_is_created_once_for_its_user_only(folder: DataFolder) -> None:
     folder.create()
     made = folder.secret("redaction.key")
     assert len(made) == 64
@@ -101,7 +99,7 @@ def test_a_secret_is_made_once_for_its_user_alone(folder: DataFolder) -> None:
     assert folder.contents() == ["redaction.key"]
 
 
-def test_a_secret_that_was_cut_off_while_it_was_made_is_not_taken_for_one(folder: DataFolder) -> None:
+def test_an_incomplete_secret_file_is_replaced(folder: DataFolder) -> None:
     folder.create()
     (folder.path / "redaction.key").write_text("")
     assert len(folder.secret("redaction.key")) == 64
