@@ -1,4 +1,4 @@
-"""How many events a second a stream took: over the last minute, or since the start when that is less."""
+"""The rate of accepted events of a stream: over the last minute, or since a start less than a minute ago."""
 
 from cordwood.observe.metrics import Arrivals
 from cordwood.observe.observation import Ingested
@@ -12,7 +12,7 @@ class Clock:
         return self.now
 
 
-def test_events_count_for_a_minute() -> None:
+def test_the_rate_is_that_of_the_last_minute() -> None:
     clock = Clock()
     arrivals = Arrivals(clock)
     clock.now += 60
@@ -24,7 +24,7 @@ def test_events_count_for_a_minute() -> None:
     assert arrivals.per_second("s") == 0.0
 
 
-def test_a_young_service_divides_by_its_age() -> None:
+def test_in_its_first_minute_the_rate_is_that_since_the_start() -> None:
     clock = Clock()
     arrivals = Arrivals(clock)
     clock.now += 10
@@ -32,7 +32,7 @@ def test_a_young_service_divides_by_its_age() -> None:
     assert arrivals.per_second("s") == 5.0
 
 
-def test_what_was_refused_did_not_arrive() -> None:
+def test_quarantined_events_are_not_counted() -> None:
     arrivals = Arrivals(Clock())
     arrivals.note(Ingested(stream="s", accepted=0, quarantined=5))
     assert arrivals.per_second("s") == 0.0

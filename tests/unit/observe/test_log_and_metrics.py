@@ -1,4 +1,4 @@
-"""What is noted becomes lines of JSON and numbers for Prometheus."""
+"""Sinks of observations: the log as lines of JSON, and metrics for Prometheus."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def request(**facts: object) -> Requested:
     return Requested(**(always | facts))  # type: ignore[arg-type]
 
 
-class Closed(io.BytesIO):
+class BrokenOutput(io.BytesIO):
     def write(self, _: object) -> int:
         raise OSError
 
@@ -43,7 +43,7 @@ def lines(log: JsonLines, out: io.BytesIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_a_line_has_its_time_level_event_and_facts_and_nothing_that_is_empty() -> None:
+def test_a_line_has_time_level_event_and_the_fields_that_are_set() -> None:
     out = io.BytesIO()
     log = JsonLines(out)
     log.note(request())
@@ -55,7 +55,7 @@ def test_a_line_has_its_time_level_event_and_facts_and_nothing_that_is_empty() -
 
 
 @pytest.mark.parametrize(("level", "written"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 0)])
-def test_the_level_decides_what_is_written(level: str, written: int) -> None:
+def test_lines_below_the_level_are_not_written(level: str, written: int) -> None:
     out = io.BytesIO()
     log = JsonLines(out, level)
     log.note(EngineQueried(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
@@ -64,13 +64,13 @@ def test_the_level_decides_what_is_written(level: str, written: int) -> None:
     assert len(lines(log, out)) == written
 
 
-def test_a_level_that_was_given_stands_once_in_its_line() -> None:
+def test_the_level_of_an_observation_is_written_once() -> None:
     out = io.BytesIO()
     JsonLines(out).note(Noted(message="careful", level="error"))
     assert out.getvalue().count(b'"level":"error"') == 1
 
 
-def test_what_is_wrong_is_written_at_once_and_the_rest_when_enough_has_gathered() -> None:
+def test_errors_are_written_at_once_and_other_lines_are_buffered() -> None:
     out = io.BytesIO()
     log = JsonLines(out)
     log.note(request())
@@ -79,19 +79,19 @@ def test_what_is_wrong_is_written_at_once_and_the_rest_when_enough_has_gathered(
     assert out.getvalue().count(b"\n") == 2
 
 
-def test_a_log_that_cannot_be_written_stops_nothing() -> None:
-    log = JsonLines(Closed())
+def test_an_output_that_fails_raises_nothing() -> None:
+    log = JsonLines(BrokenOutput())
     log.note(BugFound(incident="i", trace="t"))
     log.flush()
 
 
-def test_what_is_no_observation_is_left_alone() -> None:
+def test_values_that_are_not_observations_are_ignored() -> None:
     out = io.BytesIO()
     JsonLines(out, "debug").note("a text")
     assert out.getvalue() == b""
 
 
-def test_metrics_count_what_is_noted() -> None:
+def test_metrics_count_observations() -> None:
     metrics = Metrics("1.2.3", {"cordwood_memory_bytes": lambda: 12.0, "cordwood_share": lambda: 0.5})
     observer = Observer([metrics])
     observer.note(request())
