@@ -1,15 +1,15 @@
-"""What forked processes run in these tests."""
+"""Entry points of the forked processes in these tests."""
 
 import socket
 import time
 
 
 def echo(link: socket.socket) -> None:
-    """Send back what comes, until the other end is closed."""
+    """Send received data back until the other end is closed."""
     while piece := link.recv(4096):
         link.sendall(piece)
 
 
 def sleep(_: socket.socket) -> None:
-    """Ignore the connection, whatever comes or ends."""
+    """Sleep without reading the connection."""
     time.sleep(600)

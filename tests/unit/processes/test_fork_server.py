@@ -1,4 +1,4 @@
-"""A fork server forks processes that can be killed and replaced, and all of them end with the process that uses them."""
+"""The fork server: children can be killed and replaced, and end with the process that started the server."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from cordwood.processes.fork_server import Child, ForkServer
 from tests.waiting import until
 
 ECHO, SLEEP = "tests.unit.processes.entries:echo", "tests.unit.processes.entries:sleep"
-# A program that forks its fork server before it has threads, and a process that takes no notice of its connection.
+# A program that starts a fork server and forks a child that does not read its connection.
 PROGRAM = f"""
 import sys
 from cordwood.processes.fork_server import ForkServer
@@ -46,7 +46,7 @@ def server() -> Iterator[ForkServer]:
     made.close()
 
 
-def test_a_killed_child_is_replaced_and_its_end_is_told(server: ForkServer) -> None:
+def test_a_killed_child_is_replaced_and_its_exit_status_is_known(server: ForkServer) -> None:
     first = server.fork()
     assert answers(first)
     assert first.status is None
@@ -72,7 +72,7 @@ def test_a_killed_fork_server_is_replaced_and_its_children_end_with_it(server: F
         child.link.close()
 
 
-def test_children_leave_signals_to_their_parent(server: ForkServer) -> None:
+def test_children_ignore_signals_meant_for_their_parent(server: ForkServer) -> None:
     child = server.fork()
     assert server.pid is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -96,7 +96,7 @@ def pids_of(program: "subprocess.Popen[str]") -> list[int]:
     return [int(told) for told in program.stdout.readline().split()]
 
 
-def test_all_processes_end_with_the_one_that_started_them(program: "subprocess.Popen[str]") -> None:
+def test_all_processes_end_with_the_one_that_started_the_server(program: "subprocess.Popen[str]") -> None:
     pids = pids_of(program)
     assert all(map(is_alive, pids))
     program.kill()

@@ -1,4 +1,4 @@
-"""Frames arrive whole and in order, and no end waits for ever for the other."""
+"""Frames on a socket: order, concurrent senders, end of connection, and sends that do not block."""
 
 import socket
 import threading
@@ -33,7 +33,7 @@ def test_frames_of_any_size_arrive_in_order(pair: Pair) -> None:
     sender.join()
 
 
-def test_frames_of_several_threads_do_not_mix(pair: Pair) -> None:
+def test_frames_of_concurrent_senders_do_not_interleave(pair: Pair) -> None:
     senders = [threading.Thread(target=pair[0].send, args=(n, bytes([n]) * 200_000)) for n in range(8)]
     for sender in senders:
         sender.start()
@@ -43,7 +43,7 @@ def test_frames_of_several_threads_do_not_mix(pair: Pair) -> None:
         sender.join()
 
 
-def test_the_end_of_a_connection_is_told(pair: Pair) -> None:
+def test_receive_returns_none_at_the_end_of_the_connection(pair: Pair) -> None:
     told = []
     reader = threading.Thread(target=lambda: told.append(pair[1].receive()))
     reader.start()
@@ -54,7 +54,7 @@ def test_the_end_of_a_connection_is_told(pair: Pair) -> None:
         pair[0].send(1)
 
 
-def test_a_short_frame_is_given_up_where_it_would_have_to_wait(pair: Pair) -> None:
+def test_try_send_returns_false_instead_of_blocking(pair: Pair) -> None:
     assert pair[0].try_send(1, b"first")
     stuck = threading.Thread(target=pair[0].send, args=(2, bytes(50_000_000)))
     stuck.start()
@@ -65,7 +65,7 @@ def test_a_short_frame_is_given_up_where_it_would_have_to_wait(pair: Pair) -> No
     stuck.join()
 
 
-def test_memory_is_told_of_processes_that_live() -> None:
+def test_memory_use_of_running_processes() -> None:
     own = threading.main_thread().native_id
     assert own is not None
     held = resident_bytes(own)
