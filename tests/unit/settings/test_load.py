@@ -1,4 +1,4 @@
-"""Defaults < file < environment < flags; whatever is not known is refused with the nearest spelling."""
+"""Loading of settings: precedence of file, environment and flags, errors, and variables of Logflare."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from cordwood.settings.machine import allowed_memory, default_ceiling
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _use_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -21,26 +21,26 @@ def config(text: str, name: str = "cordwood.toml") -> Path:
     return file
 
 
-def test_without_anything_given_the_defaults_hold() -> None:
+def test_defaults_apply_without_any_source() -> None:
     loaded = load(environment={})
     assert loaded.settings.web.port == 4000
     assert loaded.settings.limits.query_time == 30.0
     assert loaded.origins == {}
 
 
-def test_the_ceiling_is_a_quarter_of_the_machine_unless_it_is_set() -> None:
+def test_the_default_memory_limit_is_a_quarter_of_the_allowed_memory() -> None:
     assert allowed_memory() is not None
     assert load(environment={}).settings.limits.memory == default_ceiling(allowed_memory()) >= 256 * 10**6
     assert load(environment={"CORDWOOD_LIMITS_MEMORY": "300MB"}).settings.limits.memory == 300_000_000
 
 
-def test_a_quarter_of_little_is_still_enough_to_work_with() -> None:
+def test_the_default_memory_limit_is_at_least_256_mb() -> None:
     assert default_ceiling(10**9) == 256 * 10**6
     assert default_ceiling(4 * 10**9) == 10**9
     assert default_ceiling(None) == 256 * 10**6
 
 
-def test_each_source_overrules_the_one_before() -> None:
+def test_flags_override_the_environment_which_overrides_the_file() -> None:
     config("[web]\nport = 1\nhost = 'a'\ndrain_time = '1s'\n[limits]\nmemory = '100MB'")
     loaded = load({"web.port": 3}, environment={"CORDWOOD_WEB_PORT": "2", "CORDWOOD_WEB_HOST": "b"})
     web = loaded.settings.web
@@ -65,20 +65,20 @@ def test_a_named_file_that_is_missing_is_refused() -> None:
         load(config=Path("gone.toml"), environment={})
 
 
-def test_whatever_has_the_usual_name_is_read_or_refused() -> None:
+def test_a_default_config_file_that_cannot_be_read_is_refused() -> None:
     Path("cordwood.toml").mkdir()
     with pytest.raises(BadSetting, match=r"cordwood\.toml: .*directory"):
         load(environment={})
 
 
-def test_paths_in_a_file_are_told_from_its_folder() -> None:
+def test_paths_in_a_file_are_relative_to_its_folder() -> None:
     file = config("[serve]\nendpoints = 'queries'\ndata_dir = '/abs'", "etc/cordwood.toml")
     serve = load(config=file, environment={}).settings.serve
     assert serve.endpoints == "etc/queries"
     assert serve.data_dir == "/abs"
 
 
-def test_the_setting_without_a_section_has_a_variable_too() -> None:
+def test_the_setting_without_a_section_has_a_variable() -> None:
     assert load(environment={"CORDWOOD_ENGINE": "chdb:///x"}).settings.engine == "chdb:///x"
 
 
@@ -101,23 +101,23 @@ def test_the_setting_without_a_section_has_a_variable_too() -> None:
         ("[web]\nhost = ['a']", "single value"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_place(text: str, said: str) -> None:
+def test_invalid_settings_are_refused_with_their_position(text: str, said: str) -> None:
     config(text)
     with pytest.raises(BadSetting, match=said):
         load(environment={})
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+def test_an_unknown_name_has_a_suggestion() -> None:
     with pytest.raises(BadSetting, match="CORDWOOD_LIMITS_QUERYTIME") as caught:
         load(environment={"CORDWOOD_LIMITS_QUERYTIME": "5s"})
     assert caught.value.hint == "Did you mean CORDWOOD_LIMITS_QUERY_TIME?"
 
 
-def test_a_variable_that_is_set_to_nothing_is_not_set() -> None:
+def test_an_empty_variable_counts_as_not_set() -> None:
     assert load(environment={"CORDWOOD_WEB_PORT": ""}).settings.web.port == 4000
 
 
-def test_one_key_for_both_uses_is_told() -> None:
+def test_equal_private_and_public_keys_cause_a_notice() -> None:
     variables = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "hush", "LOGFLARE_PUBLIC_ACCESS_TOKEN": "hush"}
     (notice,) = load(environment=variables).notices
     assert "are the same key" in notice
@@ -125,14 +125,14 @@ def test_one_key_for_both_uses_is_told() -> None:
     assert load(environment={**variables, "LOGFLARE_PUBLIC_ACCESS_TOKEN": "other"}).notices == ()
 
 
-def test_a_secret_that_cannot_be_used_is_not_repeated() -> None:
+def test_the_error_of_an_invalid_secret_does_not_print_it() -> None:
     config("[keys]\nprivate = ['hush']")
     with pytest.raises(BadSetting) as caught:
         load(environment={})
     assert "hush" not in caught.value.message
 
 
-def test_variables_that_kubernetes_adds_for_a_service_of_our_name_are_none_of_ours() -> None:
+def test_service_variables_of_kubernetes_are_ignored() -> None:
     environment = {
         "CORDWOOD_PORT": "tcp://10.0.0.1:80",
         "CORDWOOD_SERVICE_HOST": "10.0.0.1",
@@ -141,14 +141,14 @@ def test_variables_that_kubernetes_adds_for_a_service_of_our_name_are_none_of_ou
     assert load(environment=environment).settings.web.port == 4000
 
 
-def test_what_client_commands_talk_to_is_no_setting() -> None:
+def test_url_and_key_of_client_commands_are_not_settings() -> None:
     environment = {"CORDWOOD_URL": "http://a", "CORDWOOD_KEY": "k"}
     assert load(environment=environment).origins == {}
     assert client_defaults(environment) == ("http://a", "k")
     assert client_defaults({}) == (None, None)
 
 
-def test_the_variables_of_logflare_keep_their_meaning() -> None:
+def test_variables_of_logflare_are_read() -> None:
     loaded = load(
         environment={
             "LOGFLARE_PRIVATE_ACCESS_TOKEN": "priv",
@@ -163,7 +163,7 @@ def test_the_variables_of_logflare_keep_their_meaning() -> None:
     assert loaded.notices == ()
 
 
-def test_the_older_variable_of_the_public_key_counts_where_it_stands_alone() -> None:
+def test_the_older_variable_of_the_public_key_is_read() -> None:
     assert load(environment={"LOGFLARE_API_KEY": "old"}).settings.keys.public == "old"
 
 
@@ -178,7 +178,7 @@ def test_the_older_variable_of_the_public_key_counts_where_it_stands_alone() -> 
         ("0,0,0,0,0,0,0,0", "0:0:0:0:0:0:0:0"),
     ],
 )
-def test_the_address_of_logflare_is_taken_in_all_its_spellings(text: str, host: str) -> None:
+def test_all_notations_of_logflare_s_address_are_read(text: str, host: str) -> None:
     assert load(environment={"PHX_HTTP_IP": text}).settings.web.host == host
 
 
@@ -193,21 +193,21 @@ def test_the_address_of_logflare_is_taken_in_all_its_spellings(text: str, host: 
         ("loud", "info"),
     ],
 )
-def test_the_levels_of_logflare_are_the_nearest_of_ours_and_no_reason_not_to_start(text: str, level: str) -> None:
+def test_log_levels_of_logflare_map_to_the_nearest_level(text: str, level: str) -> None:
     assert load(environment={"LOGFLARE_LOG_LEVEL": text}).settings.web.log_level == level
 
 
-def test_our_own_variables_overrule_those_of_logflare() -> None:
+def test_own_variables_override_those_of_logflare() -> None:
     environment = {"PHX_HTTP_PORT": "1", "CORDWOOD_WEB_PORT": "2"}
     assert load(environment=environment).settings.web.port == 2
 
 
-def test_the_rest_of_logflares_variables_is_ignored_with_one_notice() -> None:
+def test_other_variables_of_logflare_are_ignored_with_one_notice() -> None:
     environment = {"LOGFLARE_SINGLE_TENANT": "true", "DB_HOSTNAME": "db", "POSTGRES_BACKEND_URL": "x", "PHX_URL": "y"}
     environment["RELEASE_COOKIE"] = "z"
     (notice,) = load(environment=environment).notices
     assert all(name in notice for name in environment)
 
 
-def test_variables_that_others_use_too_are_no_sign_of_a_logflare() -> None:
+def test_common_variables_cause_no_notice() -> None:
     assert load(environment={"DB_HOST": "x"}).notices == ()

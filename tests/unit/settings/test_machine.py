@@ -1,4 +1,4 @@
-"""What a process may have is the least that its machine and any of its cgroups give."""
+"""The allowed memory of a process: the least of the machine's and its cgroups' limits."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,11 +51,11 @@ def machine(root: Path, files: Mapping[str, str]) -> Path:
         ({"proc/self/cgroup": "nonsense\n0::/../../etc\n"}, 8192),
     ],
 )
-def test_the_least_of_all_bounds_counts(tmp_path: Path, files: Mapping[str, str], mib: int) -> None:
+def test_the_lowest_limit_applies(tmp_path: Path, files: Mapping[str, str], mib: int) -> None:
     assert allowed_memory(machine(tmp_path, files)) == mib * MIB
 
 
-def test_another_process_has_the_bounds_of_its_own_cgroup(tmp_path: Path) -> None:
+def test_another_process_has_the_limits_of_its_own_cgroup(tmp_path: Path) -> None:
     files = {
         "proc/self/cgroup": "0::/mine\n",
         "proc/77/cgroup": "0::/theirs\n",
@@ -65,11 +65,11 @@ def test_another_process_has_the_bounds_of_its_own_cgroup(tmp_path: Path) -> Non
     assert allowed_memory(machine(tmp_path, files), pid=77) == 500 * MIB
 
 
-def test_where_nothing_is_told_there_is_no_bound_and_the_least_ceiling(tmp_path: Path) -> None:
+def test_without_any_limit_the_default_is_256_mb(tmp_path: Path) -> None:
     assert allowed_memory(tmp_path) is None
     assert default_ceiling(None) == 256 * 10**6
 
 
-def test_the_ceiling_is_a_quarter_and_enough_to_work_with() -> None:
+def test_the_default_is_a_quarter_and_at_least_256_mb() -> None:
     assert default_ceiling(8 * 10**9) == 2 * 10**9
     assert default_ceiling(512 * MIB) == 256 * 10**6

@@ -1,4 +1,4 @@
-"""Sizes, durations and rates are read with their units, and shown so that they can be read again."""
+"""Parsing and formatting of sizes, durations and rates."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MB", "12 parsecs", "-1MB", "1e3", "0x10", "1.2.3MB"])
-def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="512MB"):
         read_size(text)
 
@@ -40,21 +40,21 @@ def test_rates_are_per_second_minute_or_hour() -> None:
 
 
 @pytest.mark.parametrize("text", ["10", "0/s", "ten/s", "10/d", "", "9" * 400 + "/s", "0." + "0" * 20 + "1/s"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="10/s"):
         read_rate(text)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1024, 512_000_000, 64 * 2**20, 123_457, 10**13])
-def test_a_size_that_was_shown_reads_as_itself(size: int) -> None:
+def test_a_formatted_size_is_read_back(size: int) -> None:
     assert read_size(show_size(size)) == size
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.25, 1.5, 30.0, 900.0, 86_400.0, 604_800.0])
-def test_a_duration_that_was_shown_reads_as_itself(seconds: float) -> None:
+def test_a_formatted_duration_is_read_back(seconds: float) -> None:
     assert read_duration(show_duration(seconds)) == seconds
 
 
 @pytest.mark.parametrize("rate", [10.0, 0.5, 1 / 60, 1 / 3600])
-def test_a_rate_that_was_shown_reads_as_itself(rate: float) -> None:
+def test_a_formatted_rate_is_read_back(rate: float) -> None:
     assert read_rate(show_rate(rate)) == pytest.approx(rate)
