@@ -1,4 +1,4 @@
-"""The endpoint that the guide makes from nothing compiles, and passes the tests that the guide gives it."""
+"""The example endpoint of the guide and its tests."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from cordwood.cli.commands import run
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "endpoints.md"
 
 
-def test_the_guides_endpoint_passes_the_guides_own_tests(tmp_path: Path) -> None:
+def test_the_example_of_the_guide_passes_its_tests(tmp_path: Path) -> None:
     text = GUIDE.read_text()
     sql = re.findall(r"^```sql save [^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
     page = re.findall(r"^````markdown save [^\n]*\n(.*?)^````$", text, re.MULTILINE | re.DOTALL)[0]

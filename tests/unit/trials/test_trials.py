@@ -1,4 +1,4 @@
-"""Endpoint tests say what is given and what must follow; what differs is told, and can be made the new expectation."""
+"""Endpoint tests: comparison with the expected answer, errors of pages, `--update` and JUnit reports."""
 
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -56,11 +56,11 @@ def differences(folder: Path, *fences: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", find_pages(None), ids=lambda page: page.path.name)
-def test_the_endpoints_that_ship_answer_as_their_pages_say(page: Page) -> None:
+def test_the_shipped_endpoints_pass_their_tests(page: Page) -> None:
     assert not [line_of(trial) for trial in run_pages(Settings(), [page]) if not trial.passed]
 
 
-def test_every_endpoint_that_ships_has_a_page() -> None:
+def test_every_shipped_endpoint_has_a_page() -> None:
     assert [page.path.name for page in find_pages(None)] == [
         "logs.all.otel.test.md",
         "logs.all.test.md",
@@ -68,57 +68,57 @@ def test_every_endpoint_that_ships_has_a_page() -> None:
     ]
 
 
-def test_rows_are_those_at_the_stated_moment(tmp_path: Path) -> None:
+def test_the_query_runs_at_the_time_of_the_page(tmp_path: Path) -> None:
     assert not differences(tmp_path, 'rows\n{"id": "a", "n": 1, "age": 10}\n{"id": "b", "n": 2, "age": 60}')
 
 
-def test_a_case_may_have_a_moment_and_events_of_its_own(tmp_path: Path) -> None:
+def test_a_case_may_set_its_own_time_and_events(tmp_path: Path) -> None:
     more = 'events postgres.logs\n[{"id": "c", "timestamp": "2024-05-15T11:59:59Z", "metadata": {"n": 3}}]'
     rows = 'rows\n{"id": "c", "n": 3, "age": 2}'
     assert not differences(tmp_path, "clock\n2024-05-15T12:00:01Z", more, "call\nleast = 3", rows)
 
 
-def test_the_order_of_columns_and_space_in_a_row_do_not_count(tmp_path: Path) -> None:
+def test_column_order_and_white_space_are_ignored(tmp_path: Path) -> None:
     assert not differences(tmp_path, "call\nleast = 2", 'rows\n{ "age":60,"n":2,"id":"b" }')
 
 
-def test_the_order_of_rows_counts_unless_the_page_says_otherwise(tmp_path: Path) -> None:
+def test_row_order_is_compared_unless_unordered(tmp_path: Path) -> None:
     rows = '{"id": "b", "n": 2, "age": 60}\n{"id": "a", "n": 1, "age": 10}'
     assert differences(tmp_path, f"rows\n{rows}")
     assert not differences(tmp_path, f"rows unordered\n{rows}")
 
 
-def test_a_row_that_differs_is_told_beside_the_expected_one(tmp_path: Path) -> None:
-    told = differences(tmp_path, "call\nleast = 2", 'rows\n{"id": "b", "n": 3, "age": 60}')
-    assert '- {"age":60,"id":"b","n":3}' in told
-    assert '+ {"age":60,"id":"b","n":2}' in told
+def test_a_different_row_is_shown_with_the_expected_one(tmp_path: Path) -> None:
+    shown = differences(tmp_path, "call\nleast = 2", 'rows\n{"id": "b", "n": 3, "age": 60}')
+    assert '- {"age":60,"id":"b","n":3}' in shown
+    assert '+ {"age":60,"id":"b","n":2}' in shown
 
 
-def test_rows_where_a_refusal_must_be_are_told_and_the_other_way_round(tmp_path: Path) -> None:
+def test_rows_instead_of_a_refusal_are_a_difference_and_vice_versa(tmp_path: Path) -> None:
     assert differences(tmp_path, "call\nleast = 9", "refused\n400")
-    told = differences(tmp_path, 'call\nleast = "many"', "rows")
-    assert "+ 400 request.bad-parameter" in told
+    shown = differences(tmp_path, 'call\nleast = "many"', "rows")
+    assert "+ 400 request.bad-parameter" in shown
 
 
 @pytest.mark.parametrize(
     "head",
     ["422", "query.refused", "422 query.refused", "query.refused at 1:15", "422 query.refused at 1:15"],
 )
-def test_a_refusal_is_expected_by_status_code_or_place(tmp_path: Path, head: str) -> None:
+def test_a_refusal_is_expected_by_status_code_or_position(tmp_path: Path, head: str) -> None:
     assert not differences(tmp_path, "sql\nselect * from secrets", f"refused\n{head}")
 
 
 @pytest.mark.parametrize("refused", ["400", "query.syntax", "422 query.refused at 1:14", "422\nAnother sentence."])
-def test_another_refusal_is_told(tmp_path: Path, refused: str) -> None:
+def test_another_refusal_is_a_difference(tmp_path: Path, refused: str) -> None:
     assert differences(tmp_path, "sql\nselect * from secrets", f"refused\n{refused}")
 
 
-def test_a_caller_may_bring_sql_or_lql(tmp_path: Path) -> None:
+def test_a_case_may_have_a_sandbox_query_in_sql_or_lql(tmp_path: Path) -> None:
     assert not differences(tmp_path, "sql\nselect count(*) as n from e", 'rows\n{"n": 2}')
     assert not differences(tmp_path, "lql\nf:e m.n:>1 s:id", 'rows\n{"id": "b"}')
 
 
-def test_a_call_may_ask_for_redaction(tmp_path: Path) -> None:
+def test_a_call_may_switch_redaction_on(tmp_path: Path) -> None:
     sql = "sql\nselect event_message from e where id = 'a'"
     assert not differences(tmp_path, "call redact", sql, 'rows\n{"event_message": "mail to REDACTED"}')
     assert not differences(tmp_path, "call redact=false", sql, 'rows\n{"event_message": "mail to a@example.com"}')
@@ -135,7 +135,7 @@ def test_a_call_may_ask_for_redaction(tmp_path: Path) -> None:
         ("## a\n```sql\n```\n```lql\n```\n", "not both"),
     ],
 )
-def test_a_page_that_cannot_be_meant_is_refused_with_its_place(text: str, problem: str) -> None:
+def test_an_invalid_page_is_refused_with_its_position(text: str, problem: str) -> None:
     with pytest.raises(BadTestPage, match=problem) as refused:
         read_cases("x.test.md", text)
     assert refused.value.span is not None
@@ -157,7 +157,7 @@ def test_a_page_that_cannot_be_meant_is_refused_with_its_place(text: str, proble
         ("rows\nid: a", "not JSON"),
     ],
 )
-def test_a_case_that_cannot_be_run_is_refused(tmp_path: Path, fence: str, problem: str) -> None:
+def test_an_invalid_case_is_refused(tmp_path: Path, fence: str, problem: str) -> None:
     with pytest.raises(BadTestPage, match=problem):
         trials_of(tmp_path, case("it", fence))
 
@@ -168,24 +168,22 @@ def test_a_page_without_its_endpoint_is_refused(tmp_path: Path) -> None:
         trials_of(tmp_path, case("it"))
 
 
-def test_the_command_exits_1_when_one_fails_and_0_when_none_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_exits_with_1_if_a_case_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trials_of(tmp_path, case("it", "call\nleast = 2", "rows"), case("passes", "call\nleast = 9", "rows"))
     assert run(["test", str(tmp_path)]) == 1
-    told = capsys.readouterr().out
-    assert "FAILED" in told
-    assert "1 passed, 1 failed" in told
+    shown = capsys.readouterr().out
+    assert "FAILED" in shown
+    assert "1 passed, 1 failed" in shown
     assert run(["test"]) == 0
 
 
-def test_a_folder_without_a_page_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_pages_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["test", str(tmp_path)]) == 1
     assert "There are no tests" in capsys.readouterr().err
     assert run(["test", str(tmp_path / "gone")]) == 1
 
 
-def test_update_makes_the_answer_the_expectation_and_touches_nothing_else(tmp_path: Path) -> None:
+def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
     wrong = case("wrong", "call\nleast = 2", "rows unordered")
     none = case("none", "call\nleast = 9")
     refused = case("refused", "sql\nselect * from secrets", "rows")
@@ -200,7 +198,7 @@ def test_update_makes_the_answer_the_expectation_and_touches_nothing_else(tmp_pa
     assert (tmp_path / "newest.test.md").read_text() == page
 
 
-def test_junit_has_a_case_for_each_and_the_differences_of_what_failed(tmp_path: Path) -> None:
+def test_the_junit_report_has_all_cases_and_the_differences(tmp_path: Path) -> None:
     trials_of(tmp_path, case("fails", "call\nleast = 2", "rows"), case("passes", "call\nleast = 9", "rows"))
     report = tmp_path / "report.xml"
     run(["test", str(tmp_path), "--junit", str(report)])
@@ -211,7 +209,7 @@ def test_junit_has_a_case_for_each_and_the_differences_of_what_failed(tmp_path: 
     assert not list(suite[1])
 
 
-def test_trials_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_temporary_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert run(["test"]) == 0
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Endpoint tests run on ClickHouse too: inside the process or on a server, in a database that is gone afterwards."""
+"""Endpoint tests on ClickHouse, in the process or on a server, in temporary databases."""
 
 import importlib.util
 import subprocess
@@ -59,20 +59,20 @@ def databases() -> set[str]:
         connection.close()
 
 
-def test_the_shipped_pages_hold_on_clickhouse() -> None:
+def test_the_shipped_pages_pass_on_clickhouse() -> None:
     trials = list(run_pages(Settings(), find_pages(None), fresh_database()))
     assert len(trials) > 15
     assert not [line_of(trial) for trial in trials if not trial.passed]
 
 
-def test_every_world_has_a_database_of_its_own_and_none_is_left(tmp_path: Path) -> None:
+def test_the_databases_of_cases_are_dropped(tmp_path: Path) -> None:
     address = fresh_database()
     before = databases()
     assert all(trial.passed for trial in trials_of(tmp_path, address))
     assert databases() == before
 
 
-def test_no_database_is_left_where_a_page_cannot_be_run(tmp_path: Path) -> None:
+def test_the_databases_of_an_invalid_page_are_dropped(tmp_path: Path) -> None:
     address = fresh_database()
     before = databases()
     with pytest.raises(Exception, match="is no time"):
@@ -80,7 +80,7 @@ def test_no_database_is_left_where_a_page_cannot_be_run(tmp_path: Path) -> None:
     assert databases() == before
 
 
-def test_a_server_is_asked_like_the_engine_inside_the_process(tmp_path: Path) -> None:
+def test_on_a_server_each_set_of_data_has_a_temporary_database(tmp_path: Path) -> None:
     address = fresh_database()
     serving = importlib.import_module("tests.clickhouse_server").serving
     with serving(address) as server:
@@ -90,7 +90,7 @@ def test_a_server_is_asked_like_the_engine_inside_the_process(tmp_path: Path) ->
     assert all("cordwood_test_" in sql for sql in made)
 
 
-def test_the_command_runs_them_on_the_engine_that_is_named(tmp_path: Path) -> None:
+def test_the_command_runs_on_the_engine_of_its_option(tmp_path: Path) -> None:
     if importlib.util.find_spec("chdb") is None:
         pytest.skip("chdb is not installed: it comes with the development dependencies")
     trials_of(tmp_path, "duckdb")
@@ -104,7 +104,7 @@ def test_the_command_runs_them_on_the_engine_that_is_named(tmp_path: Path) -> No
     assert "2 passed" in run.stdout
 
 
-def test_the_engine_of_the_settings_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_of_the_settings_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORDWOOD_ENGINE", "clickhouse://nobody.invalid/production")
     settings = Settings(engine="clickhouse://nobody.invalid/production", serve=Serve(endpoints=str(tmp_path)))
     (tmp_path / "counted.sql").write_text(SQL)
@@ -112,6 +112,6 @@ def test_the_engine_of_the_settings_is_left_alone(tmp_path: Path, monkeypatch: p
     assert all(trial.passed for trial in run_pages(settings, find_pages(tmp_path)))
 
 
-def test_an_engine_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="is no engine"):
         trials_of(tmp_path, "postgres://x")
