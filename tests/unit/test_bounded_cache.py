@@ -1,4 +1,4 @@
-"""Caches of what callers chose hold no more bytes than they may, however large or many the entries are."""
+"""Caches with a limit on bytes: eviction, accounting, and the measured size of values."""
 
 import re
 import sys
@@ -10,11 +10,11 @@ import pytest
 from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache, bytes_of, compiled_pattern, remember_short
 
 
-def of_texts(most_bytes: int) -> BoundedCache[str, str]:
+def text_cache(most_bytes: int) -> BoundedCache[str, str]:
     return BoundedCache(most_bytes, lambda key, value: bytes_of((key, value)))
 
 
-def test_the_least_recently_used_go_when_there_is_no_room() -> None:
+def test_the_least_recently_used_entry_is_evicted_when_full() -> None:
     cache: BoundedCache[int, str] = BoundedCache(5 * ENTRY_BYTES, lambda *_: 0)
     for number in range(5):
         cache.put(number, str(number))
@@ -26,8 +26,8 @@ def test_the_least_recently_used_go_when_there_is_no_room() -> None:
     assert len(cache) == 5
 
 
-def test_a_value_of_more_than_a_quarter_of_the_room_is_not_kept_and_pushes_nothing_out() -> None:
-    cache = of_texts(10_000)
+def test_a_value_over_a_quarter_of_the_limit_is_not_cached_and_evicts_nothing() -> None:
+    cache = text_cache(10_000)
     cache.put("small", "x")
     cache.put("small", "x" * 3_000)
     assert cache.get("small") is None
@@ -37,8 +37,8 @@ def test_a_value_of_more_than_a_quarter_of_the_room_is_not_kept_and_pushes_nothi
     assert cache.get("small") == "x"
 
 
-def test_what_is_put_again_or_dropped_counts_once() -> None:
-    cache = of_texts(10_000)
+def test_replaced_and_dropped_entries_are_not_counted() -> None:
+    cache = text_cache(10_000)
     cache.put("a", "x")
     held = cache.held_bytes
     cache.put("a", "y")
@@ -48,7 +48,7 @@ def test_what_is_put_again_or_dropped_counts_once() -> None:
     assert cache.held_bytes == 0
 
 
-def test_a_value_that_grew_is_counted_again_and_others_go_for_it() -> None:
+def test_recount_evicts_others_for_a_value_that_grew() -> None:
     cache: BoundedCache[str, list[int]] = BoundedCache(10 * ENTRY_BYTES, lambda _, value: len(value))
     grown: list[int] = []
     for key in "bac":
@@ -62,8 +62,8 @@ def test_a_value_that_grew_is_counted_again_and_others_go_for_it() -> None:
 
 @pytest.mark.parametrize("text", ["x", "é", "中", "\U0001f600"], ids=ascii)
 @pytest.mark.parametrize("characters", [10, 20_000])
-def test_texts_take_no_more_memory_than_the_bound(text: str, characters: int) -> None:
-    cache = of_texts(2_000_000)
+def test_memory_of_cached_texts_stays_below_the_limit(text: str, characters: int) -> None:
+    cache = text_cache(2_000_000)
     tracemalloc.start()
     try:
         for number in range(3_000_000 // (characters + 500)):
@@ -74,7 +74,7 @@ def test_texts_take_no_more_memory_than_the_bound(text: str, characters: int) ->
     assert 500_000 < held < 2_100_000
 
 
-def test_a_function_is_remembered_for_short_texts_alone() -> None:
+def test_remember_short_caches_results_of_short_texts_only() -> None:
     asked: list[str] = []
 
     @remember_short(max_length=3, max_entries=10)
@@ -86,7 +86,7 @@ def test_a_function_is_remembered_for_short_texts_alone() -> None:
     assert asked == ["abc", "abcd", "abcd"]
 
 
-def test_a_long_pattern_does_not_stay_in_the_cache_of_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_pattern_is_purged_from_the_cache_of_re(monkeypatch: pytest.MonkeyPatch) -> None:
     purged: list[bool] = []
     monkeypatch.setattr(re, "purge", lambda: purged.append(True))
     assert compiled_pattern("a+").fullmatch("aa")
@@ -100,7 +100,7 @@ def test_a_long_pattern_does_not_stay_in_the_cache_of_pythons_own(monkeypatch: p
 @pytest.mark.parametrize(
     "pattern", ["(" * 2_000 + ")" * 2_000, "a{99999999999999}", "("], ids=["deep", "often", "open"]
 )
-def test_whatever_python_cannot_read_is_one_kind_of_error(pattern: str) -> None:
+def test_any_pattern_that_python_cannot_compile_raises_re_error(pattern: str) -> None:
     with pytest.raises(re.error):
         compiled_pattern(pattern)
 
@@ -110,7 +110,7 @@ class Pair(msgspec.Struct):
     second: object
 
 
-def test_a_value_is_counted_with_all_that_it_holds_and_once() -> None:
+def test_bytes_of_counts_each_contained_object_once() -> None:
     text = "x" * 10_000
     assert bytes_of(text) == sys.getsizeof(text)
     assert bytes_of(Pair([text], {"a": (text,)})) < 11_000

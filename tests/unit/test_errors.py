@@ -1,4 +1,4 @@
-"""Faults as a terminal or a log tells them."""
+"""Texts of faults, and suggestions of similar names."""
 
 from collections.abc import Callable
 
@@ -18,11 +18,11 @@ from tests.architecture.tree import modules
         ("It ends with foo", None, "2:3: It ends with foo"),
     ],
 )
-def test_sentence_and_hint_are_two_sentences(message: str, hint: str | None, told: str) -> None:
+def test_message_and_hint_are_joined_as_sentences(message: str, hint: str | None, told: str) -> None:
     assert QuerySyntax(message, hint=hint, span=Span(2, 3)).told() == told
 
 
-def test_the_name_that_is_spelled_most_alike_is_found_whatever_its_case() -> None:
+def test_the_closest_name_is_found_in_any_case() -> None:
     assert closest("Timestmp", ["id", "timestamp", "TIME"]) == "timestamp"
     assert closest("x", ["id", "timestamp"]) is None
 
@@ -35,6 +35,6 @@ def test_long_names_are_not_compared(find: Callable[[str, list[str]], str | None
     assert find(name, [f"{name}m"]) is None
 
 
-def test_names_are_compared_by_these_functions_alone() -> None:
+def test_only_these_modules_compare_names() -> None:
     using = [one.name for one in modules() if "get_close_matches" in one.text or "SequenceMatcher" in one.text]
     assert using == ["errors.py", "sql/dialects/suggestions.py"]
