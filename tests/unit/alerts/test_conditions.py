@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, judge
 from cordwood.catalog.alert_table import read_condition
 from cordwood.model.alert import MAX_TEXT
-from tests.unit.alerts.made import alert, fired
+from tests.unit.alerts.harness import alert, fired
 
 ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service": "a", "errors": 20}]
 
@@ -19,7 +19,7 @@ ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service
         ("rows", [], []),
         ("rows > 3", ROWS, []),
         ("rows >= 3", ROWS, [({}, 3.0)]),
-        # Without group_by the one group is there without rows, too.
+        # Without group_by there is one group even if there are no rows.
         ("rows < 1", [], [({}, 0.0)]),
         ("missing", [], [({}, 0.0)]),
         ("missing", ROWS, []),
@@ -38,7 +38,7 @@ def test_conditions_without_groups(
     assert fired(alert(condition), rows) == expected
 
 
-def test_each_group_is_judged_by_its_own_rows() -> None:
+def test_the_condition_is_evaluated_for_each_group() -> None:
     assert fired(alert("rows > 1", group_by=("service",)), ROWS) == [({"service": "a"}, 2.0)]
     assert fired(alert("errors > 10", group_by=("service",)), ROWS) == [
         ({"service": "a"}, 20.0),
@@ -46,7 +46,7 @@ def test_each_group_is_judged_by_its_own_rows() -> None:
     ]
 
 
-def test_a_group_that_had_rows_is_missing_when_it_has_none() -> None:
+def test_a_known_group_without_rows_is_missing() -> None:
     made = alert("missing", group_by=("service",))
     known = {verdict.fingerprint: verdict.labels for verdict in judge(made, ROWS)}
     assert fired(made, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
@@ -71,7 +71,7 @@ def test_a_change_since_the_period_before(condition: str, before: int, expected:
     assert holds == first.get(condition, [True])
 
 
-def test_a_change_from_nothing_is_larger_than_any_percentage() -> None:
+def test_a_change_from_no_rows_is_infinite() -> None:
     made = alert("change(errors) > 1000%", before_seconds=60.0)
     assert [value for _, value in fired(made, [{"errors": 1}], [])] == [float("inf")]
     assert fired(made, [], []) == []
@@ -82,22 +82,22 @@ def test_a_change_from_nothing_is_larger_than_any_percentage() -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, "many", "nan", [1], {"a": 1}, ""])
-def test_what_is_no_number_never_holds(value: object) -> None:
+def test_a_value_that_is_not_a_number_never_fulfils_a_condition(value: object) -> None:
     assert fired(alert("errors != 5"), [{"errors": value}]) == []
 
 
-def test_large_decimals_are_texts_in_answers_and_numbers_here() -> None:
+def test_decimals_that_are_encoded_as_text_are_compared_as_numbers() -> None:
     assert fired(alert("errors > 10"), [{"errors": "12345678901234567890.5"}]) == [({}, 12345678901234567890.5)]
 
 
-def test_a_column_that_the_answer_has_not_is_an_error_and_not_a_quiet_alert() -> None:
+def test_a_missing_column_is_an_error() -> None:
     with pytest.raises(MissingColumn, match="errors"):
         judge(alert("errors > 1"), [{"n": 1}])
     with pytest.raises(MissingColumn, match="service"):
         judge(alert("rows", group_by=("service",)), [{"n": 1}])
 
 
-def test_groups_with_equal_beginnings_stay_distinct_though_labels_are_cut() -> None:
+def test_groups_with_equal_truncated_labels_stay_distinct() -> None:
     made = alert("rows", group_by=("m",))
     verdicts = judge(made, [{"m": "x" * 5_000 + end} for end in "ab"])
     assert len({verdict.fingerprint for verdict in verdicts}) == 2
@@ -106,12 +106,12 @@ def test_groups_with_equal_beginnings_stay_distinct_though_labels_are_cut() -> N
     assert len({verdict.fingerprint for verdict in kinds}) == 4
 
 
-def test_more_groups_than_the_bound_are_left_out() -> None:
+def test_the_number_of_groups_is_limited() -> None:
     rows = [{"m": number} for number in range(MAX_GROUPS + 50)]
     assert len(judge(alert("rows", group_by=("m",)), rows)) == MAX_GROUPS
 
 
-def test_the_text_has_the_values_of_the_row_that_holds() -> None:
+def test_the_text_has_the_values_of_the_row_that_fulfils_the_condition() -> None:
     made = alert("errors > 10", text="{service}: {errors} of {{all}} is {value}, {gone}!")
     (verdict,) = judge(made, ROWS)
     assert verdict.text == "b: 12 of {all} is 12, !"
@@ -120,7 +120,7 @@ def test_the_text_has_the_values_of_the_row_that_holds() -> None:
 
 
 @given(st.text(max_size=20_000), st.text(max_size=50))
-def test_whatever_senders_write_the_text_is_bounded_and_on_one_line(value: str, template: str) -> None:
+def test_text_and_labels_are_limited_in_length_and_have_no_control_characters(value: str, template: str) -> None:
     made = alert("rows", text=template.replace("{", "").replace("}", "") + "{m}", group_by=("m",))
     (verdict,) = judge(made, [{"m": value}])
     assert len(verdict.text) <= MAX_TEXT
@@ -134,5 +134,5 @@ def test_whatever_senders_write_the_text_is_bounded_and_on_one_line(value: str, 
     ["", "errors", "errors >", "> 1", "errors > 10%", "change(errors)", "rows > nan", "errors => 1", "a b > 1", "1 > 0",
      "errors > 1; drop", "change() > 1", "errors > 1e999"],
 )  # fmt: skip
-def test_what_is_no_condition(text: str) -> None:
+def test_invalid_conditions_are_not_parsed(text: str) -> None:
     assert read_condition(text) is None

@@ -1,4 +1,4 @@
-"""What is wrong with an alert that can only be told with its endpoint: its query, columns and parameters."""
+"""The check of an alert against its endpoint: query, columns and parameters."""
 
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
-from tests.unit.alerts.made import START_US, alert
+from tests.unit.alerts.harness import START_US, alert
 
 PARAMETERS = (
     Parameter("project", required=True),
@@ -38,11 +38,11 @@ GIVEN: dict[str, Any] = {"parameters": {"project": "p", "since": "now-5m"}}
         alert("n > 1", group_by=("project",), text="{project}: {n} ({value})", **GIVEN),
         alert("hits > 1", sandbox=("sql", "select count(*) as hits from logs"), **GIVEN),
         alert("rows", sandbox=("lql", "m.level:error"), **GIVEN),
-        # The columns of a star are those of the events.
+        # The columns of SELECT * depend on the events, so they are not checked.
         alert("whatever > 1", sandbox=("sql", "select * from logs"), **GIVEN),
     ],
 )
-def test_alerts_that_can_be_evaluated(made: Any) -> None:
+def test_valid_alerts_pass(made: Any) -> None:
     check_alert(made, ENDPOINT, DuckDBTarget())
 
 
@@ -64,14 +64,14 @@ def test_alerts_that_can_be_evaluated(made: Any) -> None:
         (alert("rows", sandbox=("lql", "m.a:>"), **GIVEN), "lql at 1:"),
     ],
 )
-def test_alerts_that_cannot_be_evaluated_are_refused_with_the_reason(made: Any, message: str) -> None:
+def test_invalid_alerts_are_refused_with_the_reason(made: Any, message: str) -> None:
     with pytest.raises(BadEndpointFile) as caught:
         check_alert(made, ENDPOINT, DuckDBTarget())
     assert message in caught.value.told()
     assert "The alert a" in caught.value.told()
 
 
-def test_relative_times_are_times_of_the_type_of_their_parameter() -> None:
+def test_relative_times_are_resolved_to_the_type_of_their_parameter() -> None:
     kinds = {"t": Kind.TIMESTAMP, "d": Kind.DATE, "dt": Kind.DATETIME, "s": Kind.STRING}
     parameters = [Parameter(name, kind) for name, kind in kinds.items()]
     resolved = resolve_times(dict.fromkeys(kinds, "now-1d2h"), parameters, START_US)

@@ -1,4 +1,4 @@
-"""Sending with a frozen clock: groups, rates, pauses, and what is given up."""
+"""Sending of notifications with a manual clock: grouping, rate limits, retries, and giving up."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,15 +13,15 @@ from cordwood.alerts.store import AlertFacts, AlertStore
 from cordwood.errors import OutOfDisk
 from cordwood.model.alert import Severity
 from cordwood.observe.observation import AlertSent
-from tests.unit.alerts.made import SECOND, START_US, Groups, alert
+from tests.unit.alerts.harness import SECOND, START_US, Groups, alert
 
 FACTS = AlertFacts("1", "a", "errors", Severity.ERROR, 60.0)
 LIMITS = SendLimits(1_000.0, 3_600.0)
 OTHER = AlertFacts("2", "b", "errors", Severity.ERROR, 60.0)
 
 
-class Desk:
-    """A sender with one target `x`, whose receiver fails as the test says."""
+class SenderHarness:
+    """A sender with one target `x`, whose receiver raises `failure` if it is set."""
 
     def __init__(self, folder: Path, limits: SendLimits = LIMITS, most: int = 100) -> None:
         self.now_us = START_US
@@ -41,8 +41,8 @@ class Desk:
         self.store.apply(facts, groups.at(0, [{"n": number} for number in range(rows)]), self.now_us)
         return groups
 
-    async def turn(self, seconds: float = 0.0) -> int:
-        """Let time pass, and send; return how many notifications arrived."""
+    async def advance(self, seconds: float = 0.0) -> int:
+        """Advance the clock and send; return how many notifications arrived."""
         self.now_us += round(seconds * SECOND)
         before = len(self.received)
         await asyncio.gather(*await self.sender.tick())
@@ -57,184 +57,184 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
-def test_the_changes_of_one_alert_are_sent_together_and_those_of_another_apart(tmp_path: Path) -> None:
+def test_changes_of_one_alert_are_sent_in_one_notification(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(3)
-        desk.queue(2, OTHER)
-        assert [await desk.turn(), await desk.turn(), await desk.turn()] == [1, 1, 0]
-        assert [(sent.alert, len(sent.changes)) for sent in desk.received] == [("a", 3), ("b", 2)]
-        assert len({sent.id for sent in desk.received}) == 2
+        harness = SenderHarness(tmp_path)
+        harness.queue(3)
+        harness.queue(2, OTHER)
+        assert [await harness.advance(), await harness.advance(), await harness.advance()] == [1, 1, 0]
+        assert [(sent.alert, len(sent.changes)) for sent in harness.received] == [("a", 3), ("b", 2)]
+        assert len({sent.id for sent in harness.received}) == 2
 
     run(test)
 
 
-def test_more_changes_than_a_form_has_place_for_follow_in_the_next_notification(tmp_path: Path) -> None:
+def test_changes_beyond_the_limit_follow_in_the_next_notification(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path, most=4)
-        desk.queue(10)
-        while await desk.turn():
+        harness = SenderHarness(tmp_path, most=4)
+        harness.queue(10)
+        while await harness.advance():
             pass
-        assert [(len(sent.changes), sent.omitted) for sent in desk.received] == [(4, 6), (4, 2), (2, 0)]
-        labels = [change.labels["n"] for sent in desk.received for change in sent.changes]
+        assert [(len(sent.changes), sent.omitted) for sent in harness.received] == [(4, 6), (4, 2), (2, 0)]
+        labels = [change.labels["n"] for sent in harness.received for change in sent.changes]
         assert labels == [str(number) for number in range(10)]
 
     run(test)
 
 
-def test_a_rate_is_kept_and_what_waits_is_merged(tmp_path: Path) -> None:
+def test_the_send_rate_is_limited_after_a_burst(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path, SendLimits(1 / 60, 3_600.0, burst=2))
+        harness = SenderHarness(tmp_path, SendLimits(1 / 60, 3_600.0, burst=2))
         for name in "abcd":
-            desk.queue(1, AlertFacts(name, name, "errors", Severity.ERROR, 60.0))
-        assert [await desk.turn() for _ in range(5)] == [1, 1, 0, 0, 0]
-        assert [await desk.turn(30) for _ in range(4)] == [0, 1, 0, 1]
+            harness.queue(1, AlertFacts(name, name, "errors", Severity.ERROR, 60.0))
+        assert [await harness.advance() for _ in range(5)] == [1, 1, 0, 0, 0]
+        assert [await harness.advance(30) for _ in range(4)] == [0, 1, 0, 1]
 
     run(test)
 
 
-def test_a_failed_notification_is_repeated_with_the_same_id_after_growing_pauses(tmp_path: Path) -> None:
+def test_a_failed_notification_is_retried_with_exponential_backoff(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(1)
-        desk.failure = DeliveryFailed("It does not answer.")
-        await desk.turn()
-        attempts, pauses = desk.sender.attempts("x"), []
+        harness = SenderHarness(tmp_path)
+        harness.queue(1)
+        harness.failure = DeliveryFailed("It does not answer.")
+        await harness.advance()
+        attempts, pauses = harness.sender.attempts("x"), []
         for _ in range(12):
-            pauses.append((attempts.next_us - desk.now_us) / SECOND)
-            assert await desk.turn(pauses[-1] - 0.001) == 0
-            assert (desk.sender.attempts("x").failures, attempts.error) == (len(pauses), "It does not answer.")
-            await desk.turn(0.001)
+            pauses.append((attempts.next_us - harness.now_us) / SECOND)
+            assert await harness.advance(pauses[-1] - 0.001) == 0
+            assert (harness.sender.attempts("x").failures, attempts.error) == (len(pauses), "It does not answer.")
+            await harness.advance(0.001)
         assert all(0.8 * 2**number <= pause <= 2**number for number, pause in enumerate(pauses[:8]))
         assert max(pauses) <= LAST_PAUSE_SECONDS
-        assert desk.outcomes == 13 * ["failed"], "each is counted, so that its rate tells of a target that is away"
-        kinds = [entry.kind for entry in desk.store.history(None, 100, 2**53)]
+        assert harness.outcomes == 13 * ["failed"], "each is counted, so that its rate tells of a target that is away"
+        kinds = [entry.kind for entry in harness.store.history(None, 100, 2**53)]
         assert kinds.count("failed") == 1, "one failure of a series is in the history"
-        desk.failure = None
-        assert await desk.turn(LAST_PAUSE_SECONDS) == 1
-        assert (desk.sender.attempts("x").failures, desk.store.queued()) == (0, [])
+        harness.failure = None
+        assert await harness.advance(LAST_PAUSE_SECONDS) == 1
+        assert (harness.sender.attempts("x").failures, harness.store.queued()) == (0, [])
 
     run(test)
 
 
-def test_a_clock_that_is_set_back_does_not_lengthen_a_pause(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_back_does_not_delay_a_retry(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(1)
-        desk.failure = DeliveryFailed("down")
-        await desk.turn()
-        desk.failure = None
-        assert await desk.turn(-86_400) == 1
+        harness = SenderHarness(tmp_path)
+        harness.queue(1)
+        harness.failure = DeliveryFailed("down")
+        await harness.advance()
+        harness.failure = None
+        assert await harness.advance(-86_400) == 1
 
     run(test)
 
 
-def test_the_pause_that_a_target_asks_for_is_kept(tmp_path: Path) -> None:
+def test_the_retry_after_of_a_target_is_respected(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(1)
-        desk.failure = DeliveryFailed("429", 120.0)
-        await desk.turn()
-        desk.failure = None
-        assert await desk.turn(119) == 0
-        assert await desk.turn(1) == 1
+        harness = SenderHarness(tmp_path)
+        harness.queue(1)
+        harness.failure = DeliveryFailed("429", 120.0)
+        await harness.advance()
+        harness.failure = None
+        assert await harness.advance(119) == 0
+        assert await harness.advance(1) == 1
 
     run(test)
 
 
 def test_a_target_that_fails_does_not_delay_another(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
+        harness = SenderHarness(tmp_path)
         received: list[Notification] = []
 
         async def take(notification: Notification) -> None:
             received.append(notification)
 
         sender = Sender(
-            desk.store,
-            {"x": (10, desk._take), "y": (10, take)},
+            harness.store,
+            {"x": (10, harness._take), "y": (10, take)},
             SendLimits(),
-            lambda: desk.now_us,
-            desk.notes.append,
+            lambda: harness.now_us,
+            harness.notes.append,
         )
-        desk.failure = DeliveryFailed("down")
-        desk.queue(1)
-        desk.queue(1, OTHER, "y")
+        harness.failure = DeliveryFailed("down")
+        harness.queue(1)
+        harness.queue(1, OTHER, "y")
         await asyncio.gather(*await sender.tick())
         assert [sent.alert for sent in received] == ["b"]
 
     run(test)
 
 
-def test_what_was_not_taken_for_the_whole_retry_time_is_given_up_and_told(tmp_path: Path) -> None:
+def test_a_notification_is_given_up_after_the_retry_time_and_logged(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(1)
-        desk.failure = DeliveryFailed("down")
-        await desk.turn()
-        await desk.turn(3_000)
-        assert len(desk.store.queued()) == 1
-        await desk.turn(600)
-        assert desk.store.queued() == []
-        (newest,) = desk.store.history("a", 1)
+        harness = SenderHarness(tmp_path)
+        harness.queue(1)
+        harness.failure = DeliveryFailed("down")
+        await harness.advance()
+        await harness.advance(3_000)
+        assert len(harness.store.queued()) == 1
+        await harness.advance(600)
+        assert harness.store.queued() == []
+        (newest,) = harness.store.history("a", 1)
         assert (newest.kind, newest.reason) == ("given_up", "down")
-        assert desk.outcomes == ["failed", "failed", "given_up"]
+        assert harness.outcomes == ["failed", "failed", "given_up"]
 
     run(test)
 
 
-def test_a_target_that_is_no_longer_in_the_settings_is_given_up_and_told(tmp_path: Path) -> None:
+def test_changes_for_a_removed_target_are_given_up_and_recorded(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(1, target="gone")
-        await desk.turn()
-        assert desk.store.queued() == []
-        assert desk.store.history("a", 1)[0].reason == "There is no target of this name any more."
+        harness = SenderHarness(tmp_path)
+        harness.queue(1, target="gone")
+        await harness.advance()
+        assert harness.store.queued() == []
+        assert harness.store.history("a", 1)[0].reason == "There is no target of this name any more."
 
     run(test)
 
 
-def test_a_defect_in_a_form_is_logged_and_delays_only_its_target(tmp_path: Path) -> None:
+def test_an_internal_error_of_a_delivery_is_recorded_and_retried(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(1)
-        desk.failure = ZeroDivisionError()
-        await desk.turn()
-        assert "internal error" in desk.sender.attempts("x").error
-        desk.failure = None
-        assert await desk.turn(1) == 1
+        harness = SenderHarness(tmp_path)
+        harness.queue(1)
+        harness.failure = ZeroDivisionError()
+        await harness.advance()
+        assert "internal error" in harness.sender.attempts("x").error
+        harness.failure = None
+        assert await harness.advance(1) == 1
 
     run(test)
 
 
-def test_what_was_sent_and_cannot_be_removed_is_sent_again_with_the_same_id(
+def test_a_notification_that_cannot_be_dequeued_is_resent_with_the_same_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        desk.queue(1)
+        harness = SenderHarness(tmp_path)
+        harness.queue(1)
 
         def full(*_: object) -> None:
             raise OutOfDisk("The disk is full.")
 
         with monkeypatch.context() as without_room:
-            without_room.setattr(desk.store, "finish", full)
-            assert await desk.turn() == 1
-        assert await desk.turn(1) == 1
-        assert desk.received[0].id == desk.received[1].id
+            without_room.setattr(harness.store, "finish", full)
+            assert await harness.advance() == 1
+        assert await harness.advance(1) == 1
+        assert harness.received[0].id == harness.received[1].id
 
     run(test)
 
 
-def test_a_change_while_the_one_before_is_on_its_way_is_sent_after_it(tmp_path: Path) -> None:
+def test_a_change_during_a_delivery_is_sent_after_it(tmp_path: Path) -> None:
     async def test() -> None:
-        desk = Desk(tmp_path)
-        groups = desk.queue(1)
-        tasks = await desk.sender.tick()
-        desk.store.apply(FACTS, groups.at(60, []), desk.now_us)
-        assert await desk.sender.tick() == [], "one notification at a time for each target"
+        harness = SenderHarness(tmp_path)
+        groups = harness.queue(1)
+        tasks = await harness.sender.tick()
+        harness.store.apply(FACTS, groups.at(60, []), harness.now_us)
+        assert await harness.sender.tick() == [], "one notification at a time for each target"
         await asyncio.gather(*tasks)
-        await desk.turn()
-        assert [sent.changes[0].state for sent in desk.received] == [State.FIRING, State.RESOLVED]
+        await harness.advance()
+        assert [sent.changes[0].state for sent in harness.received] == [State.FIRING, State.RESOLVED]
 
     run(test)

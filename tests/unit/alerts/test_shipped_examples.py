@@ -1,4 +1,4 @@
-"""The commented alerts in the files of the endpoints that ship: each is valid as it is uncommented, and fires."""
+"""The commented example alerts in the shipped endpoint files: each is valid when uncommented, and fires."""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -19,7 +19,7 @@ SHIPPED = {
 TARGETS = ("on-call",)
 EDGE = '{"event_message": "GET /%d failed", "project": "default", "metadata": {"response": {"status_code": 500}}}'
 POSTGRES = '{"event_message": "%d failed", "project": "default", "metadata": {"level": "error"}}'
-# The stream and events that make the example fire, and what fires.
+# The events that make each example fire, and the expected notification.
 FIRED = {
     "usage.api-counts": (
         "",
@@ -37,7 +37,7 @@ FIRED = {
 
 
 def example(name: str) -> list[str]:
-    """The lines of the example below its first, without their hashes."""
+    """Return the uncommented lines of the example after `[alert]`."""
     lines = iter(SHIPPED[name].partition("*/")[0].splitlines())
     found = list(_after(lines, "# [alert]"))
     assert found
@@ -52,7 +52,7 @@ def _after(lines: Iterator[str], first: str) -> Iterator[str]:
 
 
 def uncommented(name: str) -> str:
-    """The file with its example uncommented."""
+    """Return the endpoint file with its example uncommented."""
     text = SHIPPED[name]
     for line in ("[alert]", *example(name)):
         assert text.count(f"# {line}\n") == 1
@@ -66,14 +66,14 @@ def alerts_in(folder: Path) -> tuple[Alert, ...]:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_an_example_is_valid_in_a_copy_of_the_file(name: str, tmp_path: Path) -> None:
+def test_an_example_is_valid_when_uncommented(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.sql").write_text(uncommented(name))
     (alert,) = alerts_in(tmp_path)
     assert (alert.name, alert.endpoint, alert.send_to) == (name, name, TARGETS)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_an_example_is_valid_in_a_file_of_its_own(name: str, tmp_path: Path) -> None:
+def test_an_example_is_valid_as_an_alert_file(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example(name)]))
     (alert,) = alerts_in(tmp_path)
     assert (alert.name, alert.endpoint, alert.send_to) == ("mine", name, TARGETS)

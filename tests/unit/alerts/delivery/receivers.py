@@ -1,4 +1,4 @@
-"""Receivers of notifications on loopback: HTTP, SMTP, and raw sockets that do what no library would."""
+"""Receivers of notifications on loopback: HTTP, SMTP, and raw sockets for invalid answers."""
 
 import base64
 import contextlib
@@ -66,7 +66,7 @@ def http_receiver(
     certificate: Path | None = None,
     version: str = "HTTP/1.1",
 ) -> Iterator[HttpReceiver]:
-    """A server whose answer depends on how many requests there were before."""
+    """Start an HTTP server that answers with `answer(number)`, the number of previous requests."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = version
@@ -107,7 +107,7 @@ def http_receiver(
 
 @contextmanager
 def raw_receiver(script: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
-    """A socket that runs a script for each connection, until the event is set."""
+    """Start a TCP server that runs a script for each connection; its event is set at the end."""
     ended = threading.Event()
     threads: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -131,7 +131,7 @@ def raw_receiver(script: Callable[[socket.socket, threading.Event], None]) -> It
             yield int(server.getsockname()[1])
         finally:
             ended.set()
-            # It wakes the acceptor, which close alone does not.
+            # Unlike close, shutdown wakes the thread in accept.
             server.shutdown(socket.SHUT_RDWR)
             for thread in (acceptor, *threads):
                 thread.join(5)
@@ -154,7 +154,7 @@ def smtp_receiver(
     replies: Mapping[str, bytes] | None = None,
     refused: Sequence[str] = (),
 ) -> Iterator[SmtpReceiver]:
-    """A small SMTP server; `replies` are instead of its own for a command."""
+    """Start a minimal SMTP server; `replies` replace its own replies to commands."""
     own = dict(replies or {})
 
     def script(connection: socket.socket, _: threading.Event) -> None:

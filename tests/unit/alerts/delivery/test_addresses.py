@@ -1,4 +1,4 @@
-"""Which addresses are refused, in every form that leads to them."""
+"""The address policy: refused kinds of addresses, also embedded in others."""
 
 import pytest
 
@@ -20,7 +20,7 @@ LOOPBACK = [
     "::127.0.0.1",
     "2002:7f00:1::",
     "2001:0:7f00:1::f7f7:f7f7",
-    # The client of a Teredo address is written inverted.
+    # Teredo, which embeds the client's address inverted.
     "2001:0:808:808::80ff:fffe",
     "64:ff9b::127.0.0.1",
     "64:ff9b:1::127.0.0.1",
@@ -69,14 +69,14 @@ PUBLIC = ["1.1.1.1", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "2002:80
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
-def test_loopback_is_refused_unless_it_is_allowed(address: str) -> None:
+def test_loopback_is_refused_unless_allowed(address: str) -> None:
     assert USUAL.refusal(address) == "a loopback address"
     assert read_policy("link-local,private").refusal(address) in {None, "a private address"}
     assert NONE.refusal(address) is None
 
 
 @pytest.mark.parametrize("address", LINK_LOCAL)
-def test_link_local_and_the_metadata_of_clouds_are_refused_unless_they_are_allowed(address: str) -> None:
+def test_link_local_and_cloud_metadata_addresses_are_refused_unless_allowed(address: str) -> None:
     assert USUAL.refusal(address) == "a link-local address"
     assert NONE.refusal(address) is None
 
@@ -98,7 +98,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
     assert STRICT.refusal(address) is None
 
 
-def test_none_is_as_good_as_nothing() -> None:
+def test_none_is_the_same_as_an_empty_setting() -> None:
     assert read_policy(" none ") == NONE
 
 

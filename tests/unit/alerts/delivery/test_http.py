@@ -1,4 +1,4 @@
-"""Posting to real receivers that take, refuse, redirect, hang, drip and lie."""
+"""Delivery over HTTP: request formats, refusals, timeouts, invalid answers, TLS, and checked name resolution."""
 
 import json
 import socket
@@ -33,13 +33,13 @@ def deliverer(
     return Deliverer(targets, policy=read_policy(refuse), signing_key=key, send_seconds=seconds, tls=tls)
 
 
-def deliver(made: Deliverer, told: Notification | None = None) -> None:
-    made.deliver(made.targets["team"], told or notification())
+def deliver(made: Deliverer, outgoing: Notification | None = None) -> None:
+    made.deliver(made.targets["team"], outgoing or notification())
 
 
-def failure(made: Deliverer, told: Notification | None = None) -> DeliveryFailed:
+def failure(made: Deliverer, outgoing: Notification | None = None) -> DeliveryFailed:
     with pytest.raises(DeliveryFailed) as raised:
-        deliver(made, told)
+        deliver(made, outgoing)
     assert raised.value.__cause__ is None
     assert raised.value.__context__ is None
     return raised.value
@@ -71,7 +71,7 @@ def test_a_webhook_is_posted_and_signed() -> None:
         ("alertmanager+http://127.0.0.1:{}/am", "/am/api/v2/alerts"),
     ],
 )
-def test_the_other_forms_are_posted_unsigned(address: str, path: str) -> None:
+def test_other_kinds_of_targets_are_posted_to_unsigned(address: str, path: str) -> None:
     with http_receiver() as receiver:
         deliver(deliverer(address.format(receiver.port), key=b"secret"))
     (one,) = receiver.received
@@ -79,7 +79,7 @@ def test_the_other_forms_are_posted_unsigned(address: str, path: str) -> None:
     assert not [name for name in one.headers if name.lower().startswith("webhook-")]
 
 
-def test_pagerduty_gets_each_change_on_one_connection() -> None:
+def test_pagerduty_gets_one_request_per_change() -> None:
     changes = [change(fingerprint=str(number)) for number in range(30)]
     with http_receiver(answers(202, b'{"status":"success"}')) as receiver:
         deliver(deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY"), notification(*changes))
@@ -90,14 +90,14 @@ def test_pagerduty_gets_each_change_on_one_connection() -> None:
 
 
 @pytest.mark.parametrize("said", [b"ok", b"x" * 5000])
-def test_pagerduty_gets_each_change_also_when_connections_end(said: bytes) -> None:
+def test_pagerduty_gets_all_changes_when_connections_close(said: bytes) -> None:
     changes = [change(fingerprint=str(number), state=State.RESOLVED) for number in range(5)]
     with http_receiver(answers(202, said), version="HTTP/1.0" if said == b"ok" else "HTTP/1.1") as receiver:
         deliver(deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY"), notification(*changes))
     assert [json.loads(one.body)["dedup_key"] for one in receiver.received] == ["0", "1", "2", "3", "4"]
 
 
-def test_a_failure_in_the_middle_is_a_failure() -> None:
+def test_a_failure_of_one_request_fails_the_delivery() -> None:
     with http_receiver(lambda number: (429 if number == 2 else 202, {"Retry-After": "7"}, b"slow down")) as receiver:
         made = deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY")
         failed = failure(made, notification(*[change(fingerprint=str(number)) for number in range(5)]))
@@ -122,7 +122,7 @@ def test_a_failure_in_the_middle_is_a_failure() -> None:
     ],
     ids=["500", "503", "negative", "far", "redirect", "long", "secret"],
 )
-def test_an_answer_other_than_success_is_told(
+def test_an_error_status_is_reported_without_secrets(
     answer: Callable[[int], Answer], reason: str, retry_after: float | None
 ) -> None:
     with http_receiver(answer) as receiver:
@@ -146,7 +146,7 @@ def test_retry_after_may_be_a_date() -> None:
 @pytest.mark.parametrize(
     "text", [None, "", "soon", "1.5", "²", "Thu, 99 Foo 2026 00:00:00", "Thu, 01 Jan 99999 00:00:00 GMT", "\x00"]
 )
-def test_a_retry_after_that_cannot_be_read_is_none(text: str | None) -> None:
+def test_an_invalid_retry_after_is_ignored(text: str | None) -> None:
     assert read_retry_after(text, 0.0) is None
 
 
@@ -187,7 +187,7 @@ def no_http(connection: socket.socket, _: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("script", [hang, drip_head, drip_continues], ids=lambda script: script.__name__)
-def test_no_complete_answer_in_time_is_a_failure(script: Script) -> None:
+def test_an_incomplete_answer_times_out(script: Script) -> None:
     with raw_receiver(script) as port:
         began = time.monotonic()
         failed = failure(deliverer(f"webhook+http://127.0.0.1:{port}/", seconds=0.5))
@@ -195,7 +195,7 @@ def test_no_complete_answer_in_time_is_a_failure(script: Script) -> None:
     assert failed.reason == "127.0.0.1 gave no complete answer within 0.5 s."
 
 
-def test_a_refusal_whose_text_drips_is_told_by_its_status() -> None:
+def test_an_error_with_an_incomplete_body_is_reported_by_its_status() -> None:
     with raw_receiver(drip_body) as port:
         began = time.monotonic()
         failed = failure(deliverer(f"webhook+http://127.0.0.1:{port}/", seconds=0.5))
@@ -203,7 +203,7 @@ def test_a_refusal_whose_text_drips_is_told_by_its_status() -> None:
     assert "answered 500 No" in failed.reason
 
 
-def test_a_success_whose_body_drips_is_a_success() -> None:
+def test_a_success_with_an_incomplete_body_is_a_success() -> None:
     def script(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         ended.wait(10)
@@ -223,12 +223,12 @@ def test_a_success_whose_body_drips_is_a_success() -> None:
     ],
     ids=["hang_up", "endless_head", "no_http"],
 )
-def test_what_is_no_answer_is_told(script: Script, reason: str) -> None:
+def test_an_invalid_answer_is_reported(script: Script, reason: str) -> None:
     with raw_receiver(script) as port, pytest.raises(DeliveryFailed, match=reason):
         deliver(deliverer(f"webhook+http://127.0.0.1:{port}/"))
 
 
-def test_a_closed_port_is_told() -> None:
+def test_a_refused_connection_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert (
@@ -241,7 +241,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.file))
 
 
-def test_tls_is_for_the_name_and_checked(tmp_path: Path, resolver: "Resolver") -> None:
+def test_tls_certificates_are_verified_for_the_host_name(tmp_path: Path, resolver: "Resolver") -> None:
     authority = Authority(tmp_path)
     resolver.names = {"hooks.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
     with http_receiver(certificate=authority.signs(name="hooks.test")) as receiver:
@@ -257,7 +257,7 @@ def test_tls_is_for_the_name_and_checked(tmp_path: Path, resolver: "Resolver") -
     ]
 
 
-def test_a_tls_handshake_that_hangs_or_fails_is_told() -> None:
+def test_a_tls_handshake_that_hangs_or_fails_is_reported() -> None:
     with raw_receiver(hang) as port:
         assert (
             "no complete answer within 0.5 s"
@@ -271,15 +271,15 @@ def test_a_tls_handshake_that_hangs_or_fails_is_told() -> None:
 
 
 class Resolver:
-    """Answers for names of a test, and counts the questions."""
+    """A replacement of getaddrinfo with fixed names, which records the look-ups."""
 
     def __init__(self) -> None:
         self.names: Mapping[str, list[str]] = {}
-        self.asked: list[str] = []
+        self.resolved: list[str] = []
         self.real = socket.getaddrinfo
 
     def __call__(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
-        self.asked.append(host)
+        self.resolved.append(host)
         if host not in self.names:
             return self.real(host, port, *args, **options)
         return [
@@ -320,23 +320,23 @@ def never_connected() -> Iterator[int]:
     ],
 )
 @pytest.mark.parametrize("form", ["webhook+http://{}:{}/", "smtp://{}:{}/?from=a@x.test&to=b@y.test"])
-def test_no_spelling_of_loopback_is_connected_to(host: str, form: str) -> None:
+def test_loopback_is_refused_in_every_spelling(host: str, form: str) -> None:
     with never_connected() as port:
         failed = failure(deliverer(form.format(host, port), refuse="loopback,link-local"))
-    # Resolvers differ in whether they know a spelling at all.
+    # Some resolvers do not resolve this spelling.
     is_refused = "is refused by alerts.refuse_addresses" in failed.reason and "is a loopback address" in failed.reason
     assert is_refused or (host == "localhost." and "cannot be resolved" in failed.reason)
 
 
-def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(resolver: Resolver) -> None:
+def test_the_checked_address_is_used_without_a_second_look_up(resolver: Resolver) -> None:
     with http_receiver() as receiver:
         resolver.names = {"hooks.test": ["127.0.0.1"]}
         deliver(deliverer(f"webhook+http://hooks.test:{receiver.port}/", refuse="link-local"))
-        assert resolver.asked == ["hooks.test"]
+        assert resolver.resolved == ["hooks.test"]
     assert receiver.received[0].headers["Host"] == f"hooks.test:{receiver.port}"
 
 
-def test_a_name_with_refused_addresses_only_is_not_connected_to(resolver: Resolver) -> None:
+def test_a_name_with_only_refused_addresses_is_refused(resolver: Resolver) -> None:
     with never_connected() as port:
         resolver.names = {"hooks.test": ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "224.0.0.1"]}
         failed = failure(deliverer(f"webhook+http://hooks.test:{port}/", refuse="loopback,link-local,private"))
@@ -346,21 +346,21 @@ def test_a_name_with_refused_addresses_only_is_not_connected_to(resolver: Resolv
     )
 
 
-def test_of_several_addresses_an_allowed_one_is_used(resolver: Resolver) -> None:
+def test_an_allowed_address_among_refused_ones_is_used(resolver: Resolver) -> None:
     with http_receiver() as receiver:
         resolver.names = {"hooks.test": ["169.254.169.254", "127.0.0.1"]}
         deliver(deliverer(f"webhook+http://hooks.test:{receiver.port}/", refuse="link-local"))
     assert len(receiver.received) == 1
 
 
-def test_an_address_that_refuses_leaves_the_others(resolver: Resolver) -> None:
+def test_the_next_address_is_tried_after_a_refused_connection(resolver: Resolver) -> None:
     with http_receiver() as receiver:
         resolver.names = {"hooks.test": ["127.0.0.2", "127.0.0.1"]}
         deliver(deliverer(f"webhook+http://hooks.test:{receiver.port}/"))
     assert len(receiver.received) == 1
 
 
-def test_a_name_that_is_not_resolved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_cannot_be_resolved_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: Any, **__: Any) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -369,7 +369,7 @@ def test_a_name_that_is_not_resolved_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert failed.reason == "The name hooks.test cannot be resolved: Name or service not known."
 
 
-def test_a_resolver_that_hangs_is_left_and_its_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_look_up_times_out_and_look_up_threads_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(30) and [])
     made = deliverer("webhook+http://hooks.test/", seconds=0.05)
@@ -385,7 +385,7 @@ def test_a_resolver_that_hangs_is_left_and_its_threads_are_bounded(monkeypatch: 
         thread.join(5)
 
 
-def test_a_machine_without_threads_is_told_and_no_place_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_to_start_a_thread_is_reported_and_temporary(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -398,7 +398,7 @@ def test_a_machine_without_threads_is_told_and_no_place_is_lost(monkeypatch: pyt
     assert reasons == {"The system gives no further thread."}
 
 
-def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     with never_connected() as port, http_receiver() as receiver:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{port}")

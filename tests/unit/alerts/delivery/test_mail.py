@@ -1,4 +1,4 @@
-"""E-mail to a real SMTP receiver: encrypted where possible, never a password without it."""
+"""Delivery over SMTP: encryption, passwords, recipients, refusals and timeouts."""
 
 import email
 import email.policy
@@ -25,7 +25,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def served(authority: Authority, name: str = "localhost") -> ssl.SSLContext:
+def server_context(authority: Authority, name: str = "localhost") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.signs(name=name))
     return context
@@ -63,16 +63,16 @@ def test_a_mail_is_sent_to_every_recipient() -> None:
     assert "  . . QUIT ünd <&>" in read.get_content().splitlines()
 
 
-def test_starttls_is_used_where_it_is_offered(authority: Authority) -> None:
-    with smtp_receiver(starttls=served(authority), password="s3cret-word") as receiver:
+def test_starttls_is_used_if_offered(authority: Authority) -> None:
+    with smtp_receiver(starttls=server_context(authority), password="s3cret-word") as receiver:
         deliver(f"smtp://bob:s3cret-word@127.0.0.1:{receiver.port}/?{PEOPLE}", authority)
     assert commands(receiver)[:4] == ["EHLO", "STARTTLS", "EHLO", "AUTH"]
     assert receiver.logins == [("bob", "s3cret-word")]
     assert len(receiver.mails) == 1
 
 
-def test_a_certificate_is_checked_also_without_a_password(authority: Authority) -> None:
-    with smtp_receiver(starttls=served(authority)) as receiver:
+def test_the_certificate_is_verified_without_a_password(authority: Authority) -> None:
+    with smtp_receiver(starttls=server_context(authority)) as receiver:
         reason = failure(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}")
     assert "certificate of 127.0.0.1 is not accepted" in reason
     assert not receiver.mails
@@ -85,20 +85,20 @@ def test_no_password_is_sent_without_encryption() -> None:
     assert commands(receiver) == ["EHLO"]
 
 
-def test_tls_from_the_start(authority: Authority) -> None:
-    with smtp_receiver(tls=served(authority), password="s3cret-word") as receiver:
+def test_smtps_uses_implicit_tls(authority: Authority) -> None:
+    with smtp_receiver(tls=server_context(authority), password="s3cret-word") as receiver:
         deliver(f"smtps://bob:s3cret-word@127.0.0.1:{receiver.port}/?{PEOPLE}", authority)
     assert commands(receiver)[:2] == ["EHLO", "AUTH"]
     assert len(receiver.mails) == 1
 
 
-def test_a_wrong_password_is_told_without_it(authority: Authority) -> None:
-    with smtp_receiver(tls=served(authority), password="other") as receiver:
+def test_a_wrong_password_is_reported_without_it(authority: Authority) -> None:
+    with smtp_receiver(tls=server_context(authority), password="other") as receiver:
         reason = failure(f"smtps://bob:s3cret-word@127.0.0.1:{receiver.port}/?{PEOPLE}", authority)
     assert reason == "127.0.0.1 answered 535 wrong …."
 
 
-def test_a_refused_recipient_does_not_keep_the_message_from_the_others() -> None:
+def test_a_refused_recipient_does_not_prevent_delivery_to_others() -> None:
     with smtp_receiver(refused=["a@x.test"]) as receiver:
         deliver(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}")
     assert b"The server did not accept these recipients: a@x.test" in receiver.mails[0]
@@ -117,12 +117,12 @@ def test_a_refused_recipient_does_not_keep_the_message_from_the_others() -> None
     ],
     ids=["connect", "mail", "rcpt", "data", "ehlo", "long", "endless"],
 )
-def test_a_refusal_is_told(replies: dict[str, bytes], reason: str) -> None:
+def test_a_refusal_of_the_server_is_reported(replies: dict[str, bytes], reason: str) -> None:
     with smtp_receiver(replies=replies) as receiver, pytest.raises(DeliveryFailed, match=reason.replace("[", r"\[")):
         deliver(f"smtp://127.0.0.1:{receiver.port}/?{PEOPLE}")
 
 
-def test_a_server_that_drips_is_left() -> None:
+def test_a_slow_server_times_out() -> None:
     def script(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(b"220-")
         while not ended.wait(0.05):
@@ -135,7 +135,7 @@ def test_a_server_that_drips_is_left() -> None:
     assert reason == "127.0.0.1 gave no complete answer within 0.5 s."
 
 
-def test_a_server_that_hangs_up_is_told() -> None:
+def test_a_closed_connection_is_reported() -> None:
     with raw_receiver(lambda *_: None) as port:
         reason = failure(f"smtp://127.0.0.1:{port}/?{PEOPLE}")
     assert reason == "127.0.0.1 closed the connection without an answer."

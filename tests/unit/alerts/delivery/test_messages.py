@@ -1,4 +1,4 @@
-"""The message of each form: what a stranger writes into events stays text, bounded and in its place."""
+"""The messages for each kind of target: format and limits, and hostile texts of events that must stay plain text."""
 
 import email
 import email.policy
@@ -60,7 +60,7 @@ NOTIFICATIONS = st.builds(
     omitted=st.integers(0, 10**9),
     url=st.one_of(HOSTILE, HOSTILE.map(lambda text: f"https://logs.test/{text}")),
 )
-UNHURRIED = settings(max_examples=60, deadline=None)
+NO_DEADLINE = settings(max_examples=60, deadline=None)
 
 
 def texts(value: Any) -> list[str]:
@@ -72,7 +72,7 @@ def texts(value: Any) -> list[str]:
 
 
 def is_clean(text: str) -> bool:
-    """Whether a text is one line without control and bidirectional characters."""
+    """Return whether a text is one line without control and bidirectional characters."""
     return not any(
         unicodedata.category(character) in FORBIDDEN or unicodedata.bidirectional(character) in BIDIRECTIONAL
         for character in text
@@ -82,7 +82,7 @@ def is_clean(text: str) -> bool:
 BIDIRECTIONAL = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
-def test_the_webhook_is_as_documented() -> None:
+def test_the_webhook_body_is_as_documented() -> None:
     firing = change(value=float("nan"))
     resolved = change(fingerprint="f2", state=State.RESOLVED, ended_us=1_700_000_050_123_456, labels={})
     assert json.loads(webhook_body(notification(firing, resolved, omitted=3, url="https://logs.test/alerts/x"))) == {
@@ -125,26 +125,26 @@ def test_the_webhook_is_as_documented() -> None:
     }
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(NOTIFICATIONS)
-def test_a_webhook_is_bounded_json_of_clean_texts(told: Notification) -> None:
-    body = webhook_body(told)
+def test_texts_in_a_webhook_are_limited_and_cleaned(outgoing: Notification) -> None:
+    body = webhook_body(outgoing)
     read = json.loads(body)
     assert all(map(is_clean, texts(read)))
-    assert len(read["data"]["changes"]) + read["data"]["omitted"] == len(told.changes) + told.omitted
+    assert len(read["data"]["changes"]) + read["data"]["omitted"] == len(outgoing.changes) + outgoing.omitted
     assert all(len(text) <= 2000 for text in texts(read))
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(NOTIFICATIONS)
-def test_slack_gets_no_markup_of_strangers_and_keeps_its_limits(told: Notification) -> None:
-    body = slack_body(told)
+def test_slack_messages_contain_no_foreign_markup_and_respect_the_limits(outgoing: Notification) -> None:
+    body = slack_body(outgoing)
     read = json.loads(body)
     assert b"<!" not in body
     assert b"<@" not in body
     blocks = read["blocks"]
     assert 2 <= len(blocks) <= 50
-    own_link = f"<{_link(told.url)}|Open>"
+    own_link = f"<{_link(outgoing.url)}|Open>"
     for text in texts(read):
         assert is_clean(text.replace("\n", ""))
         assert "<" not in text.replace(own_link, "", 1)
@@ -154,7 +154,7 @@ def test_slack_gets_no_markup_of_strangers_and_keeps_its_limits(told: Notificati
     assert all(0 < units(_text(block)) <= 3000 for block in blocks)
     assert units(_text(blocks[0])) <= 150
     assert units(read["text"]) <= 2000
-    assert len(read["text"].splitlines()) <= len(told.changes) + 3
+    assert len(read["text"].splitlines()) <= len(outgoing.changes) + 3
 
 
 def units(text: str) -> int:
@@ -166,11 +166,11 @@ def _text(block: Mapping[str, Any]) -> str:
 
 
 def _link(url: str) -> str:
-    told = notification(url=url)
-    return str(json.loads(webhook_body(told))["data"]["url"]).replace("&", "&amp;")
+    outgoing = notification(url=url)
+    return str(json.loads(webhook_body(outgoing))["data"]["url"]).replace("&", "&amp;")
 
 
-def test_slack_shows_the_first_changes_and_counts_the_rest() -> None:
+def test_slack_messages_show_the_first_changes_and_count_the_rest() -> None:
     changes = [change(fingerprint=str(number), text=f"text {number}") for number in range(50)]
     read = json.loads(slack_body(notification(*changes, omitted=7, url="https://logs.test/a?b=1&c=2")))
     assert read["blocks"][0]["text"]["text"] == "too-many-errors: 20 firing and 37 more"
@@ -183,25 +183,25 @@ def test_slack_shows_the_first_changes_and_counts_the_rest() -> None:
     assert lines[-2:] == [f"and {57 - (len(lines) - 3)} more", "<https://logs.test/a?b=1&amp;c=2|Open>"]
 
 
-def test_a_long_change_is_in_the_text_without_blocks_too() -> None:
+def test_a_long_change_is_in_the_fallback_text_of_slack() -> None:
     long = change(text="x" * 5000, labels={f"label-{number}": "v" * 500 for number in range(20)})
     read = json.loads(slack_body(notification(long)))
     assert "12 more labels — xxx" in read["text"]
     assert "and 1 more" not in read["text"]
 
 
-def test_a_cut_is_stated() -> None:
+def test_a_truncated_text_says_so() -> None:
     read = json.loads(slack_body(notification(change(text="&" * 5000))))
     assert read["blocks"][1]["text"]["text"].endswith("&amp;… (cut from 5000 characters)")
     assert shortened("x" * 5000, 100) == "x" * 72 + "… (cut from 5000 characters)"
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(NOTIFICATIONS)
-def test_pagerduty_gets_an_event_a_change_within_its_limits(told: Notification) -> None:
-    events = list(pagerduty_events(told, "KEY"))
-    assert len(events) == min(len(told.changes), MOST_CHANGES[Kind.PAGERDUTY])
-    for body, one in zip(events, told.changes, strict=False):
+def test_pagerduty_events_respect_the_limits(outgoing: Notification) -> None:
+    events = list(pagerduty_events(outgoing, "KEY"))
+    assert len(events) == min(len(outgoing.changes), MOST_CHANGES[Kind.PAGERDUTY])
+    for body, one in zip(events, outgoing.changes, strict=False):
         read = json.loads(body)
         assert len(body) < 512 * 1024
         assert 0 < len(read["dedup_key"]) <= 255
@@ -213,7 +213,7 @@ def test_pagerduty_gets_an_event_a_change_within_its_limits(told: Notification) 
             assert read["payload"]["source"]
 
 
-def test_the_events_of_pagerduty_have_the_key_of_the_group() -> None:
+def test_pagerduty_events_have_the_fingerprint_as_dedup_key() -> None:
     resolved = change(state=State.RESOLVED, ended_us=1)
     trigger, resolve = map(json.loads, pagerduty_events(notification(change(), resolved, omitted=2), "KEY"))
     assert resolve == {"routing_key": "KEY", "event_action": "resolve", "dedup_key": "f1"}
@@ -232,7 +232,7 @@ def test_the_events_of_pagerduty_have_the_key_of_the_group() -> None:
     }
 
 
-def test_alertmanager_gets_the_begin_and_the_end_of_each_change() -> None:
+def test_alertmanager_alerts_have_start_and_end() -> None:
     resolved = change(state=State.RESOLVED, ended_us=1_700_000_050_000_000, labels={"zone": "eu"})
     first, second = json.loads(alertmanager_alerts(notification(change(), resolved, url="https://logs.test/a")))
     assert first == {
@@ -245,18 +245,18 @@ def test_alertmanager_gets_the_begin_and_the_end_of_each_change() -> None:
     assert (second["labels"]["zone"], second["endsAt"]) == ("eu", "2023-11-14T22:14:10.000Z")
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(NOTIFICATIONS)
-def test_alertmanager_gets_valid_labels_and_times(told: Notification) -> None:
-    for read in json.loads(alertmanager_alerts(told)):
+def test_alertmanager_alerts_have_valid_labels_and_times(outgoing: Notification) -> None:
+    for read in json.loads(alertmanager_alerts(outgoing)):
         assert all(name.isascii() and name.isidentifier() for name in read["labels"])
         assert read["labels"]["alertname"]
-        assert read["labels"]["severity"] == told.severity.value
+        assert read["labels"]["severity"] == outgoing.severity.value
         assert read["startsAt"] <= read["endsAt"]
         assert all(map(is_clean, texts(read)))
 
 
-def test_labels_that_become_the_same_do_not_replace_each_other() -> None:
+def test_label_names_that_become_equal_are_made_unique() -> None:
     labels = {"a.b": "1", "a_b": "2", "9": "3", "severity": "4", "alertname": "5"}
     (read,) = json.loads(alertmanager_alerts(notification(change(labels=labels))))
     assert read["labels"] == {
@@ -270,17 +270,17 @@ def test_labels_that_become_the_same_do_not_replace_each_other() -> None:
     }
 
 
-def test_groups_whose_shown_labels_are_the_same_stay_two_alerts() -> None:
+def test_groups_with_equal_truncated_labels_stay_two_alerts() -> None:
     groups = [change(fingerprint=name, labels={"host": "h" * 600 + name}) for name in ("f1", "f2")]
     first, second = json.loads(alertmanager_alerts(notification(*groups)))
     assert first["labels"]["host"] == second["labels"]["host"]
     assert (first["labels"]["cordwood_group"], second["labels"]["cordwood_group"]) == ("f1", "f2")
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(NOTIFICATIONS)
-def test_an_e_mail_reads_back_with_its_own_headers_only(told: Notification) -> None:
-    read = parsed(mail(told, ADDRESS).as_bytes())
+def test_hostile_texts_add_no_headers_to_an_e_mail(outgoing: Notification) -> None:
+    read = parsed(mail(outgoing, ADDRESS).as_bytes())
     assert sorted(read.keys()) == sorted(
         [
             "Subject",
@@ -299,13 +299,13 @@ def test_an_e_mail_reads_back_with_its_own_headers_only(told: Notification) -> N
     assert len(read["Subject"]) <= 150
     assert is_clean(read["Subject"])
     assert all(map(is_clean, read.get_content().splitlines()))
-    assert all(len(line) <= 998 for line in mail(told, ADDRESS).as_bytes().splitlines())
+    assert all(len(line) <= 998 for line in mail(outgoing, ADDRESS).as_bytes().splitlines())
 
 
-def test_an_e_mail_has_what_happened() -> None:
+def test_an_e_mail_lists_the_changes() -> None:
     resolved = change(fingerprint="f2", state=State.RESOLVED, ended_us=1_700_000_050_000_000, value=None)
-    told = notification(change(), resolved, omitted=2, url="https://logs.test/a")
-    read = parsed(mail(told, ADDRESS, ("b@y.test",)).as_bytes())
+    outgoing = notification(change(), resolved, omitted=2, url="https://logs.test/a")
+    read = parsed(mail(outgoing, ADDRESS, ("b@y.test",)).as_bytes())
     assert read["Subject"] == "[critical] too-many-errors: 1 firing, 1 resolved and 2 more"
     assert read.get_content().splitlines() == [
         "too-many-errors: 1 firing, 1 resolved and 2 more",
@@ -327,7 +327,7 @@ def test_an_e_mail_has_what_happened() -> None:
     ]
 
 
-def test_an_e_mail_that_is_sent_again_has_the_same_id() -> None:
+def test_a_resent_e_mail_has_the_same_message_id() -> None:
     assert mail(notification(), ADDRESS)["Message-ID"] == mail(notification(), ADDRESS)["Message-ID"]
     assert mail(notification(), ADDRESS)["Message-ID"] != mail(notification(id="other"), ADDRESS)["Message-ID"]
 
@@ -341,17 +341,17 @@ def parsed(text: bytes) -> EmailMessage:
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "ftp://x.test", "https://", "https://[", "x", "https://x/" + "y" * 2000]
 )
-def test_what_is_no_address_of_http_is_no_link(url: str) -> None:
+def test_urls_that_are_not_http_are_left_out(url: str) -> None:
     assert json.loads(webhook_body(notification(url=url)))["data"]["url"] == ""
 
 
-def test_a_link_cannot_be_left() -> None:
+def test_a_url_cannot_break_out_of_its_slack_link() -> None:
     read = json.loads(slack_body(notification(url="https://logs.test/a|b> <!channel>")))
     assert _text(read["blocks"][-1]).endswith("<https://logs.test/a%7Cb%3E%20%3C%21channel%3E|Open>")
 
 
 @given(st.text())
-def test_a_cleaned_text_stays_the_same(text: str) -> None:
+def test_cleaning_is_idempotent(text: str) -> None:
     assert cleaned(cleaned(text)) == cleaned(text)
     assert is_clean(cleaned(text))
 

@@ -1,4 +1,4 @@
-"""The deliverer of the settings: everything wrong is told at the start."""
+"""The deliverer built from settings, and errors in these settings."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from cordwood.settings.load import load
 from cordwood.settings.settings import Alerts
 
 
-def test_the_usual_settings_have_no_targets() -> None:
+def test_the_default_settings_have_no_targets() -> None:
     assert not Deliverer.of(Alerts()).targets
 
 
@@ -25,7 +25,7 @@ def test_targets_come_from_a_table_or_from_lines(tmp_path: Path) -> None:
         ]
 
 
-def test_the_rate_is_ten_messages_a_minute() -> None:
+def test_the_default_rate_is_ten_messages_a_minute() -> None:
     assert load(environment={"CORDWOOD_ALERTS_SEND_RATE": "10/m"}).settings.alerts.send_rate == Alerts().send_rate
 
 
@@ -44,7 +44,7 @@ def test_the_rate_is_ten_messages_a_minute() -> None:
         (Alerts(targets="am = alertmanager+http://[::ffff:169.254.169.254]"), "is a link-local address"),
     ],
 )
-def test_a_wrong_setting_is_told(settings: Alerts, problem: str) -> None:
+def test_invalid_settings_are_refused(settings: Alerts, problem: str) -> None:
     with pytest.raises(BadSetting, match=problem):
         Deliverer.of(settings)
 

@@ -1,4 +1,4 @@
-"""Webhooks are signed after Standard Webhooks, and the guide's snippet checks them."""
+"""Signatures of webhooks by the Standard Webhooks specification, and the verification code of the guide."""
 
 import base64
 import re
@@ -13,7 +13,7 @@ GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "alerts.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-def test_the_signature_is_that_of_the_reference_implementation() -> None:
+def test_the_signature_equals_that_of_the_reference_implementation() -> None:
     body = b'{"test": 2432232314}'
     headers = webhook_headers(read_signing_key(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
     assert headers == {
@@ -23,7 +23,7 @@ def test_the_signature_is_that_of_the_reference_implementation() -> None:
     }
 
 
-def test_a_plain_secret_is_the_key_itself() -> None:
+def test_a_secret_without_prefix_is_used_as_the_key() -> None:
     assert read_signing_key("plain") == b"plain"
 
 
@@ -45,7 +45,7 @@ def test_an_unusual_id_is_replaced_by_its_digest(identity: str) -> None:
     assert re.fullmatch(r"msg_[0-9a-f]{64}", first)
 
 
-def test_the_snippet_of_the_guide_accepts_what_is_signed_and_nothing_else() -> None:
+def test_the_code_of_the_guide_accepts_only_valid_signatures() -> None:
     snippet = re.findall(r"^```python save verify.py\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)[0]
     names: dict[str, object] = {}
     exec(compile(snippet, "verify.py", "exec"), names)

@@ -1,4 +1,4 @@
-"""Targets are read from the operator's setting, and show nothing of their secrets."""
+"""Parsing of alert targets; errors and representations do not contain their secrets."""
 
 import msgspec
 import pytest
@@ -20,21 +20,21 @@ from cordwood.errors import BadSetting
         ("alertmanager+https://am.test/am/", Kind.ALERTMANAGER, "am.test", 443, "/am/api/v2/alerts"),
     ],
 )
-def test_an_address_of_http_is_read(address: str, kind: Kind, host: str, port: int, path: str) -> None:
+def test_http_addresses_are_read(address: str, kind: Kind, host: str, port: int, path: str) -> None:
     target = read_targets(f"team = {address}")["team"]
     assert (target.name, target.kind, target.host, target.port) == ("team", kind, host, port)
     assert isinstance(target.address, HttpAddress)
     assert (target.address.path, target.address.is_tls) == (path, "+https" in address or address == "pagerduty:R0UTING")
 
 
-def test_a_routing_key_is_no_part_of_the_path() -> None:
+def test_a_routing_key_is_not_part_of_the_path() -> None:
     for address in ("pagerduty:R0UTING", "pagerduty+https://events.eu.pagerduty.com/v2/enqueue?routing_key=R0UTING"):
         made = read_targets(f"ops = {address}")["ops"].address
         assert isinstance(made, HttpAddress)
         assert (made.routing_key, made.path) == ("R0UTING", "/v2/enqueue")
 
 
-def test_an_address_of_e_mail_is_read() -> None:
+def test_e_mail_addresses_are_read() -> None:
     text = "mail = smtp://bob:p%40ss%2Fword@mail.test/?from=cord@x.test&to=a@x.test,b@y.test\ntls=smtps://mail.test?from=a@b.test&to=c@d.test"
     plain, tls = read_targets(text).values()
     assert (plain.kind, plain.host, plain.port, tls.port) == (Kind.EMAIL, "mail.test", 587, 465)
@@ -45,7 +45,7 @@ def test_an_address_of_e_mail_is_read() -> None:
     assert (plain.address.is_tls, tls.address.is_tls, tls.address.user) == (False, True, "")
 
 
-def test_neither_its_representation_nor_an_encoder_shows_a_secret() -> None:
+def test_secrets_are_not_in_representations() -> None:
     target = read_targets("t = webhook+https://user:hunter2222@example.com/services/SECRETPATH")["t"]
     assert repr(target) == "Target(name='t', kind='webhook', host='example.com')"
     assert target.shown() == {"name": "t", "kind": "webhook", "host": "example.com"}
@@ -93,7 +93,7 @@ def test_neither_its_representation_nor_an_encoder_shows_a_secret() -> None:
         (f"smtp://mail.test/?from=a@x.test&to={','.join(['a@x.test'] * 51)}", "more than 50"),
     ],
 )
-def test_a_wrong_address_is_told_by_the_name_of_the_target_alone(address: str, problem: str) -> None:
+def test_the_error_of_an_invalid_address_names_only_the_target(address: str, problem: str) -> None:
     with pytest.raises(BadSetting, match=r"alerts\.targets: team: ") as raised:
         read_targets(f"team = {address}")
     assert problem in raised.value.message
@@ -102,12 +102,12 @@ def test_a_wrong_address_is_told_by_the_name_of_the_target_alone(address: str, p
 
 
 @pytest.mark.parametrize("text", ["SECRET", "= SECRET", "a b = SECRET", "-x = SECRET", f"{'a' * 65} = SECRET"])
-def test_an_entry_without_a_name_is_told_by_its_number(text: str) -> None:
+def test_the_error_of_an_entry_without_a_name_has_its_number(text: str) -> None:
     with pytest.raises(BadSetting, match="entry 2 is not of the form name = address") as raised:
         read_targets(f"ok = webhook+https://example.com\n\n{text}")
     assert "SECRET" not in raised.value.told()
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_duplicate_name_is_refused() -> None:
     with pytest.raises(BadSetting, match="a is given twice"):
         read_targets("a = webhook+https://example.com\na = webhook+https://example.org")

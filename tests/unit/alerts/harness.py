@@ -1,4 +1,4 @@
-"""Alerts, groups and notifications for the tests of alerting."""
+"""Shared parts of the alert tests: sample alerts, and the group states of an alert over several evaluations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,12 +28,12 @@ def alert(condition: str = "rows", name: str = "a", **settings: Any) -> Alert:
 
 
 def fired(made: Alert, rows: Sequence[Mapping[str, object]], *more: Any) -> list[tuple[dict[str, str], float | None]]:
-    """The labels and values of the groups for which the condition holds."""
+    """Return the labels and values of the groups for which the condition holds."""
     return [(dict(verdict.labels), verdict.value) for verdict in judge(made, rows, *more) if verdict.holds]
 
 
 class Groups:
-    """The states of an alert, advanced by rows at times in seconds after the start."""
+    """The group states of an alert; each evaluation has rows and a time in seconds after the start."""
 
     def __init__(self, made: Alert, repeat: Mapping[str, float] | None = None) -> None:
         self.alert = made
@@ -54,8 +54,8 @@ class Groups:
         self.instances = step.instances
         return step
 
-    def told(self, seconds: float, rows: Sequence[Mapping[str, object]], **more: bool) -> list[tuple[str, str]]:
-        """Targets, and what they are sent."""
+    def notified(self, seconds: float, rows: Sequence[Mapping[str, object]], **more: bool) -> list[tuple[str, str]]:
+        """Evaluate the rows; return the targets to notify, with the new state of the group."""
         return [(target, str(change.state)) for target, change in self.at(seconds, rows, **more).outgoing]
 
     @property
