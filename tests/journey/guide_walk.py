@@ -33,6 +33,8 @@ PAGES = (
 SHELLS = ("sh", "bash", "console")
 # Programs that steps call beside cordwood and the shell's own, each in the Debian package of its name.
 PROGRAMS = ("curl", "gzip")
+# Where a page has a program that alerts are sent to.
+RECEIVER_PORT = "4080"
 PATIENCE_SECONDS = 60
 
 _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL)
@@ -94,13 +96,15 @@ class Place:
     page: str
     folder: Path
     port: int = 0
+    receiver_port: int = 0
     steps: list[Step] = field(default_factory=list)
     done: int = 0
     said: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.steps = steps_of(self.page)
-        self.port = _free_port()
+        self.port = free_port()
+        self.receiver_port = free_port()
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "backups").mkdir()
         self._served: list[subprocess.Popen[bytes]] = []
@@ -131,17 +135,24 @@ class Place:
         if step.saved_as:
             file = self.folder / step.saved_as
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(step.text)
+            file.write_text(self._with_free_ports(step.text))
             return ""
         if not step.is_typed:
             return ""
-        text = step.text.replace("localhost:4000", f"localhost:{self.port}").replace(
-            "127.0.0.1:4000", f"127.0.0.1:{self.port}"
-        )
+        text = self._with_free_ports(step.text)
         if step.note == "background":
             self._serve(text)
             return ""
         return self._typed(text, step)
+
+    def _with_free_ports(self, text: str) -> str:
+        """The text with ports that are free on this machine: of the service, and of the page's receiver of alerts."""
+        own = {"localhost:4000": f"localhost:{self.port}", "127.0.0.1:4000": f"127.0.0.1:{self.port}"}
+        for port in (f"127.0.0.1:{RECEIVER_PORT}", f'"127.0.0.1", {RECEIVER_PORT}'):
+            own[port] = port.replace(RECEIVER_PORT, str(self.receiver_port))
+        for written, free in own.items():
+            text = text.replace(written, free)
+        return text
 
     def _typed(self, text: str, step: Step) -> str:
         file = self.folder / ".step.sh"
@@ -216,7 +227,7 @@ class Place:
         }
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
