@@ -69,6 +69,11 @@ def test_files_of_unknown_versions_are_404(service: Service) -> None:
         assert httpx.get(f"{service.url}/explorer/{file}").status_code == 404
 
 
+def test_only_a_demo_has_the_page_that_takes_a_key_from_a_link(service: Service) -> None:
+    """Elsewhere a stranger's link could sign a reader in with the stranger's key."""
+    assert httpx.get(service.url + "/sign-in", headers=BROWSER).status_code == 404
+
+
 def test_the_root_is_404_for_clients_that_do_not_accept_html(service: Service) -> None:
     answer = httpx.get(service.url + "/", headers={"Accept": "application/json"})
     assert answer.status_code == 404

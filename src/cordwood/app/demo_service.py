@@ -1,4 +1,4 @@
-"""The demo: a week of events before the first request, and new events every second."""
+"""The demo: a week of events before the first request, and new ones at the pace of a busy hour."""
 
 import asyncio
 import random
@@ -6,47 +6,61 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from cordwood import demo
 from cordwood.app.compose import Components
+from cordwood.demo.bodies import Body
+from cordwood.demo.incident import PROJECT, incident_start
+from cordwood.demo.traffic import LiveTraffic, history_events
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 
-_BY_STATUS = (
-    "select response.status_code as status, count(*) as requests from edge_logs"
-    " cross join unnest(metadata) as m cross join unnest(m.response) as response"
-    " group by status order by requests desc"
+_FAILED_BY_PATH = (
+    "select request.path, count(*) as failed from edge_logs cross join unnest(metadata) as m"
+    " cross join unnest(m.request) as request cross join unnest(m.response) as response"
+    " where response.status_code >= 500 group by path order by failed desc"
 )
 
 
-async def post_history(components: Components) -> None:
-    """Store a week of events in every stream."""
-    for stream, events in demo.history_events(datetime.now(UTC)):
+async def post_history(components: Components, now: datetime) -> None:
+    """Store a week of events that ends now in every stream."""
+    for stream, events in history_events(now):
         await _post(components, stream, events)
 
 
 async def post_continuously(components: Components, observer: Observer) -> None:
-    """Store new demo events every second until cancelled, and log them as events that a client sent."""
-    random_source = random.Random()  # noqa: S311 - dice for play, not for secrets
+    """Store new demo events until cancelled, and log them as events that a client sent."""
+    traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - dice for play, not for secrets
     while True:
         await asyncio.sleep(1.0)
-        for stream, events in demo.current_events(datetime.now(UTC), random_source):
-            await _post(components, stream, events)
-            observer.note(Ingested(stream=stream, accepted=len(events)))
+        for stream, event in traffic.due(datetime.now(UTC)):
+            await _post(components, stream, [event])
+            observer.note(Ingested(stream=stream, accepted=1))
+
+
+def incident_hint(now: datetime) -> str:
+    """Return the sentence that tells when something broke, and not what."""
+    at = f"{incident_start(now):%H:%M}"
+    return f"Project {PROJECT} had an incident at {at} UTC. docs/guide/incident.md finds it step by step."
+
+
+def sign_in_link(url: str, key: str) -> str:
+    """Return a link that signs in to the explorer. Browsers do not send what follows the #."""
+    return f"{url}/sign-in#{key}"
 
 
 def example_commands(url: str, key: str) -> tuple[str, str, str]:
     """Return three example commands to paste; each returns rows of the demo data."""
+    query = f"{url}/api/endpoints/query"
     return (
-        f"curl -s '{url}/api/endpoints/query/usage.api-counts?interval=daily&project=default' -H 'X-API-KEY: {key}'",
-        f"curl -s '{url}/api/endpoints/query/logs.all?project=default' -H 'X-API-KEY: {key}'",
+        f"curl -s '{query}/usage.api-counts?interval=daily&project={PROJECT}' -H 'X-API-KEY: {key}'",
+        f"curl -s '{query}/logs.all?project={PROJECT}' -H 'X-API-KEY: {key}'",
         (
-            f"curl -sG '{url}/api/endpoints/query/logs.all' -H 'X-API-KEY: {key}' -d project=default"
-            f" --data-urlencode 'sql={_BY_STATUS}'"
+            f"curl -sG '{query}/logs.all' -H 'X-API-KEY: {key}' -d project={PROJECT}"
+            f" --data-urlencode 'sql={_FAILED_BY_PATH}'"
         ),
     )
 
 
-async def _post(components: Components, stream: str, events: list[demo.Body]) -> None:
+async def _post(components: Components, stream: str, events: list[Body]) -> None:
     known_stream = components.catalog.stream(stream)
     if known_stream is not None:
         await components.services.intake.accept(known_stream, "application/json", msgspec.json.encode(events))

@@ -56,13 +56,17 @@ async def _do_nothing(_: Components) -> None:
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Callbacks: `fill` runs before requests are accepted, `in_background` with the service, `on_quit` at a forced exit."""
+    """Callbacks: `fill` runs before requests are accepted, `in_background` with the service, `on_quit` at a forced exit.
+
+    With `offers_sign_in`, a link can sign in to the explorer, as that of the demo.
+    """
 
     on_ready: Callable[[Ready], None]
     observability: Observability
     fill: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
     in_background: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
     on_quit: Callable[[], None] = lambda: None
+    offers_sign_in: bool = False
 
 
 def serve(settings: Settings, hooks: Hooks, started_at: float) -> None:
@@ -139,7 +143,8 @@ class _ServiceRun(msgspec.Struct):
     async def run(self, listener: socket.socket) -> None:
         self._handle_signals()
         observability = self.hooks.observability
-        routes = application(self.lifecycle, observability.observer, web_options(self.settings), observability.metrics)
+        options = msgspec.structs.replace(web_options(self.settings), offers_sign_in=self.hooks.offers_sign_in)
+        routes = application(self.lifecycle, observability.observer, options, observability.metrics)
         self.otlp_grpc = await otlp_grpc(self.settings, routes)
         http = self._server(routes)
         serving = asyncio.create_task(http.serve(sockets=[listener]))

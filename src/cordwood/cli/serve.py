@@ -4,7 +4,7 @@ The engine process is restarted when it ends. Ctrl-C or SIGTERM stops the servic
 `cordwood reload`, reads endpoint and streams files again.
 
 examples:
-  cordwood serve --demo                       look at it: made-up events, a key, three calls to paste
+  cordwood serve --demo                       look at it: made-up events, a link that signs in, three calls to paste
   cordwood serve                              on 127.0.0.1:4000, data in ./cordwood-data
   cordwood serve --host 0.0.0.0 --memory 1GB
   cordwood serve --endpoints ./queries        with endpoints of your own
@@ -13,12 +13,19 @@ examples:
 import argparse
 import shutil
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 import cordwood
-from cordwood.app.demo_service import example_commands, post_continuously, post_history
+from cordwood.app.demo_service import (
+    example_commands,
+    incident_hint,
+    post_continuously,
+    post_history,
+    sign_in_link,
+)
 from cordwood.app.observability import Observability
 from cordwood.app.service import Hooks, Ready, serve
 from cordwood.cli import commands
@@ -69,13 +76,14 @@ def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
         keys=type(settings.keys)(),
         web=msgspec.structs.replace(settings.web, log_level="warning"),
     )
-    watch = Observability.of(own)
+    watch, now = Observability.of(own), datetime.now(UTC)
     hooks = Hooks(
-        on_ready=_told_demo,
+        on_ready=lambda ready: _told_demo(ready, now),
         observability=watch,
-        fill=post_history,
+        fill=lambda components: post_history(components, now),
         in_background=lambda components: post_continuously(components, watch.observer),
         on_quit=lambda: _throw_away(folder),
+        offers_sign_in=True,
     )
     return own, hooks
 
@@ -97,12 +105,15 @@ def _told_ready(ready: Ready) -> None:
     tell(_ready_line(ready))
 
 
-def _told_demo(ready: Ready) -> None:
+def _told_demo(ready: Ready, started_at: datetime) -> None:
     made = ready.created_keys
     key = made.private if made else ready.owner.key
+    url = ready.owner.url
     tell(_ready_line(ready))
-    tell(f"\nThe key of this demo: {key}\n\nOpen {ready.owner.url} in a browser, or paste any of these:\n")
-    for call in example_commands(ready.owner.url, key):
+    tell(f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n")
+    tell(incident_hint(started_at))
+    tell(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
+    for call in example_commands(url, key):
         tell(f"{call}\n")
 
 

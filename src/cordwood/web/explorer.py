@@ -31,6 +31,7 @@ _TYPES = {
     "svg": b"image/svg+xml",
 }
 _PAGE = "index.html"
+_SIGN_IN_PAGE, _SIGN_IN_SCRIPT = "sign-in.html", "sign-in.js"
 _FOR_A_YEAR = b"public, max-age=31536000, immutable"
 # The page is revalidated each time, because it names the files of its version.
 _ASK_AGAIN = b"no-cache"
@@ -72,6 +73,13 @@ def show_file(request: Request, address: str) -> Response:
     return _sent(request, files.by_name[name], _FOR_A_YEAR)
 
 
+def show_sign_in(request: Request) -> Response:
+    """Return the page that keeps the key of a demo's link; the key is behind the # and is not part of the request."""
+    files = _files()
+    page = files.by_name[_SIGN_IN_PAGE].body.replace(b"{version}", files.version.encode())
+    return _sent(request, _File(page, _TYPES["html"], _digest(page)), _ASK_AGAIN)
+
+
 def _sent(request: Request, file: _File, kept: bytes) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
     tag = f'"{file.tag}-{coding}"' if coding else f'"{file.tag}"'
@@ -106,7 +114,7 @@ def _with_addresses(page: bytes, version: str, names: list[str]) -> bytes:
 
 
 def _is_script(name: str) -> bool:
-    return name.endswith(".js")
+    return name.endswith(".js") and name != _SIGN_IN_SCRIPT
 
 
 def _type(name: str) -> bytes:

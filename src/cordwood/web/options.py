@@ -20,7 +20,7 @@ class WebOptions(msgspec.Struct, frozen=True):
 
     `events` limits bodies of events, `queries` all others. `unread_bytes` bounds the memory of answers that are being
     sent. `webhooks` has the secrets of signing senders. `query_budget` is the memory budget of bodies other than events.
-    `stream_mapping` leads the labels of shippers to streams.
+    `stream_mapping` leads the labels of shippers to streams. `offers_sign_in` serves the page that takes the key of a link.
     """
 
     logflare_errors: bool = False
@@ -30,6 +30,7 @@ class WebOptions(msgspec.Struct, frozen=True):
     webhooks: Webhooks = Webhooks()
     query_budget: BodyBudget = msgspec.field(default_factory=lambda: query_budget(32 * MEBIBYTE))
     stream_mapping: StreamMapping = StreamMapping()
+    offers_sign_in: bool = False
 
 
 def query_budget(most_bytes: int) -> BodyBudget:

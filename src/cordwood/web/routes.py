@@ -196,6 +196,12 @@ async def _page(context: HandlerContext) -> Response:
     return explorer.show_page(context.request)
 
 
+async def _sign_in(context: HandlerContext) -> Response:
+    if not context.edge.options.offers_sign_in:
+        raise UnknownRoute("There is nothing at /sign-in: only a demo has it.")
+    return explorer.show_sign_in(context.request)
+
+
 async def _file(context: HandlerContext) -> Response:
     return explorer.show_file(context.request, context.address)
 
@@ -270,6 +276,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
     b"/api/status": Route("status", READ, _status),
     b"/": Route("explorer", READ, _page),
+    b"/sign-in": Route("explorer", READ, _sign_in),
     b"/health": Route("health", READ, _health),
     b"/ready": Route("ready", READ, _ready),
     b"/readyz": Route("ready", READ, _ready),

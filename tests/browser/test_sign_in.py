@@ -1,0 +1,46 @@
+"""The link that a demo prints: it signs in, and its key is sent nowhere and stays in no address."""
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Tab
+
+
+def test_the_printed_link_signs_in_and_leaves_no_key_in_the_address(tab: Tab) -> None:
+    link = re.search(r"(\S+/sign-in#\S+)", tab.demo.told)
+    assert link is not None
+    assert tab.demo.key in link[1]
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer', '')}"))
+    tab.page.goto(link[1])
+    expect(tab.page.locator(".events tbody tr.row").first).to_be_visible()
+    assert tab.page.url.removeprefix(tab.demo.url).startswith(("/#", "/"))
+    assert "sign-in" not in tab.page.url
+    assert tab.demo.key not in tab.page.url
+    # The browser tells the address with its fragment, as it was opened, for the first request alone.
+    assert not [one for one in asked if tab.demo.key in one.partition("#")[0] or tab.demo.key in one.split()[-1]]
+    assert tab.page.evaluate("sessionStorage.getItem('cordwood.key')") == tab.demo.key
+    tab.page.reload()
+    expect(tab.page.locator(".events tbody tr.row").first).to_be_visible()
+
+
+def test_a_link_without_a_key_leads_to_the_page_that_asks_for_one(tab: Tab) -> None:
+    tab.page.goto(f"{tab.demo.url}/sign-in")
+    expect(tab.page.get_by_role("heading", name="Paste a key")).to_be_visible()
+
+
+def test_the_red_bars_of_the_last_day_lead_to_the_request_in_every_service(tab: Tab) -> None:
+    """The guide's way in four steps: the link, a query, the row, the id."""
+    link = re.search(r"(\S+/sign-in#\S+)", tab.demo.told)
+    assert link is not None
+    page = tab.page
+    page.goto(link[1])
+    query = page.get_by_role("combobox", name="Query", exact=True)
+    query.fill("m.request.path:/functions/v1/checkout m.response.status_code:>=500")
+    query.press("Enter")
+    expect(page.locator(".readout")).to_have_text(re.compile(r"^1[0-4]\d events$"))
+    page.locator(".events tbody tr.row .toggle").first.click()
+    page.get_by_role("link", name=re.compile("^Follow x_request_id")).first.click()
+    expect(page.locator(".events tbody tr.row")).to_have_count(5)
+    tab.picture("incident")

@@ -1,0 +1,135 @@
+"""The demo's events: an incident at a definite place, ids that streams share, and a pace that does not dwarf the week."""
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+
+from cordwood.demo.bodies import AUTH, BACKGROUND, EDGE, FUNCTIONS, POSTGRES, RELAY, STORAGE
+from cordwood.demo.incident import LASTS, PATH, SLOW, incident_start
+from cordwood.demo.traffic import LIVE_SECONDS, LiveTraffic, history_events
+
+NOW = datetime(2026, 3, 4, 17, 31, tzinfo=UTC)
+
+
+@cache
+def week() -> dict[str, list[dict[str, Any]]]:
+    return dict(history_events(NOW))
+
+
+@cache
+def hours_of_live_events(hours: int) -> Sequence[tuple[str, datetime]]:
+    traffic = LiveTraffic(NOW, random.Random(1))
+    ticks = (NOW + timedelta(seconds=second) for second in range(hours * 3600))
+    return [(stream, at(event)) for tick in ticks for stream, event in traffic.due(tick)]
+
+
+def at(event: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(event["timestamp"])
+
+
+def edge_calls(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Events of the edge with a path that begins so, their request and their response."""
+    for event in week()[EDGE]:
+        request, response = event["metadata"]["request"], event["metadata"]["response"]
+        if request["path"].startswith(path):
+            yield event, request, response
+
+
+def ids_in(stream: str, *path: str) -> set[str]:
+    found = set()
+    for event in week()[stream]:
+        value: Any = event["metadata"]
+        for step in path:
+            value = value.get(step, {})
+        found |= {value} if isinstance(value, str) else set()
+    return found
+
+
+@pytest.mark.parametrize("minute", range(0, 60, 7))
+def test_the_incident_begins_at_five_past_an_hour_about_three_hours_ago(minute: int) -> None:
+    now = NOW.replace(minute=minute)
+    start = incident_start(now)
+    assert (start.minute, start.second) == (5, 0)
+    assert timedelta(hours=2, minutes=50) < now - start < timedelta(hours=4)
+
+
+def test_one_path_is_slow_and_then_fails_between_two_deployments() -> None:
+    start = incident_start(NOW)
+    slow = [at(event) for event, _, response in edge_calls(PATH) if response["origin_time"] > 1_900]
+    failed = [at(event) for event, _, response in edge_calls(PATH) if response["status_code"] >= 500]
+    failed_then = [time for time in failed if start + SLOW <= time < start + LASTS]
+    assert len(failed_then) > 100
+    assert len(failed) - len(failed_then) < 10
+    assert start < min(slow) < start + SLOW
+    assert max(slow) < start + LASTS
+    deployed = [at(event) for event in week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
+    assert deployed == [start, start + LASTS]
+
+
+def test_no_other_path_fails_as_often() -> None:
+    failed = Counter(request["path"] for _, request, response in edge_calls("/") if response["status_code"] >= 500)
+    (first, most), (_, second) = failed.most_common(2)
+    assert first == PATH
+    assert most > 4 * second
+
+
+def test_a_request_of_the_incident_has_one_id_in_every_stream() -> None:
+    start = incident_start(NOW)
+    ids = {
+        request["headers"]["x_request_id"]
+        for event, request, response in edge_calls(PATH)
+        if start < at(event) < start + LASTS and response["origin_time"] > 1_900
+    }
+    assert len(ids) > 140
+    for stream, path in (
+        (AUTH, ["request_id"]),
+        (RELAY, ["request_id"]),
+        (FUNCTIONS, ["request_id"]),
+        (POSTGRES, ["parsed", "request_id"]),
+    ):
+        assert ids <= ids_in(stream, *path)
+
+
+def test_ordinary_requests_share_their_ids_too() -> None:
+    for path, stream, name in (("/auth", AUTH, "request_id"), ("/storage", STORAGE, "reqId")):
+        ids = {request["headers"]["x_request_id"] for _, request, _ in edge_calls(path)}
+        assert len(ids) > 200
+        assert ids <= ids_in(stream, name)
+
+
+def test_an_hour_of_live_events_is_of_the_size_of_a_busy_hour_of_the_week() -> None:
+    incident = incident_start(NOW).replace(minute=0)
+    of_week, of_live = (
+        Counter((stream, time.replace(minute=0, second=0, microsecond=0)) for stream, time in events)
+        for events in (
+            [(stream, at(event)) for stream, events in week().items() for event in events],
+            hours_of_live_events(24),
+        )
+    )
+    busiest: Counter[str] = Counter()
+    for (stream, hour), count in of_week.items():
+        if hour != incident:
+            busiest[stream] = max(busiest[stream], count)
+    assert set(busiest) == {*BACKGROUND, EDGE, AUTH, STORAGE, RELAY}
+    live_hours = {hour for _, hour in of_live}
+    for stream, most in busiest.items():
+        mean = sum(of_live[stream, hour] for hour in live_hours) / len(live_hours)
+        assert mean <= 3 * most
+    assert sum(of_live.values()) < sum(of_week.values())
+
+
+def test_a_request_arrives_at_once_and_then_every_half_minute_or_so() -> None:
+    times = sorted(time for stream, time in hours_of_live_events(24) if stream == EDGE)
+    assert times[0] == NOW
+    least, most = (timedelta(seconds=seconds) for seconds in LIVE_SECONDS)
+    assert all(least <= after - before <= most for before, after in itertools.pairwise(times))
+
+
+def test_every_stream_gets_live_events_within_a_day() -> None:
+    assert {stream for stream, _ in hours_of_live_events(24)} == set(week())
