@@ -1,0 +1,250 @@
+"""The guide's configurations of nginx and Caddy, run as they stand but for addresses, certificates and folders."""
+
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from tests.certificates import Authority
+from tests.debian import need
+from tests.journey.conftest import PRIVATE, Service, start_service
+from tests.journey.guide_walk import free_port, steps_of
+from tests.journey.test_otlp_grpc import EXPORT, METADATA, ON_ANY_PORT, address, logs, messages
+from tests.waiting import until
+
+FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/behind-a-proxy.md") if step.saved_as}
+QUERY = "/api/endpoints/query/logs.all"
+
+NGINX = """
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/cordwood.conf;
+    include {folder}/otlp.conf;
+}}
+"""
+CADDY = """
+{{
+    admin off
+    grace_period 1s
+    http_port {plain}
+    https_port {secure}
+    default_bind 127.0.0.1
+    skip_install_trust
+    storage file_system {folder}/storage
+}}
+import {folder}/cordwood.Caddyfile
+import {folder}/otlp.Caddyfile
+"""
+
+
+@dataclass
+class Proxy:
+    """One proxy: where it listens, and what it writes."""
+
+    folder: Path
+    service: Service
+    authority: Authority
+    plain: int = field(default_factory=free_port)
+    secure: int = field(default_factory=free_port)
+    grpc: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        trusted = ssl.create_default_context(cafile=str(self.authority.file))
+        self.client = httpx.Client(
+            base_url=f"https://localhost:{self.secure}", verify=trusted, headers={"X-API-KEY": PRIVATE}, timeout=60
+        )
+
+    @property
+    def access_log(self) -> Path:
+        return self.folder / "access.log"
+
+    def answers(self) -> bool:
+        with suppress(httpx.TransportError):
+            return self.client.get("/health").status_code == 200
+        return False
+
+
+def replaced(text: str, values: Mapping[str, str]) -> str:
+    for written, other in values.items():
+        assert written in text, written
+        text = text.replace(written, other)
+    return text
+
+
+def nginx(proxy: Proxy) -> list[str]:
+    program = need("nginx", "nginx")
+    certificate = str(proxy.authority.signs())
+    files = {
+        "/etc/letsencrypt/live/logs.example.com/fullchain.pem": certificate,
+        "/etc/letsencrypt/live/logs.example.com/privkey.pem": certificate,
+    }
+    upstream = proxy.service.url.removeprefix("http://")
+    own = replaced(
+        FENCES["nginx/cordwood.conf"],
+        {
+            **files,
+            "127.0.0.1:4000;": f"{upstream};",
+            "    listen [::]:80;\n": "",
+            "    listen [::]:443 ssl http2;\n": "",
+            "listen 80;": f"listen 127.0.0.1:{proxy.plain};",
+            "listen 443 ssl http2;": f"listen 127.0.0.1:{proxy.secure} ssl http2;",
+            "/var/log/nginx/cordwood.log": str(proxy.access_log),
+        },
+    )
+    otlp = replaced(
+        FENCES["nginx/otlp.conf"],
+        {
+            **files,
+            "listen 4317 ssl http2;": f"listen 127.0.0.1:{proxy.grpc} ssl http2;",
+            "grpc://127.0.0.1:4327": f"grpc://{address(proxy.service)}",
+        },
+    )
+    (proxy.folder / "cordwood.conf").write_text(own)
+    (proxy.folder / "otlp.conf").write_text(otlp)
+    (proxy.folder / "nginx.conf").write_text(NGINX.format(folder=proxy.folder))
+    return [program, "-e", str(proxy.folder / "error.log"), "-c", str(proxy.folder / "nginx.conf")]
+
+
+def caddy(proxy: Proxy) -> list[str]:
+    program = need("caddy", "caddy")
+    certificate = f"\ttls {proxy.authority.signs()} {proxy.authority.signs()}\n"
+    own = replaced(
+        FENCES["caddy/Caddyfile"],
+        {
+            "logs.example.com {\n": "localhost {\n" + certificate,
+            "reverse_proxy 127.0.0.1:4000": f"reverse_proxy {proxy.service.url.removeprefix('http://')}",
+            "/var/log/caddy/cordwood.log": str(proxy.access_log),
+        },
+    )
+    otlp = replaced(
+        FENCES["caddy/otlp.Caddyfile"],
+        {
+            "logs.example.com:4317 {\n": f"localhost:{proxy.grpc} {{\n" + certificate,
+            "h2c://127.0.0.1:4327": f"h2c://{address(proxy.service)}",
+        },
+    )
+    (proxy.folder / "cordwood.Caddyfile").write_text(own)
+    (proxy.folder / "otlp.Caddyfile").write_text(otlp)
+    main = proxy.folder / "Caddyfile"
+    main.write_text(CADDY.format(folder=proxy.folder, plain=proxy.plain, secure=proxy.secure))
+    return [program, "run", "--config", str(main), "--adapter", "caddyfile"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = start_service(tmp_path_factory.mktemp("behind") / "data", env=ON_ANY_PORT)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module", params=[nginx, caddy], ids=["nginx", "caddy"])
+def proxy(
+    request: pytest.FixtureRequest, service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Proxy]:
+    folder = tmp_path_factory.mktemp("proxy")
+    configured: Callable[[Proxy], list[str]] = request.param
+    one = Proxy(folder, service, Authority(folder))
+    command = configured(one)
+    with (folder / "said.log").open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"})
+    try:
+        until(lambda: process.poll() is not None or one.answers(), 60)
+        assert process.poll() is None, (folder / "said.log").read_text()
+        yield one
+    finally:
+        one.client.close()
+        # What is tested is over, and a proxy may wait long for connections that are kept alive.
+        process.kill()
+        process.wait(30)
+
+
+def send(proxy: Proxy, *events: Mapping[str, object]) -> httpx.Response:
+    return proxy.client.post("/api/logs?source_name=postgres.logs", json=list(events))
+
+
+def test_plain_http_is_sent_on_to_https(proxy: Proxy) -> None:
+    answer = httpx.get(f"http://localhost:{proxy.plain}/docs?a=1")
+    assert answer.status_code == 308
+    assert answer.headers["location"].startswith("https://localhost")
+    assert answer.headers["location"].endswith("/docs?a=1")
+
+
+def test_the_explorer_queries_and_events_go_through(proxy: Proxy) -> None:
+    assert "<title>cordwood</title>" in proxy.client.get("/", headers={"Accept": "text/html"}).text
+    assert send(proxy, {"id": "one", "project": "through", "event_message": "hello"}).status_code == 200
+    answer = proxy.client.get(
+        QUERY, params={"project": "through", "sql": "select event_message as m from postgres_logs"}
+    )
+    assert answer.json()["result"] == [{"m": "hello"}]
+
+
+def test_a_row_of_a_followed_query_arrives_while_the_answer_goes_on(proxy: Proxy) -> None:
+    parameters = {"project": "followed", "lql": "f:postgres_logs"}
+    with proxy.client.stream("GET", "/api/endpoints/tail/logs.all", params=parameters) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        lines = answer.iter_lines()
+        next(lines)
+        send(proxy, {"project": "followed", "event_message": "as it is stored"})
+        assert next(line for line in lines if "as it is stored" in line).startswith("data: ")
+
+
+def test_large_bodies_arrive_and_the_service_itself_refuses_those_that_are_too_large(proxy: Proxy) -> None:
+    many = [{"project": "large", "event_message": "x" * 60_000} for _ in range(50)]
+    assert send(proxy, *many).json()["accepted"] == 50
+    too_large = proxy.client.post(
+        "/api/logs?source_name=postgres.logs", content=b" " * (17 << 20), headers={"Content-Type": "application/json"}
+    )
+    assert (too_large.status_code, too_large.json()["error"]["status"]) == (413, "request.too-large")
+
+
+def test_a_query_of_forty_kilobytes_fits_into_an_address(proxy: Proxy) -> None:
+    sql = f"select 1 as one from postgres_logs /* {'x' * 40_000} */ limit 1"
+    assert proxy.client.get(QUERY, params={"project": "through", "sql": sql}).status_code == 200
+
+
+def test_keys_and_queries_of_addresses_are_not_in_the_access_log(proxy: Proxy) -> None:
+    answer = httpx.get(
+        f"https://localhost:{proxy.secure}{QUERY}",
+        params={"api_key": PRIVATE, "project": "a-secret-project"},
+        verify=ssl.create_default_context(cafile=str(proxy.authority.file)),
+    )
+    assert answer.status_code == 200
+    until(lambda: QUERY in proxy.access_log.read_text())
+    logged = proxy.access_log.read_text()
+    assert [secret for secret in (PRIVATE, "a-secret-project", "api_key") if secret in logged] == []
+
+
+def test_metrics_are_for_this_machine_alone(proxy: Proxy) -> None:
+    assert proxy.client.get("/metrics").status_code == 403
+    assert httpx.get(f"{proxy.service.url}/metrics").status_code == 200
+
+
+def test_otlp_over_grpc_goes_through(proxy: Proxy, request: pytest.FixtureRequest) -> None:
+    text = f"through {request.node.name}"
+    trusted = grpc.ssl_channel_credentials(proxy.authority.file.read_bytes())
+    with grpc.secure_channel(f"localhost:{proxy.grpc}", trusted) as channel:
+        channel.unary_unary(EXPORT)(logs(text, text), metadata=METADATA, timeout=30, wait_for_ready=True)
+    assert text in messages(proxy.service)
+
+
+def test_a_claimed_address_changes_nothing(proxy: Proxy) -> None:
+    """The guide says that headers about the client are not read, so what they hold cannot do harm."""
+    claims = {"X-Forwarded-For": "not an address, 10.0.0.1", "X-Forwarded-Proto": "ftp", "Forwarded": "for=;;;"}
+    answer = proxy.client.get(QUERY, params={"project": "through"}, headers=claims)
+    assert answer.status_code == 200
