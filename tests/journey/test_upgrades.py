@@ -1,0 +1,58 @@
+"""The guide's page on upgrades: what an older version says of a newer folder and backup, and that it changes nothing."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.storage.manifest import VERSION
+from cordwood.serve.backup_archive import FORMAT
+from tests.journey.test_cli_clients import cordwood
+
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read_text()
+
+
+def quoted(beginning: str) -> str:
+    """The message that the page quotes, which begins so."""
+    found = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", PAGE, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != "cordwood.lock")
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a service that was stopped."""
+    place = tmp_path_factory.mktemp("upgrades")
+    (place / "events.ndjson").write_text('{"id": "one", "project": "p"}\n')
+    data = place / "data"
+    made = cordwood("import", str(place / "events.ndjson"), "--stream", "postgres.logs", "--data-dir", str(data))
+    assert made.returncode == 0, made.stderr
+    return data
+
+
+def test_a_backup_of_a_newer_version_is_refused_as_the_page_says(data: Path, tmp_path: Path) -> None:
+    backup, restored = tmp_path / "backup", tmp_path / "restored"
+    assert cordwood("backup", str(backup), "--data-dir", str(data)).returncode == 0
+    manifest = json.loads((backup / "manifest.json").read_text())
+    (backup / "manifest.json").write_text(json.dumps({**manifest, "format": FORMAT + 1}))
+    refused = cordwood("restore", str(backup), "--data-dir", str(restored))
+    assert refused.returncode == 1
+    assert quoted("The backup is of version") in refused.stderr
+    assert not restored.exists() or list(restored.iterdir()) == []
+
+
+def test_a_folder_of_a_newer_version_is_refused_as_the_page_says_and_stays_as_it_is(data: Path) -> None:
+    with duckdb.connect(str(data / "events.duckdb")) as store:
+        store.execute(f"update cordwood.stamp set version = {VERSION + 1}")
+    before = digests(data)
+    refused = cordwood("serve", "--port", "0", "--data-dir", str(data))
+    assert (refused.returncode, refused.stderr.strip()) == (1, quoted("cordwood serve: The data folder"))
+    assert digests(data) == before
