@@ -28,7 +28,6 @@ ALLOWED = {
     ("sql/query_templates.py", "cache"): "templates of our own",
     ("sql/template_analysis.py", "lru_cache"): "templates of our own",
     ("web/describe/openapi.py", "cache"): "of no argument",
-    ("web/describe/page.py", "cache"): "of no argument",
     ("web/explorer.py", "cache"): "files that ship",
 }
 

@@ -9,10 +9,13 @@ import pytest
 from tests.architecture.tree import ROOT
 
 FOLDER = ROOT / "src" / "cordwood" / "explorer"
-SCRIPTS = sorted(FOLDER.glob("*.js"))
+# What the page at /docs adds to them; it is not loaded by the explorer.
+DOCS = ROOT / "src" / "cordwood" / "web" / "describe" / "docs"
+SCRIPTS = sorted([*FOLDER.glob("*.js"), *DOCS.glob("*.js")])
 LONGEST_FILE = 400
 # Total of all files of the page, each compressed with gzip.
 MOST_BYTES = 120_000
+MOST_BYTES_OF_DOCS = 12_000
 IMPORT = re.compile(r'from "(\./[\w-]+\.js)"')
 # Functions that evaluate text as code or markup, and storage that outlives a tab and could leak the key.
 FORBIDDEN = re.compile(
@@ -45,12 +48,22 @@ def test_no_script_evaluates_text_as_code_or_markup(script: Path) -> None:
 def test_a_script_imports_only_files_of_its_folder(script: Path) -> None:
     named = re.findall(r'^import .*?from "([^"]+)"', script.read_text(), re.MULTILINE | re.DOTALL)
     assert {name for name in named if not name.startswith("./")} == set()
-    assert all((FOLDER / name).is_file() for name in named)
+    folders = {FOLDER, script.parent}
+    assert all(any((folder / name).is_file() for folder in folders) for name in named)
 
 
 def test_every_module_is_imported_by_another() -> None:
     imported = {name.removeprefix("./") for script in SCRIPTS for name in IMPORT.findall(script.read_text())}
-    assert {script.name for script in SCRIPTS} - imported == {"main.js", "sign-in.js"}
+    assert {script.name for script in SCRIPTS} - imported == {"main.js", "sign-in.js", "docs.js"}
+
+
+def test_both_folders_are_served_as_one() -> None:
+    names = [file.name for folder in (FOLDER, DOCS) for file in folder.iterdir()]
+    assert len(names) == len(set(names))
+
+
+def test_the_page_at_docs_adds_little() -> None:
+    assert sum(len(gzip.compress(file.read_bytes())) for file in DOCS.iterdir()) < MOST_BYTES_OF_DOCS
 
 
 def test_the_whole_page_is_small() -> None:
@@ -58,6 +71,6 @@ def test_the_whole_page_is_small() -> None:
 
 
 def test_no_file_names_another_host() -> None:
-    texts = {file.name: file.read_text() for file in FOLDER.iterdir()}
+    texts = {file.name: file.read_text() for folder in (FOLDER, DOCS) for file in folder.iterdir()}
     foreign = {name: re.findall(r"https?://(?!www\.w3\.org/2000/svg)[\w.]+", text) for name, text in texts.items()}
     assert {name: found for name, found in foreign.items() if found} == {}

@@ -1,47 +1,234 @@
-"""The page at /docs in a browser: nothing is loaded or refused, nothing runs over at 360 px, axe finds no serious fault."""
+"""The page at /docs in a browser: the explorer's look, code that works as it stands, and forms that send."""
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
-from tests.browser.test_accessible import faults, load_axe
+from tests.browser.test_accessible import GRAVE, faults, load_axe
+from tests.debian import need
+
+COUNTS = "/api/endpoints/query/usage.api-counts"
+LANGUAGES = ("curl", "Python", "JavaScript")
 
 
-def shown(tab: Tab) -> Page:
+def shown(tab: Tab, *, with_key: bool = False) -> Page:
+    """The page after its script has run."""
+    if with_key:
+        tab.open()
     tab.page.goto(f"{tab.demo.url}/docs")
+    expect(tab.page.locator("body[data-ready=yes]")).to_have_count(1)
     return tab.page
+
+
+def operation(page: Page, verb: str, path: str) -> Locator:
+    return page.locator("article", has=page.get_by_role("heading", name=f"{verb} {path}", exact=True))
+
+
+def opened(page: Page, verb: str, path: str) -> Locator:
+    """The operation with its form open."""
+    found = operation(page, verb, path)
+    found.get_by_role("button", name="Try it").click()
+    return found
+
+
+def faults_in(page: Page, selector: str) -> Any:
+    """What axe finds in a part of the page; the whole takes it seconds."""
+    load_axe(page)
+    found = page.evaluate(
+        "selector => axe.run(document.querySelector(selector), {resultTypes: ['violations']})", selector
+    )
+    return [one["id"] for one in found["violations"] if one["impact"] in GRAVE]
+
+
+def send(found: Locator) -> None:
+    found.get_by_role("button", name="Send", exact=True).click()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_it_reads_well_at_both_widths_in_both_schemes(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_it_looks_like_the_explorer_at_both_widths_in_both_schemes(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
+    looks = """() => ['body', '.top', '.brand']
+        .map(one => getComputedStyle(document.querySelector(one)))
+        .map(style => [style.color, style.fontFamily, style.fontSize, style.backgroundColor, style.padding])"""
+    explorer = tab.open(with_key=False).evaluate(looks)
     page = shown(tab)
-    expect(page.get_by_role("heading", level=1)).to_have_text("cordwood")
+    assert page.evaluate(looks) == explorer
+    expect(page.get_by_role("heading", level=1)).to_have_text("cordwood API")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
-    background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-    assert background == ("rgb(13, 17, 23)" if scheme == "dark" else "rgb(255, 255, 255)")
     tab.picture("docs")
+    found = opened(page, "POST", COUNTS)
+    expect(found.get_by_label("Body", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Use a key").click()
+    expect(page.get_by_label("Key", exact=True)).to_be_focused()
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    # Operations are alike: axe needs half a minute for all of them.
+    page.evaluate(
+        "() => document.querySelectorAll('.operation + .operation:not(:has(form))').forEach(one => one.remove())"
+    )
     load_axe(page)
     assert faults(page) == []
-    assert tab.went_wrong == []
+    page.keyboard.press("Escape")
+    found.scroll_into_view_if_needed()
+    tab.picture("docs-form")
 
 
-def test_a_link_of_the_list_leads_to_its_address_by_keyboard(tab_of: OpenTab) -> None:
+def test_it_leads_to_the_explorer_and_back_with_the_key(tab_of: OpenTab) -> None:
+    tab = tab_of(WIDE)
+    page = tab.open()
+    page.get_by_role("link", name="API").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("cordwood API")
+    expect(page.get_by_role("button", name=f"…{tab.demo.key[-4:]}")).to_be_visible()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Streams").click()
+    expect(page.locator('.tabs [aria-current="page"]')).to_have_text("Streams")
+    expect(page.locator(".gate")).to_have_count(0)
+
+
+def test_operations_are_listed_by_tag_found_by_words_and_reached_by_keyboard(tab_of: OpenTab) -> None:
     page = shown(tab_of(NARROW))
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the addresses")).to_be_focused()
-    link = page.get_by_role("navigation").get_by_role("link", name="/api/endpoints/query/usage.api-counts")
-    link.focus()
+    expect(page.get_by_role("link", name="Skip to the operations")).to_be_focused()
+    listed = page.get_by_role("navigation", name="Operations")
+    expect(listed.get_by_role("link", name="Delete a stream")).to_be_hidden()
+    listed.get_by_role("searchbox", name="Find an operation").focus()
+    page.keyboard.type("sources delete")
+    expect(listed.get_by_role("link")).to_have_count(1)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(listed.get_by_role("link", name="Delete a stream")).to_be_focused()
     page.keyboard.press("Enter")
-    article = page.locator("article", has=page.get_by_role("heading", name="GET /api/endpoints/query/usage.api-counts"))
-    expect(article).to_be_in_viewport()
-    expect(article).to_contain_text("one of: hourly, daily, minutely")
+    expect(operation(page, "DELETE", "/api/sources/{name_or_id}")).to_be_in_viewport()
 
 
-def test_nothing_but_the_page_itself_is_asked_for(tab_of: OpenTab) -> None:
+def test_only_the_service_is_asked_and_no_key_is_needed(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     asked: list[str] = []
     tab.page.on("request", lambda request: asked.append(request.url))
     shown(tab)
-    assert [url for url in asked if not url.startswith("data:")] == [f"{tab.demo.url}/docs"]
+    assert asked
+    assert all(url.startswith(f"{tab.demo.url}/") for url in asked)
+
+
+def run_code(language: str, code: str, key: str, folder: Path) -> Any:
+    """What the code prints, run as a reader would: in a shell, by Python, by Node.js."""
+    commands = {
+        "curl": ["bash", "-c", code],
+        "Python": [sys.executable, "-I", "-c", code],
+        "JavaScript": ["node", "--input-type=module", "--eval", code],
+    }
+    environment = {**os.environ, "CORDWOOD_KEY": key}
+    run = subprocess.run(
+        commands[language], env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.returncode == 0, f"{code}\n{run.stdout}\n{run.stderr}"
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+def test_the_code_works_as_it_stands_and_has_no_key_in_it(tab_of: OpenTab, tmp_path: Path, verb: str) -> None:
+    for command, package in (("bash", "bash"), ("curl", "curl"), ("node", "nodejs")):
+        need(command, package)
+    tab = tab_of(WIDE)
+    page = shown(tab, with_key=True)
+    found = opened(page, verb, COUNTS)
+    values = {"interval": "daily", "project": 'o\'brien "é😀" $HOME `id` \\ & = %|default'}
+    if verb == "GET":
+        found.get_by_label("interval").select_option(values["interval"])
+        found.get_by_label("project").fill(values["project"])
+    else:
+        found.get_by_label("Body", exact=True).fill(json.dumps(values, ensure_ascii=False))
+    answer = httpx.get(tab.demo.url + COUNTS, params=values, headers={"X-API-KEY": tab.demo.key})
+    assert answer.json()["result"]
+    for language in LANGUAGES:
+        found.get_by_role("button", name=language, exact=True).click()
+        code = found.locator("pre").first.text_content() or ""
+        assert "CORDWOOD_KEY" in code
+        assert tab.demo.key not in page.content()
+        assert run_code(language, code, tab.demo.key, tmp_path) == answer.json(), language
+
+
+def test_the_language_is_one_choice_for_the_page(tab_of: OpenTab) -> None:
+    page = shown(tab_of(WIDE))
+    first, other = operation(page, "GET", COUNTS), operation(page, "DELETE", "/api/sources/{name_or_id}")
+    expect(other.locator("pre").first).to_contain_text("curl -sS -X DELETE")
+    first.get_by_role("button", name="Python").click()
+    expect(other.locator("pre").first).to_contain_text('method="DELETE"')
+
+
+def test_a_request_is_sent_with_the_key_of_the_tab(tab_of: OpenTab) -> None:
+    tab = tab_of(WIDE)
+    page = shown(tab)
+    found = opened(page, "GET", COUNTS)
+    send(found)
+    expect(found.get_by_role("alert")).to_have_text("This operation needs a key: give one at the top of the page.")
+    page.get_by_role("button", name="Use a key").click()
+    tab.expect_refusal(401)
+    page.get_by_label("Key", exact=True).fill("mistyped")
+    page.keyboard.press("Enter")
+    expect(page.locator("#account").get_by_role("alert")).to_contain_text("not in force")
+    page.get_by_label("Key", exact=True).fill(tab.demo.key)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name=f"…{tab.demo.key[-4:]}")).to_be_visible()
+    send(found)
+    expect(found.get_by_role("status")).to_contain_text("200 OK after")
+    expect(found.get_by_role("region", name="Body")).to_contain_text("total_rest_requests")
+    found.get_by_text("Headers (").click()
+    expect(found.locator(".call-answer dl")).to_contain_text("cordwood-rows")
+    expect(found.locator(".call-answer dl")).to_contain_text("cache-status")
+    assert faults_in(page, "article:has(.call-answer dl)") == []
+    tab.picture("docs-answer")
+
+
+def test_errors_are_shown_as_they_are_answered(tab_of: OpenTab) -> None:
+    tab = tab_of(NARROW)
+    page = shown(tab, with_key=True)
+    tab.expect_refusal(400)
+    found = opened(page, "GET", COUNTS)
+    found.get_by_label("sql", exact=True).fill("select")
+    send(found)
+    expect(found.get_by_role("status")).to_contain_text("400 Bad Request after")
+    expect(found.get_by_role("region", name="Body")).to_contain_text("query.syntax")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_what_deletes_asks_first(tab_of: OpenTab) -> None:
+    tab = tab_of(WIDE)
+    page = shown(tab, with_key=True)
+    with httpx.Client(base_url=tab.demo.url, headers={"X-API-KEY": tab.demo.key}) as client:
+        client.post("/api/sources", json={"name": "short-lived"}).raise_for_status()
+        found = opened(page, "DELETE", "/api/sources/{name_or_id}")
+        found.get_by_label("name_or_id").fill("short-lived")
+        send(found)
+        dialog = page.get_by_role("dialog", name="Send this request?")
+        expect(dialog).to_contain_text("DELETE")
+        assert faults_in(page, "dialog") == []
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        assert client.get("/api/sources/short-lived").status_code == 200
+        send(found)
+        dialog.get_by_role("button", name="Send it").click()
+        expect(found.get_by_role("status")).to_contain_text("204 No Content after")
+        assert client.get("/api/sources/short-lived").status_code == 404
+
+
+def test_an_answer_without_an_end_is_shown_while_it_comes_and_stopped(tab_of: OpenTab) -> None:
+    tab = tab_of(WIDE)
+    page = shown(tab, with_key=True)
+    found = opened(page, "GET", "/api/endpoints/tail/{name_or_id}")
+    found.get_by_label("name_or_id").fill("logs.all")
+    found.get_by_label("project").fill("default")
+    found.get_by_label("lql", exact=True).fill("f:edge_logs s:event_message")
+    found.get_by_label("since").fill("1m")
+    send(found)
+    expect(found.get_by_role("status")).to_contain_text("still open")
+    expect(found.get_by_role("region", name="Body")).to_contain_text("event_message")
+    found.get_by_role("button", name="Stop").click()
+    expect(found.get_by_role("status")).to_contain_text("Stopped after")

@@ -57,7 +57,7 @@ function endpointsOf(document) {
 function endpointOf(address, operation, document) {
   const parameters = operation.parameters.filter((one) => one.name && !OWN_QUERY.includes(one.name));
   return {
-    name: operation.summary,
+    name: operation["x-cordwood-endpoint"],
     address,
     description: operation.description,
     parameters: parameters.map(parameterOf),

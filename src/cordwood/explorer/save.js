@@ -61,11 +61,12 @@ function download(blob, fileName) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** JSON's texts are Python's as well. */
-function literal(value) {
+/** JSON's texts are Python's and JavaScript's as well. */
+export function literal(value) {
   return JSON.stringify(String(value));
 }
 
-function quoted(text) {
+/** A text as one word of a shell. */
+export function quoted(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,4 +1,4 @@
-"""The explorer: a single-page application whose files are served with immutable caching."""
+"""The explorer, a single-page application, and the files that the page at /docs adds: served with immutable caching."""
 
 from functools import cache
 from hashlib import blake2b
@@ -17,7 +17,7 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-_GUARDS: tuple[Header, ...] = (
+PAGE_GUARDS: tuple[Header, ...] = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -50,7 +50,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Files(msgspec.Struct, frozen=True):
-    """The files of the explorer. `version` is part of every file's URL except the page's."""
+    """The files of both pages. `version` is part of every file's URL except the explorer's page itself."""
 
     version: str
     by_name: dict[str, _File]
@@ -80,10 +80,15 @@ def show_sign_in(request: Request) -> Response:
     return _sent(request, _File(page, _TYPES["html"], _digest(page)), _ASK_AGAIN)
 
 
+def file_address(name: str) -> str:
+    """Return the relative URL of a file of the current version."""
+    return f"explorer/{_files().version}/{name}"
+
+
 def _sent(request: Request, file: _File, kept: bytes) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
     tag = f'"{file.tag}-{coding}"' if coding else f'"{file.tag}"'
-    headers = [*_GUARDS, (b"etag", tag.encode()), (b"cache-control", kept)]
+    headers = [*PAGE_GUARDS, (b"etag", tag.encode()), (b"cache-control", kept)]
     if tag in request.joined(b"if-none-match"):
         return Response(304, headers)
     headers.append((b"content-type", file.media_type))
@@ -94,10 +99,10 @@ def _sent(request: Request, file: _File, kept: bytes) -> Response:
 
 @cache
 def _files() -> _Files:
-    folder = resources.files("cordwood") / "explorer"
-    bodies = {one.name: one.read_bytes() for one in _found(folder)}
+    own = {one.name: one.read_bytes() for one in _found(resources.files("cordwood") / "explorer")}
+    bodies = own | {one.name: one.read_bytes() for one in _found(resources.files("cordwood.web.describe") / "docs")}
     version = _digest(b"".join(name.encode() + body for name, body in sorted(bodies.items())))
-    bodies[_PAGE] = _with_addresses(bodies[_PAGE], version, sorted(bodies))
+    bodies[_PAGE] = _with_addresses(bodies[_PAGE], version, sorted(own))
     return _Files(version, {name: _File(body, _type(name), _digest(body)) for name, body in bodies.items()})
 
 

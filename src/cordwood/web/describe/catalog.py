@@ -1,7 +1,7 @@
 """Endpoints and streams for holders of a private key, in Logflare's JSON format."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cordwood.access import may_query
@@ -20,9 +20,11 @@ from cordwood.model.stream import Stream
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint, existing_stream
 from cordwood.web.credentials import presented, private_caller
-from cordwood.web.describe.openapi import Described, document
-from cordwood.web.describe.page import page, page_policy
+from cordwood.web.describe.openapi import Described
+from cordwood.web.describe.openapi import document as document_of
+from cordwood.web.describe.page import page
 from cordwood.web.describe.schemas import flat_schema, stream_schema
+from cordwood.web.explorer import PAGE_GUARDS, file_address
 from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import no_store_json
@@ -33,24 +35,23 @@ async def api_document(request: Request, services: Services) -> Response:
 
     Names of columns that were seen in events are only shown to callers whose key may query the endpoint.
     """
-    return no_store_json(await _document(request, services))
+    return no_store_json(await _document(services, _known(request, services), services.catalog.endpoints()))
 
 
 async def api_page(request: Request, services: Services) -> Response:
-    """Return the OpenAPI document as an HTML page."""
+    """Return the OpenAPI document as an HTML page, whose URLs are relative to the address without a slash at its end."""
+    if request.path.endswith(b"/"):
+        return Response(308, [(b"location", b"../docs")])
     headers: list[Header] = [
+        *PAGE_GUARDS,
         (b"content-type", b"text/html; charset=utf-8"),
-        (b"content-security-policy", page_policy()),
-        (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"no-referrer"),
         (b"cache-control", b"no-cache"),
     ]
-    return Response(200, headers, page(await _document(request, services)).encode())
+    document = await _document(services, _known(request, services), services.catalog.endpoints())
+    return Response(200, headers, page(document, file_address).encode())
 
 
-async def _document(request: Request, services: Services) -> dict[str, Any]:
-    endpoints = services.catalog.endpoints()
-    caller = _known(request, services)
+async def _document(services: Services, caller: Caller | None, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     columns = await asyncio.gather(
         *(
             services.answers.columns(endpoint, caller if caller is not None and may_query(caller, endpoint) else None)
@@ -58,7 +59,7 @@ async def _document(request: Request, services: Services) -> dict[str, Any]:
         )
     )
     described = [Described(endpoint, of) for endpoint, of in zip(endpoints, columns, strict=True)]
-    return document(described, services.catalog.streams())
+    return document_of(described, services.catalog.streams())
 
 
 def _known(request: Request, services: Services) -> Caller | None:

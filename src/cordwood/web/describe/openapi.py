@@ -22,6 +22,9 @@ Columns = Sequence[tuple[str, Datatype | None]]
 
 # The statuses that a well-formed request for an endpoint can get.
 _QUERY_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+# The longest summary of an endpoint.
+_SUMMARY_CHARACTERS = 120
 _SHARED_PARAMETERS = ("format", "cursor", "redact", "no_cache")
 _OWN_QUERY: Mapping[str, str] = {
     "sql": "A sandbox query over the endpoint's sub-queries, in SQL; not together with lql.",
@@ -90,12 +93,21 @@ def _operation(one: Described, verb: str) -> dict[str, Any]:
     return {
         # Names may differ in punctuation alone, which slugs drop; ids are unique.
         "operationId": f"{verb}_{slug}_{endpoint.id.hex[:8]}",
-        "summary": endpoint.name,
+        "x-cordwood-endpoint": endpoint.name,
+        "summary": _summary(endpoint),
         "description": _description(endpoint),
         "tags": ["endpoints"],
         "responses": {"200": _rows(one), "304": {"description": "The cached answer is still valid."}, **refusals},
         **({} if endpoint.auth else {"security": [{}]}),
     }
+
+
+def _summary(endpoint: Endpoint) -> str:
+    """Return the first sentence of the endpoint's description, or its name if it has none."""
+    first = _SENTENCE_END.split(endpoint.description.strip(), 1)[0].removesuffix(".")
+    if not first:
+        return f"Query {endpoint.name}"
+    return first if len(first) <= _SUMMARY_CHARACTERS else f"{first[: _SUMMARY_CHARACTERS - 1]}…"
 
 
 def _description(endpoint: Endpoint) -> str:

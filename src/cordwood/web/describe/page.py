@@ -1,11 +1,7 @@
-"""The OpenAPI document as an HTML page without scripts and external resources."""
+"""The OpenAPI document as an HTML page, complete without scripts; a script of the page adds forms and more code."""
 
-from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from hashlib import sha256
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from importlib import resources
 from shlex import quote
 from typing import Any
 
@@ -49,74 +45,116 @@ def _bounds(schema: Node) -> str:
 
 
 _VERBS = ("get", "post", "put", "patch", "delete")
-_KEY = """<p>An address that needs a key takes it in the header <code>X-API-KEY</code>, as
-<code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every failure has one body:
-<code>error.status</code> is what to write a program by. The same as data: <a href="/api/openapi.json">OpenAPI 3.1</a>.</p>"""
+# The explorer's pages, as its own header has them.
+_TABS = ("explore", "endpoints", "alerts", "streams", "service")
+_KEY = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
+<code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every error has one body:
+<code>error.status</code> is the code to write programs by."""
 
 
-def page_policy() -> bytes:
-    """Return a Content-Security-Policy that allows only the page's own style sheet."""
-    style = b64encode(sha256(_style().encode()).digest()).decode()
-    guards = "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    return f"default-src 'none'; style-src 'sha256-{style}'; {guards}".encode()
-
-
-def page(document: Node) -> str:
+def page(document: Node, file_address: Callable[[str], str]) -> str:
+    """Return the page. `file_address` returns the relative URL of a file of the explorer or of this page."""
     groups = "".join(_group(document, tag) for tag in document["tags"])
-    info = document["info"]
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(info['title'])}: addresses</title><style>{_style()}</style></head><body>"
-        '<a class="skip" href="#addresses">Skip to the addresses</a>'
-        f"<header><h1>{escape(info['title'])}</h1><p>{escape(info['summary'])} "
-        f'<span class="quiet">Version {escape(info["version"])}.</span></p>{_KEY}</header>'
-        f'<nav aria-label="Addresses"><ul>{"".join(_entries(document))}</ul></nav>'
-        f'<main id="addresses">{groups}</main></body></html>'
+        f'<!doctype html><html lang="en"><head>{_head(file_address)}</head><body>'
+        '<a class="skip" href="#operations">Skip to the operations</a>'
+        f'{_top(file_address)}<div class="page api">{_list(document)}'
+        f'<main id="operations" tabindex="-1">{_introduction(document["info"])}{groups}</main></div>'
+        '<div id="told" class="told" role="status" aria-live="polite"></div></body></html>'
     )
 
 
-@cache
-def _style() -> str:
-    return (resources.files("cordwood.web.describe") / "page.css").read_text(encoding="utf-8")
+def _head(file_address: Callable[[str], str]) -> str:
+    styles = "".join(f'<link rel="stylesheet" href="{file_address(name)}">' for name in ("style.css", "docs.css"))
+    return (
+        '<meta charset="utf-8"><title>API · cordwood</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        '<meta name="theme-color" content="#faf8f5" media="(prefers-color-scheme: light)">'
+        '<meta name="theme-color" content="#171512" media="(prefers-color-scheme: dark)">'
+        f'<link rel="icon" href="{file_address("mark.svg")}" type="image/svg+xml">{styles}'
+        f'<script type="module" src="{file_address("docs.js")}"></script>'
+    )
 
 
-def _operations(document: Node) -> Iterator[tuple[str, str, Node]]:
+def _top(file_address: Callable[[str], str]) -> str:
+    """Return the explorer's header: its pages, this one, and a place for the key."""
+    tabs = "".join(f'<a href="./#{name}">{name.capitalize()}</a>' for name in _TABS)
+    return (
+        '<header class="top"><a class="brand" href="./#explore" aria-label="cordwood: explore">'
+        f'<img src="{file_address("mark.svg")}" alt="" width="22" height="22"><span>cordwood</span></a>'
+        f'<nav class="tabs" aria-label="Pages">{tabs}<a href="docs" aria-current="page">API</a></nav>'
+        '<div class="top-end"><div id="account"></div></div></header>'
+    )
+
+
+def _introduction(info: Node) -> str:
+    version = f'<span class="faint">Version {escape(info["version"])}.</span>'
+    return (
+        f"<h1>{escape(info['title'])} API</h1><p>{escape(info['summary'])} {version}</p>"
+        f'<p class="about">{_KEY} The same as data: <a href="api/openapi.json">OpenAPI 3.1</a>.</p>'
+    )
+
+
+def operations(document: Node) -> Iterator[tuple[str, str, Node]]:
     for path, verbs in document["paths"].items():
         for verb in _VERBS:
             if verb in verbs:
                 yield path, verb, verbs[verb]
 
 
-def _entries(document: Node) -> Iterator[str]:
-    for tag in document["tags"]:
-        for path, verb, operation in _operations(document):
-            if tag["name"] in operation["tags"] and (verb == "get" or "get" not in document["paths"][path]):
-                yield f'<li><a href="#{operation["operationId"]}"><code>{escape(path)}</code></a> {_summary(path, operation)}</li>'
+def _list(document: Node) -> str:
+    """Return the list to jump by: a part for each tag, the first one open."""
+    groups = "".join(_entries(document, tag, is_open=number == 0) for number, tag in enumerate(document["tags"]))
+    return f'<nav class="operations" aria-label="Operations">{groups}</nav>'
+
+
+def _entries(document: Node, tag: Node, *, is_open: bool) -> str:
+    found = _tagged(document, tag)
+    entries = "".join(f"<li>{_entry(verb, operation)}</li>" for _, verb, operation in found)
+    count = f'<span class="faint">{len(found)}</span>'
+    opened = " open" if is_open else ""
+    return f"<details{opened}><summary>{escape(tag['name'])} {count}</summary><ul>{entries}</ul></details>"
+
+
+def _entry(verb: str, operation: Node) -> str:
+    title = operation.get("x-cordwood-endpoint", operation["summary"])
+    return f'<a href="#{escape(operation["operationId"])}">{_verb(verb)} <span>{escape(title)}</span></a>'
+
+
+def _verb(verb: str) -> str:
+    return f'<span class="verb {verb}">{verb.upper()}</span>'
+
+
+def _tagged(document: Node, tag: Node) -> list[tuple[str, str, Node]]:
+    """Return the operations of a tag, those of single endpoints first."""
+    found = [one for one in operations(document) if tag["name"] in one[2]["tags"]]
+    return sorted(found, key=lambda one: "x-cordwood-endpoint" not in one[2])
 
 
 def _group(document: Node, tag: Node) -> str:
-    found = [one for one in _operations(document) if tag["name"] in one[2]["tags"]]
-    articles = "".join(_article(document, path, verb, operation) for path, verb, operation in found)
+    articles = "".join(_article(document, *found) for found in _tagged(document, tag))
     return f"<section><h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>{articles}</section>"
 
 
 def _article(document: Node, path: str, verb: str, operation: Node) -> str:
+    command = escape(_command(document, path, verb, operation))
     parts = [
-        f'<h3><span class="verb {verb}">{verb.upper()}</span> <code>{escape(path)}</code></h3>',
-        f"<p>{_summary(path, operation)} {escape(operation.get('description', ''))}</p>",
+        f"<h3>{_verb(verb)} <code>{escape(path)}</code></h3>{_words(operation)}",
         _parameters(document, operation),
         _body(document, operation),
         _answers(document, operation),
-        f"<h4>As a command</h4><pre><code>{escape(_command(document, path, verb, operation))}</code></pre>",
+        f'<div class="call"><h4>As a command</h4><pre><code>{command}</code></pre></div>',
     ]
-    return f'<article id="{escape(operation["operationId"])}">{"".join(parts)}</article>'
+    return f'<article class="card operation" id="{escape(operation["operationId"])}">{"".join(parts)}</article>'
 
 
-def _summary(path: str, operation: Node) -> str:
-    """Return the summary of an operation, unless it only repeats the endpoint's name in the path."""
-    summary = operation["summary"]
-    return "" if path.endswith(f"/{summary}") else escape(f"{summary}.")
+def _words(operation: Node) -> str:
+    """Return the summary and the description; an endpoint's summary is the beginning of its description."""
+    summary, description = operation["summary"], operation.get("description", "")
+    lead = f'<p class="lead"><strong>{escape(summary)}</strong></p>'
+    rest = description.removeprefix(summary).lstrip(". ") if "x-cordwood-endpoint" in operation else description
+    return lead + (f"<p>{escape(rest)}</p>" if rest else "")
 
 
 def _parameters(document: Node, operation: Node) -> str:
@@ -133,7 +171,7 @@ def _member(document: Node, name: str, told: Node, *, required: bool, place: str
     words = type_in_words(document, told.get("schema", told))
     needed = ", required" if required else ""
     description = escape(told.get("description", ""))
-    term = f"<code>{escape(name)}</code> <span class='quiet'>{escape(words)}{place}{needed}</span>"
+    term = f"<code>{escape(name)}</code> <span class='faint'>{escape(words)}{place}{needed}</span>"
     return f"<dt>{term}</dt><dd>{description}</dd>"
 
 
@@ -162,7 +200,7 @@ def _answers(document: Node, operation: Node) -> str:
         found = resolved(document, answer)
         words = f"{escape(found['description'])}{_answered(document, found)}"
         told.append(f"<dt><code>{status}</code></dt><dd>{words}</dd>")
-    return f"<h4>Answers</h4><dl>{''.join(told)}</dl>"
+    return f"<details><summary>Answers</summary><dl>{''.join(told)}</dl></details>"
 
 
 def _answered(document: Node, answer: Node) -> str:
@@ -171,7 +209,7 @@ def _answered(document: Node, answer: Node) -> str:
         return ""
     forms = ", ".join(f"<code>{escape(form)}</code>" for form in content)
     schema = content.get("application/json", {}).get("schema")
-    return f" <span class='quiet'>{forms}</span>{_members(document, _row(document, schema)) if schema else ''}"
+    return f" <span class='faint'>{forms}</span>{_members(document, _row(document, schema)) if schema else ''}"
 
 
 def _row(document: Node, schema: Node) -> Node:

@@ -1,0 +1,84 @@
+/** A request as code in three languages, each with nothing to install and without the key's text. */
+
+import { KEY_PLACEHOLDER, literal, quoted } from "./save.js";
+
+const KEY_NAME = KEY_PLACEHOLDER.slice(1);
+
+/** The languages by name, each with the function that writes a request in it. */
+export const LANGUAGES = { curl: curlOf, Python: pythonOf, JavaScript: javascriptOf };
+
+function curlOf(request) {
+  const isGet = request.method === "GET";
+  const inQuery = isGet && request.query.length > 0;
+  const address = inQuery ? request.address : withQuery(request);
+  const method = isGet ? (inQuery ? " -G" : "") : ` -X ${request.method}`;
+  const lines = [`curl -sS${method} ${quoted(address)}`];
+  if (request.isKeyed) lines.push(`-H "X-API-KEY: ${KEY_PLACEHOLDER}"`);
+  for (const [name, value] of request.headers) lines.push(`-H ${quoted(`${name}: ${value}`)}`);
+  if (inQuery) for (const [name, value] of request.query) lines.push(`--data-urlencode ${quoted(`${name}=${value}`)}`);
+  if (request.body !== null) lines.push(`--data-raw ${quoted(request.body)}`);
+  return lines.join(" \\\n  ");
+}
+
+/** The standard library's urllib. */
+function pythonOf(request) {
+  const { query, body, isJson } = request;
+  const headers = request.headers.map(([name, value]) => `${literal(name)}: ${literal(value)}`);
+  if (request.isKeyed) headers.unshift(`"X-API-KEY": os.environ["${KEY_NAME}"]`);
+  const address = literal(request.address) + (query.length ? ' + "?" + urlencode(parameters)' : "");
+  return [
+    ...(isJson ? ["import json"] : []),
+    ...(request.isKeyed ? ["import os"] : []),
+    ...(isJson ? [] : ["import sys"]),
+    ...(query.length ? ["from urllib.parse import urlencode"] : []),
+    "from urllib.request import Request, urlopen",
+    "",
+    ...(query.length ? block("parameters = [", query.map(pair), "]") : []),
+    "request = Request(",
+    `    ${address},`,
+    ...(body === null ? [] : [`    data=${literal(body)}.encode(),`]),
+    `    headers={${headers.join(", ")}},`,
+    `    method="${request.method}",`,
+    ")",
+    "with urlopen(request) as answer:",
+    ...(isJson
+      ? ["    told = json.load(answer)", "print(json.dumps(told, indent=2))"]
+      : ["    sys.stdout.buffer.write(answer.read())"]),
+    "",
+  ].join("\n");
+}
+
+/** fetch, as Node.js and browsers have it; the key is read as in Node.js. */
+function javascriptOf(request) {
+  const { query, body } = request;
+  const headers = request.headers.map(([name, value]) => `${literal(name)}: ${literal(value)}`);
+  if (request.isKeyed) headers.unshift(`"X-API-KEY": process.env.${KEY_NAME}`);
+  const list = query.map(([name, value]) => `  [${literal(name)}, ${literal(value)}],`);
+  const address = query.length ? `${literal(request.address)} + "?" + parameters` : literal(request.address);
+  return [
+    ...(query.length ? ["const parameters = new URLSearchParams([", ...list, "]);"] : []),
+    `const answer = await fetch(${address}, {`,
+    `  method: "${request.method}",`,
+    `  headers: { ${headers.join(", ")} },`,
+    ...(body === null ? [] : [`  body: ${literal(body)},`]),
+    "});",
+    "const told = await answer.text();",
+    "if (!answer.ok) throw new Error(told);",
+    "console.log(told);",
+    "",
+  ]
+    .join("\n")
+    .replace("headers: {  }", "headers: {}");
+}
+
+function pair([name, value]) {
+  return `(${literal(name)}, ${literal(value)})`;
+}
+
+function block(head, lines, tail) {
+  return [head, ...lines.map((line) => `    ${line},`), tail];
+}
+
+function withQuery({ address, query }) {
+  return query.length ? `${address}?${new URLSearchParams(query)}` : address;
+}
