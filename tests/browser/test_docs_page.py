@@ -232,3 +232,14 @@ def test_an_answer_without_an_end_is_shown_while_it_comes_and_stopped(tab_of: Op
     expect(found.get_by_role("region", name="Body")).to_contain_text("event_message")
     found.get_by_role("button", name="Stop").click()
     expect(found.get_by_role("status")).to_contain_text("Stopped after")
+
+
+def test_the_client_is_downloaded_with_what_the_key_may_query(tab_of: OpenTab) -> None:
+    tab = tab_of(WIDE)
+    page = shown(tab, with_key=True)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download a client in Python").click()
+    assert download.value.suggested_filename == "cordwood_client.py"
+    text = Path(download.value.path()).read_text()
+    assert "def query_logs_all(" in text
+    assert tab.demo.key not in text

@@ -83,7 +83,7 @@ def test_it_has_the_explorers_policy_and_loads_its_own_files_alone(
 def test_it_leads_back_to_every_page_of_the_explorer(page: Page) -> None:
     others = {href for href in page.attributes("href") if href[0] != "#" and not href.startswith("explorer/")}
     tabs = {f"./#{name}" for name in ("explore", "endpoints", "alerts", "streams", "service")}
-    assert others == tabs | {"docs", "api/openapi.json"}
+    assert others == tabs | {"docs", "api/openapi.json", "api/client.py"}
 
 
 def test_with_a_slash_at_its_end_it_is_found_where_its_links_work(service: Service) -> None:

@@ -261,6 +261,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),
     b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
     b"/api/openapi": Route("openapi", READ, _listed(catalog.api_document)),
+    b"/api/client.py": Route("client", READ, _listed(catalog.api_client)),
     b"/docs": Route("docs", READ, _listed(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ_OR_MAKE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
     b"/api/sources": Route("sources", READ_OR_MAKE, _definitions(manage.SOURCES, catalog.list_sources)),

@@ -20,6 +20,7 @@ from cordwood.model.stream import Stream
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint, existing_stream
 from cordwood.web.credentials import presented, private_caller
+from cordwood.web.describe.client import client_of
 from cordwood.web.describe.openapi import Described
 from cordwood.web.describe.openapi import document as document_of
 from cordwood.web.describe.page import page
@@ -27,7 +28,7 @@ from cordwood.web.describe.schemas import flat_schema, stream_schema
 from cordwood.web.explorer import PAGE_GUARDS, file_address
 from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
-from cordwood.web.responses import no_store_json
+from cordwood.web.responses import NO_STORE, no_store_json
 
 
 async def api_document(request: Request, services: Services) -> Response:
@@ -36,6 +37,28 @@ async def api_document(request: Request, services: Services) -> Response:
     Names of columns that were seen in events are only shown to callers whose key may query the endpoint.
     """
     return no_store_json(await _document(services, _known(request, services), services.catalog.endpoints()))
+
+
+async def api_client(request: Request, services: Services) -> Response:
+    """Return a client in Python, generated from the OpenAPI document.
+
+    It is public as the document is. With a key it has only the endpoints that the key may query.
+    """
+    caller = _known(request, services)
+    endpoints = [
+        one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
+    ]
+    document = await _document(services, caller, endpoints)
+    # With a thousand endpoints it takes half a second to write.
+    tag, text = await asyncio.to_thread(client_of, document)
+    headers: list[Header] = [
+        NO_STORE,
+        (b"content-type", b"text/x-python; charset=utf-8"),
+        (b"content-disposition", b'attachment; filename="cordwood_client.py"'),
+        (b"x-content-type-options", b"nosniff"),
+        (b"etag", f'"{tag}"'.encode()),
+    ]
+    return Response(200, headers, text)
 
 
 async def api_page(request: Request, services: Services) -> Response:

@@ -93,6 +93,7 @@ def _introduction(info: Node) -> str:
     return (
         f"<h1>{escape(info['title'])} API</h1><p>{escape(info['summary'])} {version}</p>"
         f'<p class="about">{_KEY} The same as data: <a href="api/openapi.json">OpenAPI 3.1</a>.</p>'
+        '<p><a class="button" href="api/client.py" download="cordwood_client.py">Download a client in Python</a></p>'
     )
 
 

@@ -1,12 +1,13 @@
 /** The page at /docs with scripts: code in three languages, forms that send, a list that is searched, and the key. */
 
-import { read } from "./api.js";
+import { addressOf, read } from "./api.js";
 import { Call } from "./docs-call.js";
 import { operationsOf } from "./docs-request.js";
 import { h, put } from "./dom.js";
 import { forget, isSendable, keep, key } from "./key.js";
 import { keyMenu } from "./key-gate.js";
 import { popover } from "./popover.js";
+import { downloadText } from "./save.js";
 import { tell } from "./telling.js";
 
 const account = document.getElementById("account");
@@ -73,9 +74,21 @@ function textOf(entry) {
   return `${entry.textContent} ${article?.querySelector("h3")?.textContent}`.toLowerCase();
 }
 
+/** With a key, the client has what that key may query. */
+function downloadsClient(link) {
+  link.addEventListener("click", async (event) => {
+    if (!key()) return;
+    event.preventDefault();
+    const answer = await fetch(addressOf("/api/client.py", {}), { headers: { "X-API-KEY": key() } });
+    if (answer.ok) downloadText(await answer.text(), "cordwood_client.py");
+    else tell(`The service answered ${answer.status}.`);
+  });
+}
+
 async function begin() {
   showKey();
   addSearch();
+  for (const link of document.querySelectorAll("a[download]")) downloadsClient(link);
   const operations = operationsOf(await read("/api/openapi.json"));
   for (const article of document.querySelectorAll(".operation")) {
     const operation = operations.get(article.id);

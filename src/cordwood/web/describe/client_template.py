@@ -1,0 +1,201 @@
+"""Client of a cordwood service, with a method for each operation of its API.
+
+Needs Python 3.10 or later and nothing else. Save it beside your program:
+
+    client = Client("http://localhost:4000", key)
+    answer = client.query_logs_all(project="default")
+    for row in answer.rows: ...
+
+A client may be used by several threads at once: each call has a connection of its own. It uses no proxy and follows no
+redirect, so that the key is sent to the given service only.
+"""
+
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+# The HTTP status from which an answer is not a success.
+REFUSED = 300
+
+
+class CordwoodError(Exception):
+    """An error of the service. `code` is to write programs by, such as limit.rate; `hint` says what to do.
+
+    `status` is the HTTP status; `line` and `column` are the position in a query, if there is one.
+    """
+
+    def __init__(self, status: int, told: Mapping[str, Any]) -> None:
+        self.status = status
+        self.code = str(told.get("status", ""))
+        self.message = str(told.get("message", f"The service answered {status}."))
+        self.hint: str | None = told.get("hint")
+        self.line: int | None = told.get("line")
+        self.column: int | None = told.get("column")
+        super().__init__(" ".join(filter(None, (self.code, self.message, self.hint))))
+
+
+class NotReachedError(CordwoodError):
+    """The service could not be reached, or its answer broke off. `status` is 0, and `code` is client.not-reached."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(0, {"status": "client.not-reached", "message": reason})
+
+
+class Answer(NamedTuple):
+    """A successful answer. The names of `headers` are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.content.decode()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of a query that was answered as JSON."""
+        rows: list[dict[str, Any]] = json.loads(self.content)["result"]
+        return rows
+
+    @property
+    def next_cursor(self) -> str | None:
+        """The cursor of the next page, if there is one."""
+        return self.headers.get("cordwood-next")
+
+    @property
+    def truncated(self) -> str | None:
+        """The limit that cut the rows, if one did."""
+        return self.headers.get("cordwood-truncated")
+
+    def json(self) -> Any:
+        """Return the decoded body."""
+        return json.loads(self.content)
+
+
+class _Call(NamedTuple):
+    """A request in parts. Values that are None are not sent."""
+
+    method: str
+    path: str
+    query: Mapping[str, object] | None = None
+    headers: Mapping[str, object] | None = None
+    body: object = None
+    content_type: str = ""
+    keyed: bool = True
+
+
+class Client:
+    """A service at `url`, called with `key`. `timeout` is in seconds, `tls` replaces the default verification."""
+
+    def __init__(self, url: str, key: str = "", *, timeout: float = 60.0, tls: ssl.SSLContext | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            message = f"{url!r} is not the URL of a service, such as http://localhost:4000."
+            raise ValueError(message)
+        self._is_secure = parts.scheme == "https"
+        self._host = parts.hostname
+        self._port = parts.port
+        self._prefix = parts.path.rstrip("/")
+        self._key = key
+        self._timeout = timeout
+        self._tls = tls
+
+    # The operations of the service.
+
+    def _answered(self, call: _Call) -> Answer:
+        with closing(self._connection()) as connection:
+            try:
+                response = self._sent(connection, call)
+                return Answer(response.status, _headers(response), response.read())
+            except (OSError, HTTPException) as failure:
+                raise NotReachedError(str(failure) or type(failure).__name__) from failure
+
+    def _followed(self, call: _Call) -> Iterator[Any]:
+        """Yield the decoded data of each server-sent event, until the service ends the answer."""
+        with closing(self._connection()) as connection:
+            try:
+                yield from _events(self._sent(connection, call))
+            except (OSError, HTTPException) as failure:
+                raise NotReachedError(str(failure) or type(failure).__name__) from failure
+
+    def _connection(self) -> HTTPConnection:
+        if self._is_secure:
+            return HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._tls)
+        return HTTPConnection(self._host, self._port, timeout=self._timeout)
+
+    def _sent(self, connection: HTTPConnection, call: _Call) -> HTTPResponse:
+        query = urlencode(_given(call.query or {}))
+        target = self._prefix + call.path + (f"?{query}" if query else "")
+        headers = _given(call.headers or {})
+        body = None if call.body is None else _encoded(call.body, call.content_type)
+        if body is not None:
+            headers["Content-Type"] = call.content_type
+        if call.keyed and self._key:
+            headers["X-API-KEY"] = self._key
+        connection.request(call.method, target, body, headers)
+        response = connection.getresponse()
+        if response.status >= REFUSED:
+            raise _error(response)
+        return response
+
+
+def _events(response: HTTPResponse) -> Iterator[Any]:
+    event = ""
+    for line in response:
+        name, _, value = line.decode().rstrip("\r\n").partition(": ")
+        if name == "event":
+            event = value
+        elif name == "data" and not event:
+            yield json.loads(value)
+        elif name == "data" and event == "end":
+            raise CordwoodError(response.status, json.loads(value))
+        elif not name:
+            event = ""
+
+
+def _error(response: HTTPResponse) -> CordwoodError:
+    try:
+        told = json.loads(response.read())["error"]
+    except (ValueError, KeyError, TypeError):
+        told = {}
+    return CordwoodError(response.status, told if isinstance(told, dict) else {})
+
+
+def _headers(response: HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
+
+
+def _given(values: Mapping[str, object]) -> dict[str, str]:
+    return {name: _text(value) for name, value in values.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _part(value: object) -> str:
+    """Return a value as one part of a path."""
+    return quote(_text(value), safe="")
+
+
+def _encoded(body: object, content_type: str) -> bytes:
+    """Return the bytes of a body: bytes are sent as they are, texts of other types than JSON in UTF-8."""
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str) and content_type != JSON:
+        return body.encode()
+    if isinstance(body, Mapping) and content_type == FORM:
+        return urlencode(_given(body)).encode()
+    return json.dumps(body).encode()
+
+
+def _members(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}

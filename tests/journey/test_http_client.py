@@ -1,0 +1,151 @@
+"""The downloadable client: checked as any program is, and used against the service that it is of."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.architecture.tree import ROOT
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, made_key
+
+ADDRESS = "/api/client.py"
+
+
+@pytest.fixture(scope="module")
+def file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client as a holder of the private key downloads it."""
+    answer = service.client.get(ADDRESS)
+    assert answer.status_code == 200, answer.text
+    path = tmp_path_factory.mktemp("client") / "cordwood_client.py"
+    path.write_bytes(answer.content)
+    return path
+
+
+@pytest.fixture(scope="module")
+def module(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cordwood_client", file)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(service: Service, module: ModuleType) -> Any:
+    return module.Client(service.url, PRIVATE)
+
+
+def test_it_is_a_file_to_download_that_is_the_same_each_time(service: Service, file: Path) -> None:
+    answer = service.client.get(ADDRESS)
+    assert answer.headers["content-type"] == "text/x-python; charset=utf-8"
+    assert answer.headers["content-disposition"] == 'attachment; filename="cordwood_client.py"'
+    assert answer.content == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("mypy", "--strict", "--no-incremental", "--python-version", "3.11"),
+        # A file beside a program is no package; summaries and names of parameters are those of the API.
+        (
+            "ruff",
+            "check",
+            "--no-cache",
+            "--extend-ignore",
+            "INP001,D401,N803",
+            "--config",
+            str(ROOT / "pyproject.toml"),
+        ),
+        ("ruff", "format", "--check", "--no-cache", "--config", str(ROOT / "pyproject.toml")),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_the_usual_checks_find_nothing(file: Path, command: tuple[str, ...]) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", *command, file.name], cwd=file.parent, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_every_operation_has_a_method(service: Service, client: Any) -> None:
+    paths = service.client.get("/api/openapi.json").json()["paths"]
+    operations = [operation for verbs in paths.values() for operation in verbs.values()]
+    own = [operation["operationId"] for operation in operations if "x-cordwood-endpoint" not in operation]
+    shipped = [
+        f"{verb}_{name}" for verb in ("query", "post") for name in ("logs_all", "logs_all_otel", "usage_api_counts")
+    ]
+    assert all(callable(getattr(client, name, None)) for name in (*own, *shipped))
+
+
+def test_events_are_sent_and_asked_for(client: Any) -> None:
+    event = {"event_message": "é 😀", "project": "client", "metadata": {"request": {"path": "/a"}}}
+    assert client.send_events(body=[event], source_name="cloudflare.logs.prod")["accepted"] == 1
+    line = b'{"event_message": "line", "project": "client"}\n'
+    told = client.send_events(body=line, content_type="application/x-ndjson", source_name="cloudflare.logs.prod")
+    assert told["accepted"] == 1
+    sql = "select event_message from edge_logs where event_message like '%😀' or event_message = 'line' order by 1"
+    rows = [{"event_message": "line"}, {"event_message": "é 😀"}]
+    assert client.query_logs_all(project="client", sql=sql).rows == rows
+    assert client.post_logs_all(project="client", sql=sql).rows == rows
+    answer = client.query_logs_all(project="client", sql=sql, format_="csv")
+    assert answer.text.splitlines() == ["event_message", "line", "é 😀"]
+    page = client.query_logs_all(project="client", sql=sql, page_size=1)
+    assert page.rows == rows[:1]
+    assert client.query_logs_all(project="client", sql=sql, page_size=1, cursor=page.next_cursor).rows == rows[1:]
+
+
+def test_definitions_are_made_and_deleted_with_names_that_need_encoding(client: Any) -> None:
+    made = client.create_source(body={"name": "a b/ü?"})
+    assert client.show_source(name_or_id="a b/ü?")["token"] == made["token"]
+    assert client.delete_source(name_or_id="a b/ü?") is None
+    assert client.livez() is not None
+    assert "cordwood_build_info" in client.metrics()
+
+
+def test_errors_are_exceptions_with_code_hint_and_place(module: ModuleType, client: Any, service: Service) -> None:
+    with pytest.raises(module.CordwoodError) as refused:
+        client.query_logs_all(project="client", sql="select\n nothing_such from edge_logs")
+    error = refused.value
+    assert (error.status, error.code, error.line) == (400, "query.unknown-name", 2)
+    assert error.column
+    assert error.hint
+    assert error.code in str(error)
+    with pytest.raises(module.CordwoodError) as refused:
+        module.Client(service.url, "wrong").list_endpoints()
+    assert (refused.value.status, refused.value.code) == (401, "request.bad-key")
+    with pytest.raises(module.NotReachedError) as away:
+        module.Client("http://127.0.0.1:1", PRIVATE).list_endpoints()
+    assert away.value.code == "client.not-reached"
+    with pytest.raises(ValueError, match="not the URL of a service"):
+        module.Client("file:///etc/passwd")
+
+
+def test_a_query_is_followed(client: Any) -> None:
+    rows = client.follow(name_or_id="logs.all", project="followed", since="1h")
+    event = {"event_message": "followed", "project": "followed"}
+    client.send_events(body=[event], source_name="cloudflare.logs.prod")
+    assert next(rows)["event_message"] == "followed"
+    rows.close()
+
+
+def test_a_key_sees_only_its_own_endpoints(service: Service) -> None:
+    narrow = made_key(service, "query:endpoint:logs.all")
+    text = httpx.get(service.url + ADDRESS, headers={"X-API-KEY": narrow}).text
+    assert "def query_logs_all(" in text
+    assert "usage" not in text.partition("class Client")[2].replace("usage_error", "")
+    sender = httpx.get(service.url + ADDRESS, headers={"X-API-KEY": PUBLIC}).text
+    assert "def query_logs_all(" not in sender
+    assert "def send_events(" in sender
+
+
+def test_without_a_key_it_is_what_the_public_description_has(service: Service) -> None:
+    text = httpx.get(service.url + ADDRESS).text
+    assert "def query_usage_api_counts(" in text
+    assert PRIVATE not in text

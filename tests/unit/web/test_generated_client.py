@@ -1,0 +1,127 @@
+"""The client that is generated from the API description: hostile texts are no code, and the same description gives the same file."""
+
+import ast
+from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
+
+import pytest
+
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.parameter import Parameter
+from cordwood.web.describe.client import client_of
+from cordwood.web.describe.openapi import Described, document
+
+HOSTILE = (
+    'x"""\nimport os; os.abort()\n"""',
+    "x'''; raise SystemExit #",
+    'x\\"""',
+    "x\\",
+    "x\\N{BELL}{0}{__class__}%s",
+    "x\r\n    def stolen(self): ...",
+    "x\u2028import os\u2029\x0cimport os\x85",
+    "x\u202e\u2066\x00\x1b[2J",
+    "class",
+    "__init__",
+    "ſelf",
+    "😀" * 40,
+    "{name}/{value}",
+    "    # The operations of the service.\n",
+    "from typing import Any, NamedTuple\n",
+)
+
+
+def client(*endpoints: Endpoint) -> str:
+    return client_of(document([Described(one, []) for one in endpoints], []))[1].decode()
+
+
+def endpoint(name: str, *parameters: Parameter, description: str = "", auth: bool = True) -> Endpoint:
+    id_ = uuid5(NAMESPACE_DNS, ascii(name))
+    return Endpoint(name, id_, "select 1", "1", description=description, auth=auth, parameters=parameters)
+
+
+def skeleton(text: str) -> list[str]:
+    """The statements of the module and of the class, without texts and names of methods."""
+    tree = ast.parse(text)
+    class_ = methods_of(tree)
+    return [type(one).__name__ for one in (*tree.body, *class_.body)]
+
+
+def methods_of(tree: ast.Module) -> ast.ClassDef:
+    return next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Client")
+
+
+def imports(text: str) -> list[str]:
+    return [ast.unparse(one) for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Import | ast.ImportFrom)]
+
+
+def method(text: str, name: str) -> ast.FunctionDef:
+    return next(
+        one for one in methods_of(ast.parse(text)).body if isinstance(one, ast.FunctionDef) and one.name == name
+    )
+
+
+def strings(function: ast.FunctionDef) -> set[Any]:
+    return {node.value for node in ast.walk(function) if isinstance(node, ast.Constant)}
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_no_text_of_an_operator_becomes_code(text: str) -> None:
+    choice = Parameter("q", one_of=("a", "b"))
+    plain = client(endpoint("plain", Parameter("p", one_of=("a", "b")), choice, description="d"))
+    told = Parameter("p", one_of=(text, "b"), description=text, example=text)
+    hostile = client(endpoint(text, told, choice, description=text))
+    assert skeleton(hostile) == skeleton(plain)
+    assert imports(hostile) == imports(plain)
+    assert not [one for one in hostile if not one.isprintable() and one != "\n"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_hostile_parameter_is_sent_by_its_own_name(text: str) -> None:
+    found = client(endpoint("e", Parameter(text), Parameter("self"), Parameter("from"), Parameter("from_")))
+    function = method(found, "query_e")
+    names = [one.arg for one in function.args.kwonlyargs]
+    assert len(names) == len(set(names))
+    assert all(one.isidentifier() and one.isascii() for one in names)
+    assert {text, "self", "from", "from_"} <= strings(function)
+
+
+def test_names_that_become_the_same_are_told_apart() -> None:
+    found = client(endpoint("a.b"), endpoint("a-b"), endpoint("a_c"))
+    names = [one.name for one in methods_of(ast.parse(found)).body if isinstance(one, ast.FunctionDef)]
+    assert len(names) == len(set(names))
+    assert len([name for name in names if name.startswith("query_a_b_")]) == 2
+    assert "query_a_c" in names
+
+
+def test_the_types_are_those_of_the_parameters() -> None:
+    found = client(
+        endpoint(
+            "e",
+            Parameter("n", Kind.INT64, required=True),
+            Parameter("f", Kind.FLOAT64),
+            Parameter("b", Kind.BOOL),
+            Parameter("c", one_of=("x", "y"), required=True),
+        )
+    )
+    arguments = {
+        one.arg: ast.unparse(one.annotation or ast.Constant(0)) for one in method(found, "query_e").args.kwonlyargs
+    }
+    assert arguments["n"] == "int"
+    assert arguments["f"] == "float | None"
+    assert arguments["b"] == "bool | None"
+    assert arguments["c"] == "Literal['x', 'y']"
+
+
+def test_a_public_endpoint_is_called_by_its_id_without_the_key() -> None:
+    public = endpoint("open", auth=False)
+    function = method(client(public), "query_open")
+    assert f"/api/endpoints/query/{public.id}" in strings(function)
+    assert "keyed=False" in ast.unparse(function)
+
+
+def test_the_same_description_gives_the_same_file() -> None:
+    first = client_of(document([Described(endpoint("a"), [])], []))
+    other = client_of(document([Described(endpoint("b"), [])], []))
+    assert client_of(document([Described(endpoint("a"), [])], [])) == first
+    assert other[0] != first[0]
