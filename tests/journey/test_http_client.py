@@ -1,17 +1,19 @@
 """The downloadable client: checked as any program is, and used against the service that it is of."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.journey.conftest import PRIVATE, PUBLIC, Service, made_key
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start, made_key
 
 ADDRESS = "/api/client.py"
 
@@ -28,7 +30,12 @@ def file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def module(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cordwood_client", file)
+    return loaded(file)
+
+
+def loaded(file: Path) -> ModuleType:
+    """The file as a program imports it."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
@@ -133,6 +140,35 @@ def test_a_query_is_followed(client: Any) -> None:
     client.send_events(body=[event], source_name="cloudflare.logs.prod")
     assert next(rows)["event_message"] == "followed"
     rows.close()
+
+
+HOSTILE = (
+    'x""" + __import__(\'os\').abort() + """',
+    "'); raise SystemExit #",
+    "class",
+    "a.b",
+    "a-b",
+    "{name} %s \\N{BELL}",
+    "été 😀",
+)
+
+
+def test_names_of_an_operator_that_look_like_code_are_called_by_their_names(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "queries"
+    folder.mkdir()
+    for number, name in enumerate(HOSTILE):
+        text = json.dumps(name, ensure_ascii=False)
+        settings = f"name = {text}\ndescription = {text}\nmax_rows = 1\n[parameters.from]\ndescription = {text}"
+        (folder / f"{number}.sql").write_text(f"/*\n{settings}\n*/\nselect @from as told\n")
+    running = start("--endpoints", str(folder))
+    file = tmp_path / "hostile_client.py"
+    file.write_bytes(running.client.get(ADDRESS).content)
+    client = loaded(file).Client(running.url, PRIVATE)
+    paths = running.client.get("/api/openapi.json").json()["paths"]
+    for name in HOSTILE:
+        id_ = paths[f"/api/endpoints/query/{quote(name, safe='')}"]["get"]["operationId"]
+        method = getattr(client, id_[: -len("_12345678")].strip("_"), None) or getattr(client, id_)
+        assert method(from_=name).rows == [{"told": name}]
 
 
 def test_a_key_sees_only_its_own_endpoints(service: Service) -> None:

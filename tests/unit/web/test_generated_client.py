@@ -9,6 +9,7 @@ import pytest
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.parameter import Parameter
+from cordwood.web.describe import client as generator
 from cordwood.web.describe.client import client_of
 from cordwood.web.describe.openapi import Described, document
 
@@ -125,3 +126,12 @@ def test_the_same_description_gives_the_same_file() -> None:
     other = client_of(document([Described(endpoint("b"), [])], []))
     assert client_of(document([Described(endpoint("a"), [])], [])) == first
     assert other[0] != first[0]
+
+
+def test_a_file_of_many_endpoints_is_cached_too() -> None:
+    parameters = tuple(Parameter(f"p{number}", description="words " * 20) for number in range(5))
+    many = [Described(endpoint(f"many.{number}", *parameters), []) for number in range(400)]
+    tag, text = client_of(document(many, []))
+    assert len(text) > 1_500_000
+    assert generator._generated.peek(bytes.fromhex(tag)) is not None
+    assert client_of(document(many, [])) == (tag, text)

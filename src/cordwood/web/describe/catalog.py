@@ -30,6 +30,9 @@ from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import NO_STORE, no_store_json
 
+# One client at a time: with a thousand endpoints, one that is not cached takes a second of a processor.
+_GENERATING = asyncio.Lock()
+
 
 async def api_document(request: Request, services: Services) -> Response:
     """Return the OpenAPI document. It is public: it has the parameters of endpoints, not their queries.
@@ -49,8 +52,8 @@ async def api_client(request: Request, services: Services) -> Response:
         one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
     ]
     document = await _document(services, caller, endpoints)
-    # With a thousand endpoints it takes half a second to write.
-    tag, text = await asyncio.to_thread(client_of, document)
+    async with _GENERATING:
+        tag, text = await asyncio.to_thread(client_of, document)
     headers: list[Header] = [
         NO_STORE,
         (b"content-type", b"text/x-python; charset=utf-8"),

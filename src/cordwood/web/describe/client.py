@@ -10,6 +10,7 @@ import keyword
 import re
 import textwrap
 import unicodedata
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -36,8 +37,8 @@ _TYPES: Mapping[str, str] = {"integer": "int", "number": "float", "boolean": "bo
 _TAKEN = frozenset({"self", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
 _DIGEST_OF_ID = re.compile(r"_[0-9a-f]{8}$")
 
-# Generated files by the digest of their description.
-_generated: BoundedCache[bytes, bytes] = BoundedCache(_MOST_BYTES, lambda key, text: len(key) + len(text))
+# Generated files, compressed, by the digest of their description. A file of a thousand endpoints is 5 MB, compressed a tenth.
+_generated: BoundedCache[bytes, bytes] = BoundedCache(_MOST_BYTES, lambda key, packed: len(key) + len(packed))
 
 
 class _Argument(msgspec.Struct, frozen=True):
@@ -61,10 +62,11 @@ class _Argument(msgspec.Struct, frozen=True):
 def client_of(document: Node) -> tuple[str, bytes]:
     """Return the digest of the description and the client that is generated from it, perhaps earlier."""
     key = blake2b(msgspec.json.encode(document), digest_size=16).digest()
-    text = _generated.get(key)
-    if text is None:
-        text = _client(document).encode()
-        _generated.put(key, text)
+    packed = _generated.get(key)
+    if packed is not None:
+        return key.hex(), zlib.decompress(packed)
+    text = _client(document).encode()
+    _generated.put(key, zlib.compress(text, 1))
     return key.hex(), text
 
 
