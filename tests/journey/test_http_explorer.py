@@ -129,6 +129,14 @@ def test_a_query_key_reads_the_scope_and_a_pinned_one_without_fields(edge: Servi
     assert not any(column["fields"] for one in pinned.json()["sub_queries"] for column in one["columns"])
 
 
+@pytest.mark.parametrize("scopes", ["private", "query"])
+def test_it_tells_whether_the_key_is_private_and_what_it_is_pinned_to(edge: Service, scopes: str) -> None:
+    address = f"{edge.url}/api/endpoints/logs.all/scope"
+    for pins in ({}, {"project": "mine"}):
+        told = httpx.get(address, headers=key_of(edge, scopes=scopes, pins=pins)).json()
+        assert told["key"] == {"private": scopes == "private", "pins": pins}
+
+
 @pytest.mark.parametrize("address", ["/api/endpoints/logs.all/scope", "/api/endpoints/logs.all/sql?lql=x"])
 def test_keys_that_may_not_query_are_refused(service: Service, address: str) -> None:
     assert httpx.get(service.url + address).status_code == 401

@@ -14,22 +14,23 @@ export function endpoints() {
   return endpointsAsked;
 }
 
-/** The sub-queries of an endpoint with their columns and fields; events bring new ones, so not for long. */
-export function scope(endpoint) {
+/** The sub-queries of an endpoint with their columns and fields, and what the key is; events bring new ones, so not for long. */
+function scope(endpoint) {
   const known = scopesAsked.get(endpoint.name);
   if (known && Date.now() - known.atMs < SCOPE_MS) return known.asked;
-  const asked = read(`/api/endpoints/${encodeURIComponent(endpoint.name)}/scope`).then((told) => told.sub_queries);
+  const asked = read(`/api/endpoints/${encodeURIComponent(endpoint.name)}/scope`);
   asked.catch((problem) => problem.status === 403 || scopesAsked.delete(endpoint.name));
   scopesAsked.set(endpoint.name, { asked, atMs: Date.now() });
   return asked;
 }
 
-/** The first of these endpoints that the key may query, with its sub-queries. */
+/** The first of these endpoints that the key may query, with what the key is there: {private, pins}; and its sub-queries. */
 export async function firstAllowed(candidates) {
   let refusal = null;
   for (const endpoint of candidates) {
     try {
-      return { endpoint, subQueries: await scope(endpoint) };
+      const { sub_queries: subQueries, key } = await scope(endpoint);
+      return { endpoint: { ...endpoint, key }, subQueries };
     } catch (problem) {
       if (problem.status !== 403) throw problem;
       refusal ??= problem;

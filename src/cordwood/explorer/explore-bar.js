@@ -1,6 +1,8 @@
 /** Explore's controls: what is asked, in which language, of which time, and how often. */
 
 import { h, option, put } from "./dom.js";
+import { countsOf, mayCount, projectsOf } from "./event-counts.js";
+import { projectChoice } from "./project-choice.js";
 import { openParameters } from "./queries.js";
 import { TimePicker } from "./time-picker.js";
 
@@ -65,7 +67,7 @@ export class ExploreBar {
 
   show(view, endpoints, subQueries) {
     const open = endpoints.filter((one) => one.languages.length);
-    Object.assign(this, { open, asked: view.endpoint.name });
+    Object.assign(this, { open, asked: view.endpoint.name, view });
     this.endpoint.hidden = open.length < 2;
     put(
       this.endpoint,
@@ -104,23 +106,28 @@ export class ExploreBar {
   /** The inputs stay the same elements while their names do: nobody's typing is lost. */
   showParameters(view) {
     const wanted = openParameters(view.endpoint);
-    const names = wanted.map((one) => one.name).join();
+    const { key } = view.endpoint;
+    const names = JSON.stringify([wanted.map((one) => one.name), key]);
     if (this.shownParameters !== names) {
       this.shownParameters = names;
-      this.inputs = new Map(wanted.map((one) => [one.name, this.input(one)]));
-      put(
-        this.parameters,
-        wanted.map((one) =>
-          h(
-            "label",
-            { class: "inline-field", title: one.description },
-            h("span", {}, one.name),
-            this.inputs.get(one.name),
-          ),
-        ),
-      );
+      const isPinned = (one) => Object.hasOwn(key.pins, one.name);
+      this.inputs = new Map(wanted.filter((one) => !isPinned(one)).map((one) => [one.name, this.input(one)]));
+      const shown = wanted.map((one) => (isPinned(one) ? pinned(one.name, key.pins[one.name]) : this.parameter(one)));
+      put(this.parameters, shown);
     }
     for (const [name, input] of this.inputs) if (document.activeElement !== input) input.value = view.parameters[name];
+  }
+
+  parameter(one) {
+    const input = this.inputs.get(one.name);
+    const label = h("label", { class: "inline-field", title: one.description }, h("span", {}, one.name), input);
+    if (one.name !== "project" || one.choices.length || !mayCount(this.view.endpoint)) return label;
+    const choice = projectChoice({
+      counts: async () => projectsOf(await countsOf(this.view)),
+      chosen: () => this.view.parameters.project,
+      onPick: (project) => this.setParameter("project", project),
+    });
+    return h("div", { class: "joined-apart tight" }, label, choice);
   }
 
   input(one) {
@@ -158,4 +165,9 @@ export class ExploreBar {
   get elapsedMs() {
     return performance.now() - this.beganMs;
   }
+}
+
+function pinned(name, value) {
+  const about = `This key is pinned to one ${name}.`;
+  return h("span", { class: "inline-field", title: about }, h("span", {}, name), h("strong", { class: "pin" }, value));
 }

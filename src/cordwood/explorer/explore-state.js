@@ -144,10 +144,12 @@ function eventColumns(paths) {
   return paths.map((path) => ({ path, name: nameOf(path), label: path, isTime: path === "timestamp", isRemovable }));
 }
 
+/** A pin of the key is the only value that it may ask for, whatever the address says. */
 function parametersOf(values, endpoint) {
-  const open = openParameters(endpoint).map((one) => [
-    one.name,
-    values[PARAMETER + one.name] ?? one.fallback ?? one.choices[0] ?? "",
+  const { pins } = endpoint.key;
+  const open = openParameters(endpoint).map(({ name, fallback, choices }) => [
+    name,
+    Object.hasOwn(pins, name) ? pins[name] : (values[PARAMETER + name] ?? fallback ?? choices[0] ?? ""),
   ]);
   return Object.fromEntries(
     open.map(([name, value]) => [name, value === "" && name === "project" ? remembered() : String(value)]),

@@ -20,12 +20,8 @@ export function value(one) {
 
 /** The same rows, of which only those are left where the path has the value, or an array that holds it. */
 export function filtered(text, path, one, { isNot = false, isWithin = false } = {}) {
-  const joins = path
-    .slice(0, -1)
-    .map((_, depth) => join(path, depth))
-    .join("");
   const compared = isWithin ? membership(operand(path), one, isNot) : comparison(operand(path), one, isNot);
-  return `select t.* from (\n${inner(text)}\n) as t${joins}\nwhere ${compared}`;
+  return `select t.* from (\n${inner(text)}\n) as t${joins(path)}\nwhere ${compared}`;
 }
 
 /** The same without stars, of which ClickHouse's dialect has none. */
@@ -35,12 +31,20 @@ export function filteredColumns(text, columns, path, one, { isNot = false } = {}
   return `select ${names} from (\n${inner(text)}\n) as t\nwhere ${comparison(left, one, isNot)}`;
 }
 
+/** What joins the objects on a path of `t`, so that `operand` can name the value at its end. */
+export function joins(path) {
+  return path
+    .slice(0, -1)
+    .map((_, depth) => join(path, depth))
+    .join("");
+}
+
 function join(path, depth) {
   const record = depth === 0 ? `t.${name(path[0])}` : `r${depth - 1}.${name(path[depth])}`;
   return `\ncross join unnest(${record}) as r${depth}`;
 }
 
-function operand(path) {
+export function operand(path) {
   return `${path.length > 1 ? `r${path.length - 2}` : "t"}.${name(path.at(-1))}`;
 }
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cordwood.access import require_query
+from cordwood.access import may_manage, require_query
 from cordwood.errors import BadParameter
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
@@ -16,10 +16,12 @@ from cordwood.web.responses import no_store_json
 
 
 async def show_scope(request: Request, services: Services, address: str) -> Response:
-    """Return the sub-queries of an endpoint. A key pinned to a project sees the paths of its events alone."""
+    """Return the sub-queries of an endpoint, and what the key is. A key pinned to a project sees the paths of its events alone."""
     endpoint, caller, _ = _asked(request, services, address)
     sub_queries = await services.answers.sub_queries(endpoint, caller, account_of(request, caller))
-    return no_store_json({"endpoint": endpoint.name, "sub_queries": [_sub_query(one) for one in sub_queries]})
+    key = {"private": may_manage(caller), "pins": dict(caller.pins)}
+    told = [_sub_query(one) for one in sub_queries]
+    return no_store_json({"endpoint": endpoint.name, "sub_queries": told, "key": key})
 
 
 async def show_sql(request: Request, services: Services, address: str) -> Response:
