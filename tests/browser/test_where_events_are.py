@@ -1,20 +1,30 @@
-"""Where events are: projects to choose from with their counts.
+"""Where events are: projects to choose from with their counts, and what a view without rows says of what there is elsewhere.
 
-Steps of the job, as a person would do it: another project 2.
+Steps of the jobs, as a person would do them: another project 2, from no rows to the events of a project that has some 1,
+from no rows to the time of the newest event 1, and in a folder without the usual project 1.
 """
 
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Tab
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.test_accessible import faults, load_axe
 from tests.browser.test_explore import place
+from tests.journey.conftest import PRIVATE, Service, start_service
 
 ROWS = ".events tbody tr.row"
+MARKUP = "<img src=x onerror=window.pwned=1>"
+DAY_US = 86_400_000_000
+# Counts that stick out of what they are in.
+CUT_OFF = """[...document.querySelectorAll('.value-choice .faint')].filter((one) =>
+    one.getBoundingClientRect().right > one.closest('.panel, .card').getBoundingClientRect().right
+).map((one) => one.textContent)"""
 
 
 def send(tab: Tab, stream: str, *events: dict[str, Any]) -> None:
@@ -40,6 +50,10 @@ def known_values(page: Page) -> Locator:
 
 def values(page: Page) -> Locator:
     return page.get_by_role("dialog", name="Values that have events").locator(".value-choice")
+
+
+def section(page: Page, words: str) -> Locator:
+    return page.locator(".whereabouts section", has_text=words)
 
 
 def test_another_project_is_chosen_in_two_steps_from_those_that_have_events(tab: Tab) -> None:
@@ -102,10 +116,82 @@ def test_a_pinned_key_shows_its_pin_and_no_choice(tab: Tab, scopes: str) -> None
     expect(known_values(page)).to_have_count(0)
 
 
-def test_a_key_that_may_only_query_types_its_project(tab: Tab) -> None:
+def test_a_key_that_may_only_query_types_its_project_and_is_told_no_other(tab: Tab) -> None:
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=key_of(tab, scopes="query"))
-    page = tab.open("explore?range=7d&p.project=acme")
-    expect(page.locator(ROWS).first).to_be_visible()
-    expect(page.get_by_label("project", exact=True)).to_have_value("acme")
+    page = tab.open("explore?range=1h&p.project=nobody")
+    expect(page.locator(".whereabouts")).to_contain_text("No event is in edge_logs of nobody at any time.")
+    expect(page.get_by_label("project", exact=True)).to_have_value("nobody")
     expect(known_values(page)).to_have_count(0)
+    expect(page.get_by_text("Streams with events")).to_have_count(0)
+
+
+def test_no_rows_lead_to_a_project_that_has_events_in_one_step(tab: Tab) -> None:
+    project = f"{new_name()}{MARKUP}"
+    send(tab, "gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(200)))
+    page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
+    others = section(page, "Other projects with events of auth_logs in this time")
+    others.get_by_role("link", name=project).click()
+    expect(page.locator(ROWS)).to_have_count(100)
+    expect(page.get_by_label("project", exact=True)).to_have_value(project)
+    expect(page.locator("main img")).to_have_count(0)
+    assert page.evaluate("window.pwned") is None
+
+
+def test_no_rows_lead_to_the_newest_event_that_matches_in_one_step(tab: Tab) -> None:
+    project, now = new_name(), time.time_ns() // 1000
+    days_ago = {"event_message": "long ago", "project": project, "timestamp": now - 3 * DAY_US}
+    send(tab, "gotrue.logs.prod", days_ago, {**days_ago, "event_message": "before", "timestamp": now - 4 * DAY_US})
+    page = tab.open(f"explore?range=1h&sub=auth_logs&p.project={project}&q=ago")
+    expect(page.locator(".whereabouts")).to_contain_text("The newest event that matches is of 20")
+    page.get_by_role("link", name="Look there").click()
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROWS)).to_contain_text("long ago")
+    assert re.search(r"range=\d+~\d+", place(page))
+
+
+def test_a_filter_that_never_matches_is_told_with_the_newest_event_at_all(tab: Tab) -> None:
+    project = new_name()
+    old = {"event_message": "old", "project": project, "timestamp": time.time_ns() // 1000 - 3 * DAY_US}
+    send(tab, "gotrue.logs.prod", old)
+    page = tab.open(f"explore?range=1h&sub=auth_logs&p.project={project}&q=nowhere-to-be-found")
+    where = page.locator(".whereabouts")
+    expect(where).to_contain_text("Nothing matches at any other time.")
+    expect(where).to_contain_text(f"The newest event in auth_logs of {project} is of 20")
+
+
+@pytest.fixture(scope="module")
+def other_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service without events of the project that the page begins with."""
+    service = start_service(tmp_path_factory.mktemp("other") / "data")
+    service.send("cloudflare.logs.prod", [{"event_message": "of the shop", "project": "shop"}]).raise_for_status()
+    yield service
+    service.stop()
+
+
+def test_a_folder_without_the_usual_project_does_not_look_empty(tab: Tab, other_folder: Service) -> None:
+    tab.demo = replace(tab.demo, url=other_folder.url, key=PRIVATE)
+    page = tab.open("explore")
+    expect(page.locator(".whereabouts")).to_contain_text("Streams with events")
+    page.locator(".whereabouts").get_by_role("link", name="shop").click()
+    expect(page.locator(ROWS)).to_contain_text("of the shop")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(NARROW, "dark"), (WIDE, "light")])
+def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
+    long = f"{new_name()}-{'long-' * 60}"
+    send(tab, "cloudflare.logs.prod", *({"event_message": "x", "project": long} for _ in range(200)))
+    page = tab.open("explore?range=15m&p.project=nobody")
+    load_axe(page)
+    expect(section(page, "Other projects")).to_contain_text(long)
+    expect(section(page, "Streams with events")).to_be_visible()
+    section(page, "Streams with events").scroll_into_view_if_needed()
+    tab.picture("nothing")
+    assert faults(page) == []
+    known_values(page).click()
+    expect(values(page).first).to_be_visible()
+    tab.picture("projects")
+    assert faults(page) == []
+    assert page.evaluate(CUT_OFF) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -309,7 +309,7 @@ export class ExplorePage {
     const { columns, tone, plotted } = state.tableOf(view, answer, this.columns, this.seriesPath);
     const { chart, ...arranged } = state.arrangement();
     this.chart.show({ rows: answer.rows, columns: plotted, utc: view.utc, wished: chart });
-    put(this.result, answer.rows.length ? null : nothing());
+    put(this.result, answer.rows.length ? null : nothing(view, this.bounds));
     this.table.element.hidden = answer.rows.length === 0;
     const isCut = answers.hasMore(answer);
     this.table.show({ ...arranged, rows: answer.rows, columns, tone, utc: view.utc, isCut });

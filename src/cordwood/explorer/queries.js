@@ -26,6 +26,10 @@ export function openParameters(endpoint) {
   return endpoint.parameters.filter((one) => one.name !== times?.from && one.name !== times?.to);
 }
 
+export function hasParameter(endpoint, name) {
+  return endpoint.parameters.some((one) => one.name === name);
+}
+
 /** `view`: {endpoint, parameters, subQuery, language, text, columns, limit}; `bounds`: {from, to}. */
 export function rowsRequest(view, bounds) {
   if (view.language === "sql") return { ...fixed(view, bounds), sql: view.text };
@@ -58,6 +62,12 @@ export function followRequest(view) {
 export function canFollow(view) {
   const isPaged = lql.isChart(view.text) || lql.hasLimit(view.text) || lql.hasOrder(view.text);
   return view.language === "lql" && !isPaged;
+}
+
+/** The time of the newest event that these filters find in the sub-query, whenever it was. */
+export function newestRequest(view, text) {
+  const source = lql.named(text) ? [] : [`f:${view.subQuery}`];
+  return { ...view.parameters, lql: `${[...source, "s:timestamp", "limit:1"].join(" ")}\n${text}`.trimEnd() };
 }
 
 /** One event with all there is in it. */

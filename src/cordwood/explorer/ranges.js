@@ -68,6 +68,12 @@ export function moved(range, share) {
   return fixed(from + by, to + by);
 }
 
+/** A range as wide as another, near whose end a time lies. */
+export function around(us, { from, to }) {
+  const width = to - from;
+  return fixed(us - width * 0.9, us + width * 0.1);
+}
+
 /** The narrowest bar that leaves at most so many of them. */
 export function stepFor({ from, to }, mostBars) {
   const seconds = (to - from) / 1_000_000;

@@ -1,0 +1,116 @@
+/** What there is, and where, when a view has no rows: events at another time, of other projects, in other streams. */
+
+import * as address from "./address.js";
+import { ask } from "./api.js";
+import { h } from "./dom.js";
+import { countsOf, mayCount, projectsOf, streamsWithEvents } from "./event-counts.js";
+import { parameterValue, placeOf } from "./explore-state.js";
+import { ago, compact, count, time } from "./format.js";
+import { filtersOf } from "./lql.js";
+import { hasParameter, isOfEvents, newestRequest } from "./queries.js";
+import { around } from "./ranges.js";
+
+const MOST_LISTED = 8;
+/** Live asks for its rows again and again; where others are changes less often. */
+const FRESH_MS = 30_000;
+
+export class Whereabouts {
+  constructor() {
+    Object.assign(this, { about: "", element: null, atMs: 0 });
+  }
+
+  /** An element that fills itself; what is still being asked for another view is given up. */
+  of(view, bounds) {
+    const { endpoint, subQuery, language, text, parameters, range, utc } = view;
+    const about = JSON.stringify([endpoint.name, subQuery, language, text, parameters, range, utc]);
+    if (about === this.about && Date.now() - this.atMs < FRESH_MS) return this.element;
+    this.asking?.abort();
+    this.asking = new AbortController();
+    Object.assign(this, { about, atMs: Date.now(), element: h("div", { class: "whereabouts" }) });
+    this.fill(this.element, view, bounds, this.asking.signal);
+    return this.element;
+  }
+
+  /** Each part comes when it is known; one that cannot be known says why. */
+  fill(element, view, bounds, signal) {
+    const { endpoint } = view;
+    const isAsked = view.language === "lql" && isOfEvents({ columns: view.columnsKnown });
+    const parts = [
+      isAsked ? newest : null,
+      mayCount(endpoint) && hasParameter(endpoint, "project") ? projects : null,
+      mayCount(endpoint) ? streams : null,
+    ];
+    for (const part of parts.filter(Boolean)) {
+      const place = h("div", {});
+      element.append(place);
+      part(view, bounds, signal).then(
+        (found) => place.replaceChildren(...found.flat()),
+        (problem) => problem.name !== "AbortError" && place.replaceChildren(faint(problem.message)),
+      );
+    }
+  }
+}
+
+/** The newest event that matches at any time; where nothing does, the newest at all. */
+async function newest(view, bounds, signal) {
+  const filters = filtersOf(view.text);
+  const found = await newestOf(view, filters, signal);
+  if (found) return newestWords("The newest event that matches is of", view, bounds, found);
+  const any = filters ? await newestOf(view, "", signal) : 0;
+  const of = Object.values(view.parameters).filter(Boolean).join(", ");
+  const where = `${view.subQuery}${of && ` of ${of}`}`;
+  if (!any) return [faint(`No event is in ${where} at any time.`)];
+  const words = newestWords(`The newest event in ${where} is of`, view, bounds, any);
+  return [faint("Nothing matches at any other time."), words];
+}
+
+async function newestOf(view, filters, signal) {
+  const { rows } = await ask(view.endpoint, newestRequest(view, filters), { signal });
+  return typeof rows[0]?.timestamp === "number" ? rows[0].timestamp : 0;
+}
+
+function newestWords(words, view, bounds, at) {
+  if (at >= bounds.from && at <= bounds.to) return [];
+  const there = h("a", { class: "button", href: placeOf(view, { range: around(at, bounds) }) }, "Look there");
+  return [h("p", {}, `${words} ${time(at, { utc: view.utc, digits: 0 })}, ${ago(at)}. `, there)];
+}
+
+async function projects(view, bounds, signal) {
+  const here = projectsOf(await countsOf(view, { subQuery: view.subQuery, signal }));
+  const others = here.projects.filter(({ name }) => name !== view.parameters.project);
+  const place = (name) => placeOf(view, parameterValue("project", name));
+  const links = others.slice(0, MOST_LISTED).map(({ name, events }) => link(place(name), name, count(events)));
+  const without = here.without ? [faint(`${count(here.without)} events in this time have no project.`)] : [];
+  if (!links.length) return [faint(`No other project has events of ${view.subQuery} in this time.`), without];
+  return [listed(`Other projects with events of ${view.subQuery} in this time`, links, others.length), without];
+}
+
+async function streams(view, bounds, signal) {
+  const found = await streamsWithEvents(signal);
+  if (!found.length) return [faint("No stream has events yet.")];
+  const links = found.slice(0, MOST_LISTED).map((one) => link(placeOfStream(one), one.name, telling(one)));
+  return [listed("Streams with events, and when the newest came", links, found.length)];
+}
+
+function telling({ events, newest: at }) {
+  return at ? `${compact(events)}, ${ago(at)}` : compact(events);
+}
+
+function placeOfStream({ name }) {
+  return address.hashOf("streams", { stream: name });
+}
+
+function listed(words, links, all) {
+  const more = all > links.length ? ` (${links.length} of ${count(all)})` : "";
+  return h("section", {}, h("p", { class: "menu-head" }, words, more), h("ul", { class: "choices" }, links));
+}
+
+function link(place, name, about) {
+  const words = h("span", { class: "value-name" }, name || "(empty)");
+  const number = h("span", { class: "faint" }, about);
+  return h("li", {}, h("a", { class: "choice value-choice", href: place, title: name }, words, number));
+}
+
+function faint(words) {
+  return h("p", { class: "faint" }, words);
+}
