@@ -15,10 +15,10 @@ export class EventTable {
   /**
    * `whole(row)` fetches the event of a row; `onFilter` and `onRemove` change the query, where there is one.
    * `onArrange({sort, wrap})` is told how the rows are arranged now. `linksOf(path, value)`: [{id, place}] of the ids in
-   * a value; `placeOf(row)`: the address of the row's event, or nothing.
+   * a value; `placeOf(row)`: the address of the row's event, or nothing. `tones(value)`: the colour of a row by its value.
    */
   constructor({ label = "Rows", ...given }) {
-    Object.assign(this, { onArrange: () => {}, linksOf: () => [], placeOf: () => null, ...given });
+    Object.assign(this, { onArrange: () => {}, linksOf: () => [], placeOf: () => null, tones: toneOf, ...given });
     Object.assign(this, { opened: new Map(), widths: new Map() });
     Object.assign(this, { sort: sortOf(), order: [], rows: [], columns: [] });
     this.head = h("thead", {});
@@ -177,7 +177,7 @@ export class EventTable {
   row(position) {
     const place = this.order[position];
     const row = this.rows[place];
-    const tone = toneOf(toned(row[this.tone]));
+    const tone = this.tones(toned(row[this.tone]));
     const opened = this.opened.get(idOf(row, place));
     const cells = this.columns.map((column, index) => this.cell(row, column, index, Boolean(opened)));
     const line = h(
@@ -194,7 +194,7 @@ export class EventTable {
 
   cell(row, column, index, isOpen) {
     const text = textOf(row, column, this.utc);
-    const tone = column.name === this.tone ? toneOf(toned(row[column.name])) : "";
+    const tone = column.name === this.tone ? this.tones(toned(row[column.name])) : "";
     const shown = text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}… (${text.length} characters)` : text;
     const content = tone ? h("span", { class: `badge badge-${tone}` }, shown) : this.linked(row, column, shown);
     if (index > 0)

@@ -1,5 +1,6 @@
 /** Explore's controls: what is asked, in which language, of which time, and how often. */
 
+import { hashOf } from "./address.js";
 import { h, option, put } from "./dom.js";
 import { countsOf, mayCount, projectsOf } from "./event-counts.js";
 import { projectChoice } from "./project-choice.js";
@@ -26,6 +27,7 @@ export class ExploreBar {
       onchange: () => change({ sub: this.subQuery.value, cols: "", by: "", limit: "" }),
     });
     this.parameters = h("div", { class: "parameters" });
+    this.several = h("a", { class: "button", title: "Any streams, in one timeline" }, "Several streams");
     this.picker = new TimePicker({
       onRange: (range) => change({ range }),
       onZone: (utc) => change({ utc: utc ? "1" : "" }),
@@ -55,6 +57,7 @@ export class ExploreBar {
       this.endpoint,
       this.subQuery,
       this.parameters,
+      this.several,
       h("span", { class: "spring" }),
       this.picker.element,
       this.live,
@@ -78,6 +81,8 @@ export class ExploreBar {
       subQueries.map((one) => option(one.name, one.name, one.name === view.subQuery)),
     );
     this.showParameters(view);
+    this.several.hidden = !mayCount(view.endpoint);
+    this.several.setAttribute("href", hashOf("timeline", { range: view.range, utc: view.utc ? "1" : "" }));
     this.picker.show(view.range, view.utc);
     this.isLive = view.isLive;
     this.live.setAttribute("aria-pressed", String(view.isLive));

@@ -40,9 +40,9 @@ export class Histogram {
     return Math.max(120, (this.frame.clientWidth || 800) - MARGIN.left - MARGIN.right);
   }
 
-  /** `buckets`: {at, series, events} in milliseconds; `from` and `to` too. */
-  show({ buckets, stepMs, from, to, utc }) {
-    const names = toned(new Set(buckets.map((one) => one.series)));
+  /** `buckets`: {at, series, events} in milliseconds; `from` and `to` too. `series`: names of which some may have no event. */
+  show({ buckets, stepMs, from, to, utc, series = [] }) {
+    const names = toned(new Set([...series, ...buckets.map((one) => one.series)]));
     this.shown = { bars: barsOf(buckets, stepMs, from), names, stepMs, from, to, utc };
     this.cursor = this.anchor = null;
     this.draw();

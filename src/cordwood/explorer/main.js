@@ -13,6 +13,7 @@ import { forget, key } from "./key.js";
 import { keyMenu, keyPage } from "./key-gate.js";
 import { ServicePage } from "./service.js";
 import { StreamsPage } from "./streams.js";
+import { TimelinePage } from "./timeline.js";
 
 const PAGES = {
   explore: ExplorePage,
@@ -23,6 +24,7 @@ const PAGES = {
   // Reached by links alone.
   follow: FollowPage,
   event: EventPage,
+  timeline: TimelinePage,
 };
 const content = document.getElementById("content");
 const account = document.getElementById("account");

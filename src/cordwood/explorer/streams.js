@@ -6,6 +6,7 @@ import { h, put } from "./dom.js";
 import { ago, bytes, compact, count, perSecond, time } from "./format.js";
 import { privateOnly } from "./private-only.js";
 import { fieldShares } from "./shares.js";
+import { placeOfStream } from "./stream-choice.js";
 import { tell } from "./telling.js";
 
 const AGAIN_MS = 5000;
@@ -67,7 +68,12 @@ export class StreamsPage {
     const own = setAside.filter((one) => one.stream === stream.name);
     put(
       this.detail,
-      h("h2", {}, stream.name),
+      h(
+        "div",
+        { class: "bar-line" },
+        h("h2", {}, stream.name),
+        h("a", { class: "button small", href: placeOfStream(stream) }, "Show its events"),
+      ),
       shape(kinds, events ?? []),
       quarantine(own, () => this.again(stream)),
     );

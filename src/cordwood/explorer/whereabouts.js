@@ -1,6 +1,5 @@
 /** What there is, and where, when a view has no rows: events at another time, of other projects, in other streams. */
 
-import * as address from "./address.js";
 import { ask } from "./api.js";
 import { h } from "./dom.js";
 import { countsOf, mayCount, projectsOf, streamsWithEvents } from "./event-counts.js";
@@ -9,6 +8,7 @@ import { ago, compact, count, time } from "./format.js";
 import { filtersOf } from "./lql.js";
 import { hasParameter, isOfEvents, newestRequest } from "./queries.js";
 import { around } from "./ranges.js";
+import { placeOfStream } from "./stream-choice.js";
 
 const MOST_LISTED = 8;
 /** Live asks for its rows again and again; where others are changes less often. */
@@ -88,16 +88,13 @@ async function projects(view, bounds, signal) {
 async function streams(view, bounds, signal) {
   const found = await streamsWithEvents(signal);
   if (!found.length) return [faint("No stream has events yet.")];
-  const links = found.slice(0, MOST_LISTED).map((one) => link(placeOfStream(one), one.name, telling(one)));
+  const place = (one) => placeOfStream(one, { range: view.range, ...bounds });
+  const links = found.slice(0, MOST_LISTED).map((one) => link(place(one), one.name, telling(one)));
   return [listed("Streams with events, and when the newest came", links, found.length)];
 }
 
 function telling({ events, newest: at }) {
   return at ? `${compact(events)}, ${ago(at)}` : compact(events);
-}
-
-function placeOfStream({ name }) {
-  return address.hashOf("streams", { stream: name });
 }
 
 function listed(words, links, all) {

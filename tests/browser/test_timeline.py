@@ -1,0 +1,215 @@
+"""Several whole streams in one timeline, for a private key.
+
+Steps of the jobs, as a person would do them: events of one's own stream 2 from Explore (3 from Streams), those beside
+another stream's 4, one project of them 2 more.
+"""
+
+import re
+import time
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.test_accessible import faults, load_axe
+from tests.browser.test_explore import place, seen
+from tests.browser.test_where_events_are import MARKUP, key_of, known_values, new_name, send, values
+
+ROWS = ".events tbody tr.row"
+SECOND_US = 1_000_000
+
+
+def new_stream(tab: Tab, *events: dict[str, Any], name: str = "") -> str:
+    """A stream that no endpoint reads."""
+    name = name or new_name("own.app")
+    made = tab.page.request.post(
+        f"{tab.demo.url}/api/sources", headers={"X-API-KEY": tab.demo.key}, data={"name": name}
+    )
+    assert made.ok, made.text()
+    if events:
+        send(tab, quote(name), *events)
+    return name
+
+
+def ten_minutes_ago() -> int:
+    return time.time_ns() // 1000 - 600 * SECOND_US
+
+
+def lines(*texts: str, began: int | None = None, **fields: Any) -> list[dict[str, Any]]:
+    """Events every two seconds, from ten minutes ago on."""
+    first = began or ten_minutes_ago()
+    return [{"event_message": text, "timestamp": first + n * 2 * SECOND_US, **fields} for n, text in enumerate(texts)]
+
+
+def chooser(page: Page) -> Locator:
+    page.get_by_role("button", name=re.compile("^Streams: ")).click()
+    return page.get_by_role("dialog", name="Streams")
+
+
+def test_one_s_own_stream_beside_another_in_four_steps(tab: Tab) -> None:
+    project, began = new_name(), ten_minutes_ago()
+    own = new_stream(tab, *lines("own 0", "own 1", "own 2", began=began))
+    other = new_stream(tab, *lines("other 0", "other 1", began=began + SECOND_US, project=project))
+    page = tab.open("explore?range=1h")
+    page.get_by_role("link", name="Several streams").click()
+    page.get_by_role("button", name=re.compile(own)).click()
+    expect(page.locator(ROWS)).to_have_count(3)
+    panel = chooser(page)
+    panel.get_by_label(re.compile(other)).check()
+    rows = page.locator(ROWS)
+    expect(rows).to_have_count(5)
+    # Newest first, and each with its stream.
+    for n, (text, stream) in enumerate(
+        [("own 2", own), ("other 1", other), ("own 1", own), ("other 0", other), ("own 0", own)]
+    ):
+        expect(rows.nth(n)).to_contain_text(text)
+        expect(rows.nth(n)).to_contain_text(stream)
+    expect(page.locator(".summary")).to_have_text("5 events of 2 streams.")
+    expect(page.locator(".legend-entry")).to_have_text([f"{own}3", f"{other}2"])
+    assert seen(page) == 5
+    page.keyboard.press("Escape")
+    page.reload()
+    expect(rows).to_have_count(5)
+    page.go_back()
+    expect(rows).to_have_count(3)
+    page.go_forward()
+    expect(rows).to_have_count(5)
+    # One project of them.
+    page.get_by_role("button", name="Known values").click()
+    expect(values(page)).to_have_text([f"{project}2"])
+    values(page).click()
+    expect(rows).to_have_count(2)
+    assert f"project={project}" in place(page)
+
+
+def test_a_stream_s_events_are_shown_from_its_page(tab: Tab) -> None:
+    own = new_stream(tab, *lines("mine"))
+    page = tab.open("streams")
+    page.get_by_role("link", name=own).click()
+    expect(page.get_by_role("heading", name=own)).to_be_visible()
+    page.get_by_role("link", name="Show its events").click()
+    expect(page.locator(ROWS)).to_contain_text("mine")
+
+
+def test_a_view_without_rows_leads_to_a_stream_that_has_events(tab: Tab) -> None:
+    page = tab.open("explore?range=1h&p.project=nobody")
+    page.locator(".whereabouts").get_by_role("link", name="cloudflare.logs.prod").click()
+    expect(page.locator(ROWS).first).to_contain_text("cloudflare.logs.prod")
+
+
+def test_a_row_opens_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
+    own = new_stream(tab, *lines("first", "second", metadata={"level": "info", "deep": {"n": 1}}))
+    send(tab, own, *lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
+    page = tab.open(f"timeline?range=1h&streams={own},gotrue.logs.prod")
+    expect(page.locator(ROWS, has_text=own)).to_have_count(3)
+    page.locator(ROWS, has_text="third").locator(".toggle").click()
+    page.locator(".tree").get_by_role("button", name="error", exact=True).click()
+    expect(page.get_by_label("Search")).to_have_value("m.level:error")
+    expect(page.locator(ROWS, has_text=own)).to_have_count(1)
+    expect(page.locator("main img")).to_have_count(0)
+    page.get_by_label("Search").fill("m.deep.n:1 second")
+    page.get_by_label("Search").press("Enter")
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROWS)).to_contain_text("second")
+    expect(page.locator(".summary")).to_have_text("One event of 2 streams.")
+    tab.expect_refusal(400)
+    page.get_by_label("Search").fill("(")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("never closed")
+
+
+def test_names_of_streams_are_no_part_of_a_query(tab: Tab) -> None:
+    odd = new_stream(tab, *lines("of the odd one", "else"), name=f"""{new_name()}' \\ " 50%, or 1=1; <b>""")
+    page = tab.open("timeline?range=1h&q=one")
+    chooser(page).get_by_label(odd).check()
+    page.keyboard.press("Escape")
+    rows = page.locator(ROWS)
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(odd)
+    rows.locator(".toggle").click()
+    expect(page.locator(".tree")).to_contain_text("of the odd one")
+    page.reload()
+    expect(rows).to_have_count(1)
+    page.get_by_label("Search").fill("")
+    page.get_by_label("Search").press("Enter")
+    expect(rows).to_have_count(2)
+
+
+def test_a_stream_that_fails_is_named_and_the_others_are_shown(tab: Tab) -> None:
+    own, other = new_stream(tab, *lines("mine")), new_stream(tab, *lines("of the other"))
+    tab.expect_refusal(503)
+    error = {"error": {"code": 503, "status": "engine.unreachable", "message": "The engine is away."}}
+    tab.page.route(re.compile(f"api/query.*{other}"), lambda route: route.fulfill(status=503, json=error))
+    page = tab.open(f"timeline?range=1h&streams={own},{other},gone")
+    expect(page.get_by_role("alert")).to_contain_text(f"{other}: The engine is away.")
+    expect(page.get_by_role("alert")).to_contain_text("There is no stream gone.")
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROWS)).to_contain_text("mine")
+
+
+def test_more_rows_follow_and_a_link_has_the_streams_and_the_time(tab: Tab) -> None:
+    own = new_stream(tab, *lines(*(f"line {n}" for n in range(150))))
+    page = tab.open(f"timeline?range=1h&streams={own}")
+    expect(page.locator(".summary")).to_have_text(f"The newest 100 of 150 events of {own}.")
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator(".summary")).to_have_text(f"150 events of {own}.")
+    page.get_by_role("button", name="Copy a link").click()
+    expect(page.locator("#told")).to_contain_text("clipboard")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert re.search(r"range=\d+%7E\d+", link)
+    assert f"streams={own}" in link
+
+
+def test_no_rows_lead_to_the_newest_events_of_the_streams(tab: Tab) -> None:
+    old = {"event_message": "old", "timestamp": time.time_ns() // 1000 - 86_400 * SECOND_US}
+    page = tab.open(f"timeline?range=15m&streams={new_stream(tab, old)}")
+    page.get_by_role("link", name="Look at the newest events").click()
+    expect(page.locator(ROWS)).to_contain_text("old")
+
+
+def test_at_most_eight_streams_are_shown_at_once(tab: Tab) -> None:
+    names = [new_stream(tab) for _ in range(9)]
+    page = tab.open(f"timeline?range=1h&streams={','.join(names)}")
+    expect(page.get_by_role("alert")).to_contain_text("Only the first 8 streams of the link are shown.")
+    panel = chooser(page)
+    expect(panel).to_contain_text("At most 8 at once.")
+    expect(panel.get_by_label(re.compile(names[8]))).to_be_disabled()
+    panel.get_by_label(re.compile(names[0])).uncheck()
+    expect(panel.get_by_label(re.compile(names[8]))).to_be_enabled()
+
+
+@pytest.mark.parametrize("terms", [{"scopes": "query"}, {"scopes": "private", "pins": {"project": "acme"}}])
+def test_other_keys_see_no_whole_streams(tab: Tab, terms: dict[str, Any]) -> None:
+    tab.expect_refusal(403)
+    tab.demo = replace(tab.demo, key=key_of(tab, **terms))
+    page = tab.open("explore?range=7d&p.project=acme")
+    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.get_by_role("link", name="Several streams")).to_have_count(0)
+    page.goto(f"{tab.demo.url}/#timeline?streams=gotrue.logs.prod")
+    expect(page.get_by_text("Whole streams are shown for a private key without pins.")).to_be_visible()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(NARROW, "light"), (WIDE, "dark")])
+def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
+    page = tab.open("timeline")
+    load_axe(page)
+    expect(page.locator(".whereabouts")).to_be_visible()
+    tab.picture("begins")
+    assert faults(page) == []
+    names = "cloudflare.logs.prod,gotrue.logs.prod,postgres.logs,realtime.logs.prod"
+    page.goto(f"{tab.demo.url}/#timeline?range=24h&streams={names}")
+    expect(page.locator(ROWS).first).to_be_visible()
+    seen(page)
+    chooser(page)
+    tab.picture("streams")
+    assert faults(page) == []
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name=re.compile("^Streams: 4"))).to_be_focused()
+    known_values(page).click()
+    expect(values(page).first).to_be_visible()
+    tab.picture("projects")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
