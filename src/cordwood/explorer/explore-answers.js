@@ -103,7 +103,8 @@ function eventsOfSql(view, columns) {
   return { events: `select timestamp, ${sql.name(parting)} as series\nfrom (\n${inner}\n) as q`, hasSeries: true };
 }
 
-async function translated(view, text, signal) {
+/** A query in LQL as the SQL that it stands for. */
+export async function translated(view, text, signal) {
   const address = `/api/endpoints/${encodeURIComponent(view.endpoint.name)}/sql`;
   const told = await read(address, { lql: text }, { signal });
   return told.sql;

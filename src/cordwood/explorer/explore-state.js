@@ -5,6 +5,7 @@ import { sortOf } from "./columns.js";
 import { fieldsOf } from "./completion.js";
 import { partingColumn } from "./explore-answers.js";
 import * as lql from "./lql.js";
+import { patternsOf } from "./pattern-query.js";
 import { isOfEvents, nameOf, openParameters } from "./queries.js";
 import { USUAL, bounds, fixed, isRange } from "./ranges.js";
 
@@ -56,6 +57,8 @@ export function viewOf(values, endpoint, subQueries) {
     series: values.by ?? "",
     chosen: (values.cols ?? "").split("|").filter(Boolean),
     limit: Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT),
+    // A query in SQL has its patterns in its text.
+    patterns: language === "lql" ? patternsOf(values.pat) : [],
   };
 }
 

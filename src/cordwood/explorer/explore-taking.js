@@ -3,16 +3,29 @@
 import { create } from "./api.js";
 import * as described from "./described.js";
 import { endpointFields, endpointFile } from "./endpoint-file.js";
+import { saveMenu } from "./explore-menu.js";
 import { linkOf } from "./explore-state.js";
 import { copy, curlOf, downloadAs, downloadText, pythonOf } from "./save.js";
 import { tell } from "./telling.js";
 
-export async function takeRows(view, request, form) {
+/** The menu of what can be saved of the page of Explore. */
+export function menuOf(page) {
+  const asSql = () => page.asSql();
+  return saveMenu({
+    formats: () => page.view?.endpoint.formats ?? [],
+    download: (form) => takeRows(page.view, page.requestNow(), form),
+    copies: () => copies(page.view, page.requestNow(), asSql, page.bounds),
+    saveFile: (name) => takeFile(page.view, asSql, name),
+    saveEndpoint: (name) => saveEndpoint(page.view, asSql, name),
+  });
+}
+
+async function takeRows(view, request, form) {
   await downloadAs(view.endpoint, request, form).catch((problem) => tell(problem.message));
 }
 
 /** What of a query can be copied, as [words, work]; `sqlOf` gives it in SQL, `bounds` is the time of its rows. */
-export function copies(view, request, sqlOf, bounds) {
+function copies(view, request, sqlOf, bounds) {
   const take = (text, what) => () => takeText(text, what);
   const sql = () =>
     sqlOf().then(
@@ -37,14 +50,14 @@ export async function takeText(text, what) {
 }
 
 /** `sqlOf` gives the query in SQL. */
-export function takeFile(view, sqlOf, name) {
+function takeFile(view, sqlOf, name) {
   return withDefinition(view, async (definition) => {
     downloadText(endpointFile(definition, await sqlOf(), name), `${name}.sql`);
   });
 }
 
 /** Save the query as an endpoint of the service. */
-export function saveEndpoint(view, sqlOf, name) {
+function saveEndpoint(view, sqlOf, name) {
   return withDefinition(view, async (definition) => {
     const made = await create("/api/endpoints", endpointFields(definition, await sqlOf(), name));
     described.askAgain();

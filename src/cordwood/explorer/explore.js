@@ -11,7 +11,6 @@ import * as answers from "./explore-answers.js";
 import { ExploreBar } from "./explore-bar.js";
 import * as changes from "./explore-changes.js";
 import { notForThisKey, nothing } from "./explore-empty.js";
-import { saveMenu } from "./explore-menu.js";
 import * as state from "./explore-state.js";
 import * as taking from "./explore-taking.js";
 import { FieldList } from "./field-list.js";
@@ -21,6 +20,7 @@ import { eventPlace, linksOf } from "./ids.js";
 import { addToHistory } from "./kept.js";
 import { KnownValues } from "./known-values.js";
 import { Live } from "./live.js";
+import { Patterns } from "./patterns.js";
 import * as queries from "./queries.js";
 import * as ranges from "./ranges.js";
 import * as receipts from "./receipt.js";
@@ -74,6 +74,7 @@ export class ExplorePage {
       "aria-label": "Stack the bars by",
       onchange: () => address.change({ by: this.series.value }),
     });
+    this.patterns = new Patterns();
     this.summary = h("p", { class: "summary", role: "status" });
     this.result = h("div", { class: "result" });
     this.more = h(
@@ -85,14 +86,8 @@ export class ExplorePage {
   }
 
   layout() {
-    const save = saveMenu({
-      formats: () => this.view?.endpoint.formats ?? [],
-      download: (form) => taking.takeRows(this.view, this.requestNow(), form),
-      copies: () => taking.copies(this.view, this.requestNow(), () => this.asSql(), this.bounds),
-      saveFile: (name) => taking.takeFile(this.view, () => this.asSql(), name),
-      saveEndpoint: (name) => taking.saveEndpoint(this.view, () => this.asSql(), name),
-    });
-    const menus = h("div", { class: "joined-apart" }, historyMenu({ placeNow: () => state.placeOf(this.view) }), save);
+    const history = historyMenu({ placeNow: () => state.placeOf(this.view) });
+    const menus = h("div", { class: "joined-apart" }, history, taking.menuOf(this));
     this.stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
     return h(
       "div",
@@ -113,6 +108,7 @@ export class ExplorePage {
         h(
           "section",
           { class: "card rows", "aria-label": "Rows" },
+          this.patterns.element,
           this.chart.element,
           this.result,
           this.table.element,
@@ -135,6 +131,7 @@ export class ExplorePage {
 
   leave() {
     this.live.stop();
+    this.patterns.leave();
     this.asking?.abort();
     clearTimeout(this.timer);
   }
@@ -187,6 +184,7 @@ export class ExplorePage {
     this.lastText = view.text;
     this.seriesPath = state.seriesOf(view, this.fields);
     this.columns = state.columnsOf(view, this.seriesPath);
+    this.patterns.show(view);
     const likely = this.fields.filter(({ kinds }) => kinds.some((kind) => kind !== "object" && kind !== "array"));
     put(
       this.series,
@@ -216,6 +214,7 @@ export class ExplorePage {
     if (asking.signal.aborted) return undefined;
     this.bar.busy(false);
     const { view } = this;
+    if (isLater) this.patterns.ask(view, this.answer, this.bounds);
     const follows = view.isLive && isLater && !this.isUnfollowable && queries.canFollow(view);
     if (follows) this.live.start(view.endpoint, queries.followRequest({ ...view, columns: this.asked() }));
     else this.live.stop();

@@ -21,7 +21,7 @@ export class KnownValues {
 
   look(view, path, again) {
     this.byPath.set(path, []);
-    const everything = { ...view, text: "" };
+    const everything = { ...view, text: "", patterns: [] };
     const keep = (values) => this.keep(path, values) && again();
     // A field that nobody ever saw has none to offer, and that is all there is to say here.
     topValues(everything, bounds(view.range), path).then(keep, () => {});

@@ -52,6 +52,11 @@ export function filterText(path, value, { isNot = false, isWithin = false } = {}
   return `${isNot ? "-" : ""}${pathText(path)}:${isWithin ? "@>" : ""}${valueText(value)}`;
 }
 
+/** A clause for messages that match a regular expression. */
+export function matchText(regex, { isNot = false } = {}) {
+  return `${isNot ? "-" : ""}~"${escaped(regex)}"`;
+}
+
 export function withClause(text, clause) {
   const present = clauses(text).some((one) => one.text === clause);
   return present ? text : `${text.trimEnd()}${text.trim() ? " " : ""}${clause}`;

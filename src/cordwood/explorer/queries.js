@@ -2,6 +2,7 @@
 
 import { iso } from "./format.js";
 import * as lql from "./lql.js";
+import { clausesOf, grouped } from "./pattern-query.js";
 import { NONE, OTHERS } from "./series.js";
 import * as sql from "./sql.js";
 
@@ -48,14 +49,15 @@ function isPaged({ text }) {
 
 function rowsLql(view, bounds, limit) {
   const shows = lql.isChart(view.text) || lql.hasColumns(view.text) ? [] : view.columns.map(column);
-  return `${head(view, bounds, [...shows, ...limit])}\n${view.text}`.trimEnd();
+  return `${head(view, bounds, [...shows, ...limit])}\n${grouped(view.text, view.patterns)}`.trimEnd();
 }
 
 /** The rows as they come: without an end in time, and without a limit. */
 export function followRequest(view) {
   const source = lql.named(view.text) ? [] : [`f:${view.subQuery}`];
   const shows = lql.hasColumns(view.text) ? [] : view.columns.map(column);
-  return { ...view.parameters, lql: `${[...source, ...shows].join(" ")}\n${view.text}`.trimEnd() };
+  const clauses = [...source, ...shows, ...clausesOf(view.patterns)];
+  return { ...view.parameters, lql: `${clauses.join(" ")}\n${grouped(view.text, view.patterns)}`.trimEnd() };
 }
 
 /** Whether a query is one of single events in the order in which they come, as far as can be seen from here. */
@@ -74,12 +76,12 @@ export function newestRequest(view, text) {
 export function eventRequest(view, row) {
   const around = { from: row.timestamp - 1_000_000, to: row.timestamp + 1_000_000 };
   const wanted = `${lql.filterText(["id"], String(row.id))} s:* limit:1`;
-  return { ...fixed(view, around), lql: `${head(view, around, [])} ${wanted}` };
+  return { ...fixed(view, around), lql: `${head({ ...view, patterns: [] }, around, [])} ${wanted}` };
 }
 
 /** The events of a sub-query in a time, as these clauses want them. */
 export function clauseRequest(view, bounds, clauses) {
-  const plain = { ...view, text: "" };
+  const plain = { ...view, text: "", patterns: [] };
   return { ...fixed(plain, bounds), lql: `${head(plain, bounds, [])} ${clauses}` };
 }
 
@@ -102,7 +104,16 @@ export function sampleRequest(view, bounds) {
 /** The events that the query is about, as LQL: their time and, when there is one, the field that parts them. */
 export function eventsLql(view, bounds, seriesPath) {
   const shows = ["s:timestamp", ...(seriesPath ? [`s:${seriesPath}@series`] : [])];
-  return `${head(view, bounds, shows)}\n${lql.filtersOf(view.text)}`.trimEnd();
+  return `${head(view, bounds, shows)}\n${filters(view)}`.trimEnd();
+}
+
+/** The same with their messages. */
+export function messagesLql(view, bounds) {
+  return `${head(view, bounds, ["s:timestamp", "s:event_message"])}\n${filters(view)}`.trimEnd();
+}
+
+function filters(view) {
+  return grouped(lql.filtersOf(view.text), view.patterns);
 }
 
 /**
@@ -133,7 +144,7 @@ export function histogramRequest(view, bounds, text) {
 export function valuesRequest(view, bounds, path) {
   if (view.language === "sql") return { ...fixed(view, bounds), sql: valuesSql(view.text, path) };
   const chart = ["c:count(*)", `c:group_by(${path})`, `limit:${MOST_VALUES}`];
-  return { ...fixed(view, bounds), lql: `${head(view, bounds, chart)}\n${lql.filtersOf(view.text)}`.trimEnd() };
+  return { ...fixed(view, bounds), lql: `${head(view, bounds, chart)}\n${filters(view)}`.trimEnd() };
 }
 
 /** A clause that keeps to one series: a class of statuses is a range of numbers, "other" is no one thing. */
@@ -168,7 +179,7 @@ function head(view, bounds, clauses) {
   const source = lql.named(view.text) ? [] : [`f:${view.subQuery}`];
   const isBounded = timeParameters(view.endpoint) || !hasTime(view);
   const times = isBounded ? [] : [`t:${iso(bounds.from)}..${iso(bounds.to)}`];
-  return [...source, ...times, ...clauses].join(" ");
+  return [...source, ...times, ...clauses, ...clausesOf(view.patterns)].join(" ");
 }
 
 /** Whether the sub-query has a time to ask for; one of which nothing is known is taken to have. */

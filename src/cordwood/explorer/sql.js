@@ -31,6 +31,14 @@ export function filteredColumns(text, columns, path, one, { isNot = false } = {}
   return `select ${names} from (\n${inner(text)}\n) as t\nwhere ${comparison(left, one, isNot)}`;
 }
 
+/** The same rows, of which only those are left whose message matches a regular expression. */
+export function matched(text, columns, regex, { isNot = false, isClickHouse = false } = {}) {
+  const names = isClickHouse ? columns.map((each) => `t.${name(each)}`).join(", ") : "t.*";
+  const call = isClickHouse ? "match" : "regexp_contains";
+  const found = `coalesce(${call}(t.event_message, ${value(regex)}), false)`;
+  return `select ${names} from (\n${inner(text)}\n) as t\nwhere ${isNot ? "not " : ""}${found}`;
+}
+
 /** What joins the objects on a path of `t`, so that `operand` can name the value at its end. */
 export function joins(path) {
   return path

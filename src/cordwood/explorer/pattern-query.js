@@ -1,0 +1,128 @@
+/** Message patterns: the SQL that counts templates of messages, and the clauses that filter by one. */
+
+import * as lql from "./lql.js";
+import * as sql from "./sql.js";
+
+/** What a template has in the place of what varies. */
+export const PLACEHOLDER = "<*>";
+/** Characters of a message that are looked at, and those of its template that tell it from others. */
+const [MOST_READ, MOST_TEMPLATE] = [2000, 300];
+/** Templates that are listed. */
+export const MOST_LISTED = 50;
+/** Templates that a query is filtered by: each is a regular expression of up to 12 KB. */
+const MOST_FILTERS = 5;
+
+/** Letters and digits with at least one digit; always the whole word, so that a template matches what it was made of. */
+const WORD = "[A-Za-z]*[0-9][0-9A-Za-z]*";
+/** E-mail addresses, UUIDs, and numbers, hex, versions, IP addresses, dates and lists of these. */
+const VARIABLE = [
+  "[0-9A-Za-z][0-9A-Za-z._%+-]*@[0-9A-Za-z-]+(?:[.][0-9A-Za-z-]+)*",
+  "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+  `${WORD}(?:[.:,/+_-]${WORD})*`,
+].join("|");
+/** A message may have the placeholder itself. */
+const HOLE = `(?:${VARIABLE}|<[*]>)`;
+const SHOWING = /^(-?(s|select|c|chart|order|limit)|f|from):/i;
+
+/**
+ * Counts by template over a query that yields `timestamp` and `event_message`: a row for each of the most frequent,
+ * with its counts over time as `at:events`, and the sums over all of them. `step` is in seconds.
+ */
+export function patternsSql(events, step, isClickHouse) {
+  const of = isClickHouse ? CLICKHOUSE : BIGQUERY;
+  return [
+    `with messages as (\nselect timestamp, substring(event_message, 1, ${MOST_READ}) as message,`,
+    `${of.length("event_message")} as characters\nfrom (\n${events}\n) as e\nwhere event_message is not null\n),`,
+    "templates as (\nselect timestamp, message, characters,",
+    `substring(${of.replace("message", sql.value(VARIABLE), sql.value(PLACEHOLDER))}, 1, ${MOST_TEMPLATE}) as template`,
+    "from messages\n),",
+    `counted as (\nselect template, characters > ${MOST_READ} or ${of.length("template")} >= ${MOST_TEMPLATE} as is_cut,`,
+    `${of.bucket(step)} as at, count(*) as n, min(timestamp) as earliest, max(timestamp) as latest,`,
+    `min(substring(message, 1, ${MOST_TEMPLATE})) as one\nfrom templates\ngroup by template, is_cut, at\n),`,
+    `merged as (\nselect template, is_cut, sum(n) as events, ${of.micros("min(earliest)")} as first_at,`,
+    `${of.micros("max(latest)")} as last_at, min(one) as example, ${of.list("at", "n")} as over_time`,
+    `from counted\ngroup by template, is_cut\n)\n${of.most("template, is_cut, events, first_at, last_at, example, over_time")}`,
+  ].join("\n");
+}
+
+const ORDERED = `from merged\norder by events desc, template, is_cut\nlimit ${MOST_LISTED}`;
+const BIGQUERY = {
+  length: (text) => `char_length(${text})`,
+  replace: (text, regex, by) => `regexp_replace(${text}, ${regex}, ${by})`,
+  bucket: (step) => `div(unix_seconds(timestamp), ${step}) * ${step}`,
+  micros: (time) => time,
+  list: (at, n) => `array_agg(concat(cast(${at} as string), ':', cast(${n} as string)))`,
+  most: (names) =>
+    `select ${names}, sum(events) over () as all_events, count(*) over () as all_patterns\n${ORDERED}`,
+};
+/** This dialect has no window functions, and so no sums beside the rows. */
+const CLICKHOUSE = {
+  length: (text) => `lengthUTF8(${text})`,
+  replace: (text, regex, by) => `replaceRegexpAll(${text}, ${regex}, ${by})`,
+  bucket: (step) => `intDiv(toUnixTimestamp(timestamp), ${step}) * ${step}`,
+  micros: (time) => `toUnixTimestamp64Micro(${time})`,
+  list: (at, n) => `groupArray(concat(toString(${at}), ':', toString(${n})))`,
+  most: (names) => `select ${names}\n${ORDERED}`,
+};
+
+/** A pattern of a row: `isCut` when there is more of its messages than was compared. */
+export function patternOf({ template, is_cut: isCut }) {
+  return { template, isCut: Boolean(isCut) };
+}
+
+/** The regular expression (RE2) that matches the messages of a pattern, and those alone. */
+export function regexOf({ template, isCut }) {
+  const whole = isCut ? template.replace(/<\*?$/, "") : template;
+  const literals = whole.split(PLACEHOLDER).map(escaped);
+  return `^${literals.join(HOLE)}${isCut ? "" : "$"}`;
+}
+
+/** The patterns that an address has; what is none is left out. */
+export function patternsOf(text = "") {
+  try {
+    const read = JSON.parse(text || "[]");
+    return read.filter(isPattern).slice(0, MOST_FILTERS).map(patternIn);
+  } catch {
+    return [];
+  }
+}
+
+/** Patterns as the address has them: a sign, whether the template is whole, and the template. */
+export function textOf(patterns) {
+  const written = patterns.map(({ template, isCut, isNot }) => `${isNot ? "-" : "+"}${isCut ? "^" : "="}${template}`);
+  return written.length ? JSON.stringify(written) : "";
+}
+
+/** The patterns with another, which takes the place of itself with the other sign; null when there are too many. */
+export function withPattern(patterns, added) {
+  const others = patterns.filter((one) => one.template !== added.template || one.isCut !== added.isCut);
+  return others.length < MOST_FILTERS ? [...others, added] : null;
+}
+
+/** The clauses in LQL that keep to the patterns. */
+export function clausesOf(patterns) {
+  return patterns.map((pattern) => lql.matchText(regexOf(pattern), { isNot: pattern.isNot }));
+}
+
+/** A query in LQL of which alternatives stand in a group, so that clauses added to it hold for all of them. */
+export function grouped(text, patterns) {
+  const clauses = lql.clauses(text).map((one) => one.text);
+  if (!patterns.length || !clauses.includes("OR")) return text;
+  const shows = clauses.filter((one) => SHOWING.test(one));
+  const filters = clauses.filter((one) => !SHOWING.test(one));
+  return [...shows, `(${filters.join(" ")})`].join(" ");
+}
+
+function isPattern(one) {
+  return typeof one === "string" && /^[-+][=^]/.test(one) && [...one].length <= MOST_TEMPLATE + 2;
+}
+
+function patternIn(text) {
+  return { template: text.slice(2), isCut: text[1] === "^", isNot: text[0] === "-" };
+}
+
+/** Text that a regular expression takes as it stands; backslashes and control characters are written as numbers. */
+function escaped(text) {
+  const plain = text.replace(/[\\\p{Cc}]/gu, (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, "0")}`);
+  return plain.replace(/[\^$.|?*+()[\]{}]/g, "\\$&");
+}

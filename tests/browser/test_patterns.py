@@ -1,0 +1,278 @@
+"""Message patterns: what a query finds by template, with counts, and filters by a template."""
+
+import json
+import re
+import time
+import uuid
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.test_accessible import faults, load_axe
+
+ROWS = ".events tbody tr.row"
+# Each must be text: in the page, in the regular expression, and in the query that it stands in.
+HOSTILE = [
+    'say "hi" 1',
+    'x") OR f:postgres_logs limit:1 ("',
+    "it's 1' or true --",
+    r"C:\temp\new 7 (a|b)* [c] ^$ {2}",
+    "<img src=x onerror=window.pwned=1> 3",
+    "two\nlines 4\tand a tab",
+    "already <*> and 5",
+    "żółć 🙂 6",
+    r"\x41 \E \Q 8",
+    "@project `stream` /* 9 */",
+]
+
+
+def send(tab: Tab, project: str, *messages: str) -> None:
+    address = f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod"
+    events = [{"event_message": text, "project": project, "metadata": {"of": project}} for text in messages]
+    answer = tab.page.request.post(address, headers={"X-API-KEY": tab.demo.key}, data=events)
+    assert answer.ok, answer.text()
+
+
+def new_project() -> str:
+    return f"patterns-{time.monotonic_ns()}"
+
+
+def logins(number: int) -> list[str]:
+    return [
+        f"user{place}@example.com from 10.0.{place}.{place} at 2026-11-2{place}T10:00:0{place}.{place}5Z ({uuid.uuid4()})"
+        for place in range(number)
+    ]
+
+
+def patterns(page: Page) -> Locator:
+    return page.get_by_role("list", name="Patterns of messages").locator("li[data-template]")
+
+
+def only(page: Page, template: str) -> Locator:
+    """The button that keeps to a template."""
+    return page.get_by_role("button", name=template, exact=True)
+
+
+def listed(page: Page) -> dict[str, int]:
+    """The templates that are listed with their counts, once they are there."""
+    expect(page.locator(".pattern-bar [role=status]")).to_have_text(re.compile(r"pattern"))
+    pairs = page.evaluate(
+        """() => [...document.querySelectorAll(".pattern-list li[data-template]")].map(
+          (one) => [one.dataset.template, Number(one.querySelector(".pattern-count").textContent.replaceAll(",", ""))])"""
+    )
+    return dict(pairs)
+
+
+def chips(page: Page) -> Locator:
+    return page.get_by_role("list", name="Filters by pattern").get_by_role("listitem")
+
+
+def query(page: Page) -> Locator:
+    return page.get_by_role("combobox", name="Query", exact=True)
+
+
+def seen(page: Page, count: int) -> None:
+    expect(page.locator(".readout")).to_have_text(f"{count:,} events")
+
+
+def test_what_kinds_of_messages_there_are_and_one_of_them_in_two_steps(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, *logins(4), "disk sda1 is 91.5 % full", "disk sdb2 is 92 % full", "shutting down")
+    page = tab.open(f"explore?range=1h&p.project={project}")
+    # Step 1: what there is.
+    page.get_by_role("button", name="Patterns", exact=True).click()
+    assert listed(page) == {"<*> from <*> at <*> (<*>)": 4, "disk <*> is <*> % full": 2, "shutting down": 1}
+    expect(page.locator(".pattern-bar [role=status]")).to_have_text("3 patterns of 7 messages.")
+    assert patterns(page).first.locator("svg rect").count() >= 1
+    # Step 2: one kind.
+    only(page, "disk <*> is <*> % full").click()
+    expect(page.locator(ROWS)).to_have_count(2)
+    seen(page, 2)
+    expect(chips(page)).to_have_text([re.compile("disk <.> is <.> % full")])
+    # What was typed is left alone.
+    expect(query(page)).to_have_value("")
+
+
+def test_a_filter_is_removed_and_another_excludes(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, *logins(3), "shutting down")
+    page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
+    only(page, "shutting down").click()
+    expect(page.locator(ROWS)).to_have_count(1)
+    page.get_by_role("button", name="Remove the filter: The pattern shutting down").click()
+    expect(page.locator(ROWS)).to_have_count(4)
+    page.get_by_role("button", name="Leave out <*> from").click()
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(chips(page)).to_have_text([re.compile("≠.*from")])
+    assert listed(page) == {"shutting down": 1}
+    # It is a part of the address, and so of links, views and the history of the browser.
+    page.reload()
+    expect(chips(page)).to_have_count(1)
+    expect(page.locator(ROWS)).to_have_count(1)
+    page.go_back()
+    expect(chips(page)).to_have_count(0)
+    expect(page.locator(ROWS)).to_have_count(4)
+
+
+@pytest.mark.parametrize("sub", ["edge_logs", "auth_logs", "postgres_logs"])
+def test_the_count_of_a_pattern_is_that_of_its_events_over_the_whole_range(tab: Tab, sub: str) -> None:
+    # A range that has ended: events that arrive change nothing.
+    day = 86_400_000_000
+    until = time.time_ns() // 1000 // day * day
+    page = tab.open(f"explore?range={until - 5 * day}~{until}&sub={sub}&patterns=1")
+    found = listed(page)
+    assert sum(found.values()) > 50
+    template, count = next(iter(found.items()))
+    patterns(page).first.locator(".pattern-only").click()
+    seen(page, count)
+    assert chips(page).locator(".chip-text").text_content() == template
+
+
+def test_hostile_messages_are_texts_and_each_is_found_by_its_pattern(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, *HOSTILE, "x" * 5000, f"{'long ' * 1000}12", "\u0001 control 2")
+    page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
+    found = listed(page)
+    assert len(found) == len(HOSTILE) + 3
+    assert max(map(len, found)) == 300
+    expect(page.locator("main img, main script")).to_have_count(0)
+    for template in found:
+        line = page.evaluate_handle(
+            "(template) => [...document.querySelectorAll('.pattern-list li')].find((one) => one.dataset.template === template)",
+            template,
+        ).as_element()
+        assert line, template
+        line.query_selector(".pattern-only").click()  # type: ignore[union-attr]
+        expect(page.locator(ROWS)).to_have_count(1)
+        expect(page.locator(".editor-error")).to_be_empty()
+        seen(page, 1)
+        chips(page).get_by_role("button").click()
+        expect(page.locator(ROWS)).to_have_count(len(found))
+        assert listed(page) == found
+    assert page.evaluate("window.pwned") is None
+
+
+def test_a_pattern_holds_for_every_alternative_of_the_query(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, "alpha 1", "beta 2", "beta 3", "alpha two", "gamma 4")
+    page = tab.open(f"explore?range=1h&p.project={project}&patterns=1&q={quote('alpha OR beta s:event_message')}")
+    assert listed(page) == {"beta <*>": 2, "alpha <*>": 1, "alpha two": 1}
+    only(page, "beta <*>").click()
+    expect(page.locator(ROWS)).to_have_count(2)
+    seen(page, 2)
+
+
+def test_patterns_beyond_those_that_are_listed_are_counted(tab: Tab) -> None:
+    project = new_project()
+    words = [f"{first}{second} only" for first in "abcdef" for second in "ghijklmnop"]
+    send(tab, project, *words, *words[:50])
+    page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
+    assert set(listed(page)) == set(words[:50])
+    expect(page.locator(".pattern-rest")).to_have_text("10 more patterns with 10 messages.")
+
+
+def test_the_keyboard_alone_opens_filters_and_removes(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, "alpha 1", "alpha 2", "beta")
+    page = tab.open(f"explore?range=1h&p.project={project}")
+    expect(page.locator(ROWS)).to_have_count(3)
+    page.get_by_role("button", name="Patterns", exact=True).focus()
+    page.keyboard.press("Enter")
+    listed(page)
+    page.keyboard.press("Tab")
+    # The list scrolls, so some browsers stop at it first.
+    if page.evaluate("document.activeElement.tagName") == "OL":
+        page.keyboard.press("Tab")
+    expect(only(page, "alpha <*>")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(ROWS)).to_have_count(2)
+    expect(patterns(page)).to_have_count(1)
+    expect(only(page, "alpha <*>")).to_be_focused()
+    chips(page).get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.get_by_role("button", name="Patterns", exact=True)).to_be_focused()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("list", name="Patterns of messages")).to_have_count(0)
+    assert "patterns=1" not in page.url
+
+
+SQL = "select timestamp, event_message from edge_logs order by timestamp desc limit 2"
+CLICKHOUSE = "select timestamp, event_message from logs where source = 'edge_logs' order by timestamp desc limit 2"
+
+
+@pytest.mark.parametrize(("endpoint", "text"), [("logs.all", SQL), ("logs.all.otel", CLICKHOUSE)])
+def test_in_sql_the_filter_is_in_the_query(tab: Tab, endpoint: str, text: str) -> None:
+    project = new_project()
+    send(tab, project, r"it's \d 1", r"it's \d 2", r"it's \d 3", "other")
+    place = f"explore?range=1h&lang=sql&endpoint={endpoint}&p.project={project}&patterns=1&q={quote(text)}"
+    page = tab.open(place)
+    # The limit is that of the rows.
+    assert listed(page) == {r"it's \d <*>": 3, "other": 1}
+    patterns(page).first.locator(".pattern-only").click()
+    expect(page.locator(ROWS)).to_have_count(3)
+    expect(query(page)).to_have_value(re.compile("match|regexp_contains"))
+    page.get_by_role("button", name="Leave out it's").click()
+    expect(page.locator(ROWS)).to_have_count(0)
+    expect(page.locator(".editor-error")).to_be_empty()
+
+
+def test_a_pinned_key_is_shown_the_patterns_of_its_own_project(tab: Tab) -> None:
+    tab.expect_refusal(403)
+    mine, others = new_project(), new_project()
+    send(tab, mine, "mine 1", "mine 2")
+    send(tab, others, "theirs 1")
+    made: Any = tab.page.request.post(
+        f"{tab.demo.url}/api/access-tokens",
+        headers={"X-API-KEY": tab.demo.key},
+        data={"scopes": "query", "pins": {"project": mine}},
+    ).json()
+    tab.demo = replace(tab.demo, key=made["token"])
+    page = tab.open(f"explore?range=1h&p.project={mine}&patterns=1")
+    assert listed(page) == {"mine <*>": 2}
+    patterns(page).first.locator(".pattern-only").click()
+    expect(page.locator(ROWS)).to_have_count(2)
+
+
+def test_what_an_address_has_for_patterns_is_bounded(tab: Tab) -> None:
+    odd = json.dumps(["+=fine 1", "no sign", 7, None, "+=" + "y" * 400, *[f"-={name}" for name in "abcdefgh"]])
+    page = tab.open(f"explore?range=1h&pat={quote(odd)}")
+    expect(chips(page)).to_have_count(5)
+    expect(page.locator(".summary")).to_contain_text("0 rows")
+    page.goto(f"{tab.demo.url}/#explore?range=7d&pat=%7B")
+    expect(page.locator(ROWS).first).to_be_visible()
+    expect(chips(page)).to_have_count(0)
+
+
+def test_counting_that_takes_long_ends_when_it_is_closed(tab: Tab) -> None:
+    page = tab.open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.route(re.compile("/query/.*regexp_replace"), lambda _: None)
+    page.get_by_role("button", name="Patterns", exact=True).click()
+    expect(page.locator(".pattern-bar [role=status]")).to_have_text("Counting…")
+    with page.expect_event("requestfailed"):
+        page.get_by_role("button", name="Patterns", exact=True).click()
+    expect(page.locator(".pattern-bar [role=status]")).to_be_empty()
+    page.unroute_all(behavior="ignoreErrors")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_patterns_fit_look_right_and_have_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
+    page = tab.open("explore?range=7d&sub=postgres_logs&patterns=1")
+    load_axe(page)
+    listed(page)
+    patterns(page).first.locator(".pattern-only").click()
+    expect(chips(page)).to_have_count(1)
+    expect(patterns(page)).to_have_count(1)
+    assert faults(page) == []
+    chips(page).get_by_role("button").click()
+    expect(patterns(page).nth(3)).to_be_visible()
+    assert faults(page) == []
+    tab.picture("patterns")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
