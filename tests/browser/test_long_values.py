@@ -1,0 +1,81 @@
+"""Long values in tables and in the list of fields: no column of a few characters, and no count out of sight."""
+
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+
+ROWS = ".events tbody tr.row"
+LONG = "https://example.com/" + "/".join(f"part-{number}" for number in range(60))
+# Columns of which a line has less than six characters, in cells that have more than three lines.
+THIN = """() => [...document.querySelectorAll(".events .row td")].filter((cell) => {
+  const { width, height } = cell.getBoundingClientRect();
+  const style = getComputedStyle(cell);
+  const inner = width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return width > 0 && inner < 6 * 7 && height > 3 * 22;
+}).map((cell) => `${cell.dataset.label}: ${cell.textContent.slice(0, 40)}`)"""
+# Counts, and buttons to exclude a value, that are not whole within the card of fields.
+PUSHED_OUT = """() => {
+  const card = document.querySelector(".side").getBoundingClientRect();
+  return [...document.querySelectorAll(".top-values .faint, .top-values .value-not, .field-column")].filter((one) => {
+    const { left, right, width } = one.getBoundingClientRect();
+    return width < 4 || left < card.left || right > card.right;
+  }).map((one) => one.parentElement.textContent.slice(0, 80));
+}"""
+
+
+def send(tab: Tab, project: str) -> None:
+    metadata: dict[str, Any] = {
+        "a_long_word": "w" * 300,
+        "a_list": [LONG, LONG],
+        "name_" * 12 + "end": LONG,
+        "response": {"status_code": 200},
+        "request": {"url": LONG, "method": "GET"},
+    }
+    event = {"event_message": f"GET {LONG}", "project": project, "metadata": metadata}
+    address = f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod"
+    answer = tab.page.request.post(address, headers={"X-API-KEY": tab.demo.key}, data=[event] * 3)
+    assert answer.ok, answer.text()
+
+
+def wrap(page: Page) -> None:
+    page.get_by_role("button", name="Wrap", exact=True).click()
+    expect(page.locator(".events")).to_have_class("events is-wrapped")
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_the_endpoints_page_has_no_thin_columns_and_opens_an_event_as_explore_does(tab_of: OpenTab, width: int) -> None:
+    tab = tab_of(width)
+    project = f"long-{time.monotonic_ns()}"
+    send(tab, project)
+    page = tab.open(f"endpoints?endpoint=logs.all&p.project={project}&run=1")
+    expect(page.locator(ROWS)).to_have_count(3)
+    assert page.evaluate(THIN) == []
+    wrap(page)
+    assert page.evaluate(THIN) == []
+    page.locator(f"{ROWS} .toggle").first.click()
+    expect(page.locator(".tree").get_by_text("w" * 300)).to_be_visible()
+    assert page.evaluate(THIN) == []
+    tab.picture("endpoint")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_long_values_of_a_field_leave_their_counts_in_sight(tab_of: OpenTab, width: int) -> None:
+    tab = tab_of(width)
+    project = f"long-{time.monotonic_ns()}"
+    send(tab, project)
+    page = tab.open(f"explore?range=1h&p.project={project}")
+    expect(page.locator(ROWS)).to_have_count(3)
+    if width == NARROW:
+        page.locator(".field-list summary").click()
+    for name in ("m.a_long_word", "m.a_list", f"m.{'name_' * 12}end", "m.request.url", "event_message"):
+        field = page.locator(f'[data-field="{name}"]')
+        field.locator(".field-name").click()
+        expect(field.locator(".top-values .faint")).to_have_text("3")
+    assert page.evaluate(PUSHED_OUT) == []
+    assert page.evaluate("document.querySelector('.side').scrollWidth <= document.querySelector('.side').clientWidth")
+    tab.picture("fields")
