@@ -59,7 +59,7 @@ def only(page: Page, template: str) -> Locator:
 
 def listed(page: Page) -> dict[str, int]:
     """The templates that are listed with their counts, once they are there."""
-    expect(page.locator(".pattern-bar [role=status]")).to_have_text(re.compile(r"pattern"))
+    expect(page.locator(".pattern-bar [role=status]")).to_have_text(re.compile(r"pattern"), timeout=30_000)
     pairs = page.evaluate(
         """() => [...document.querySelectorAll(".pattern-list li[data-template]")].map(
           (one) => [one.dataset.template, Number(one.querySelector(".pattern-count").textContent.replaceAll(",", ""))])"""
@@ -221,21 +221,38 @@ def test_in_sql_the_filter_is_in_the_query(tab: Tab, endpoint: str, text: str) -
     expect(page.locator(".editor-error")).to_be_empty()
 
 
-def test_a_pinned_key_is_shown_the_patterns_of_its_own_project(tab: Tab) -> None:
+def use_key(tab: Tab, **terms: Any) -> None:
+    """Make a key with these terms, and use it in this tab."""
+    headers = {"X-API-KEY": tab.demo.key}
+    made = tab.page.request.post(f"{tab.demo.url}/api/access-tokens", headers=headers, data=terms)
+    assert made.ok, made.text()
+    tab.demo = replace(tab.demo, key=made.json()["token"])
+    # What such a key may not read is answered with 403.
     tab.expect_refusal(403)
+
+
+def test_a_pinned_key_is_shown_the_patterns_of_its_own_project(tab: Tab) -> None:
     mine, others = new_project(), new_project()
     send(tab, mine, "mine 1", "mine 2")
     send(tab, others, "theirs 1")
-    made: Any = tab.page.request.post(
-        f"{tab.demo.url}/api/access-tokens",
-        headers={"X-API-KEY": tab.demo.key},
-        data={"scopes": "query", "pins": {"project": mine}},
-    ).json()
-    tab.demo = replace(tab.demo, key=made["token"])
+    use_key(tab, scopes="query", pins={"project": mine})
     page = tab.open(f"explore?range=1h&p.project={mine}&patterns=1")
     assert listed(page) == {"mine <*>": 2}
     patterns(page).first.locator(".pattern-only").click()
     expect(page.locator(ROWS)).to_have_count(2)
+
+
+def test_with_redaction_patterns_and_their_examples_are_redacted(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, "10.1.2.3 is blocked", "10.4.5.6 is blocked", "nothing is blocked")
+    use_key(tab, scopes="query", redact=True)
+    page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
+    redacted = next(template for template, count in listed(page).items() if count == 2)
+    assert redacted.endswith(" is blocked")
+    assert not re.search(r"10\.[14]\.", page.content())
+    patterns(page).first.locator(".pattern-only").click()
+    expect(page.locator(ROWS)).to_have_count(2)
+    seen(page, 2)
 
 
 def test_what_an_address_has_for_patterns_is_bounded(tab: Tab) -> None:
