@@ -255,6 +255,21 @@ def test_with_redaction_patterns_and_their_examples_are_redacted(tab: Tab) -> No
     seen(page, 2)
 
 
+def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
+    project = new_project()
+    filters = quote(json.dumps(["+=alpha <*>"]))
+    page = tab.open(f"explore?range=15m&p.project={project}&pat={filters}")
+    expect(page.locator(".summary")).to_contain_text("0 rows")
+    with page.expect_response(lambda answer: "/tail/" in answer.url and answer.status == 200):
+        page.get_by_role("button", name="Live").click()
+    # No query is asked again: these rows are those that follow.
+    page.route("**/query/**", lambda _: None)
+    send(tab, project, "alpha 1", "beta 2", "alpha 3")
+    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(ROWS).filter(has_text="beta")).to_have_count(0)
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_what_an_address_has_for_patterns_is_bounded(tab: Tab) -> None:
     odd = json.dumps(["+=fine 1", "no sign", 7, None, "+=" + "y" * 400, *[f"-={name}" for name in "abcdefgh"]])
     page = tab.open(f"explore?range=1h&pat={quote(odd)}")
