@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cordwood.web.explorer import without_comments
 from tests.architecture.tree import ROOT
 
 FOLDER = ROOT / "src" / "cordwood" / "explorer"
@@ -17,6 +18,10 @@ LONGEST_FILE = 400
 MOST_BYTES = 120_000
 MOST_BYTES_OF_DOCS = 12_000
 IMPORT = re.compile(r'from "(\./[\w-]+\.js)"')
+# Regular expressions, strings, and escapes, in which a backtick is no delimiter.
+LITERALS = re.compile(
+    r"""(?<=[(=,:?&|!])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\n\[])+/|"(?:\\.|[^"\\\n])*"|\\."""
+)
 # Functions that evaluate text as code or markup, and storage that outlives a tab and could leak the key.
 FORBIDDEN = re.compile(
     r"\binnerHTML\b|\bouterHTML\b|insertAdjacentHTML|document\.write|\beval\(|new Function|localStorage"
@@ -63,11 +68,25 @@ def test_both_folders_are_served_as_one() -> None:
 
 
 def test_the_page_at_docs_adds_little() -> None:
-    assert sum(len(gzip.compress(file.read_bytes())) for file in DOCS.iterdir()) < MOST_BYTES_OF_DOCS
+    assert sum(map(sent_bytes, DOCS.iterdir())) < MOST_BYTES_OF_DOCS
 
 
 def test_the_whole_page_is_small() -> None:
-    assert sum(len(gzip.compress(file.read_bytes())) for file in FOLDER.iterdir()) < MOST_BYTES
+    assert sum(map(sent_bytes, FOLDER.iterdir())) < MOST_BYTES
+
+
+def sent_bytes(file: Path) -> int:
+    """Return the compressed bytes of a file as it is sent."""
+    body = file.read_bytes()
+    return len(gzip.compress(without_comments(body) if file.suffix == ".js" else body))
+
+
+@EVERY_SCRIPT
+def test_no_template_literal_has_a_line_that_would_be_removed_as_a_comment(script: Path) -> None:
+    text = script.read_text()
+    for comment in re.finditer(r"^ *(//|/\*\*)", text, re.MULTILINE):
+        code = without_comments(text[: comment.start()].encode()).decode()
+        assert LITERALS.sub("", code).count("`") % 2 == 0, text[comment.start() :][:80]
 
 
 def test_no_file_names_another_host() -> None:
