@@ -1,0 +1,58 @@
+"""The chart of the guide's page on one's own app, drawn as the page says."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.browser.conftest import Tab, tab_in
+from tests.demo import Demo
+from tests.journey.conftest import PRIVATE, start_service
+from tests.journey.guide_walk import steps_of
+
+FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/first-app.md") if step.saved_as}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """A service with the page's stream and endpoint, and requests of three minutes."""
+    folder = tmp_path_factory.mktemp("shop")
+    for name in ("streams.toml", "queries/shop.paths.sql"):
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(FENCES[name])
+    service = start_service(
+        folder / "data", "--endpoints", str(folder / "queries"), "--streams", str(folder / "streams.toml")
+    )
+    now = time.time()
+    events = [
+        {"timestamp": now - 60 * minute, "event_message": path, "metadata": {"path": path, "status": 200, "ms": 10}}
+        for minute in range(1, 4)
+        for path in ("/", "/cart", "/pay")
+    ]
+    assert service.send("shop.requests", events).json()["accepted"] == 9
+    yield Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
+    service.stop()
+
+
+@pytest.fixture
+def tab(window: BrowserContext, shop: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    opened = tab_in(window, shop, request)
+    yield opened
+    opened.page.close()
+    assert opened.went_wrong == []
+
+
+def test_the_pages_query_is_drawn_as_a_line_for_each_path(tab: Tab) -> None:
+    page = tab.open("explore")
+    page.get_by_label("Endpoint").select_option("shop.paths")
+    page.get_by_role("button", name="SQL", exact=True).click()
+    query = page.get_by_role("combobox", name="Query", exact=True)
+    query.fill(FENCES["slowest.sql"])
+    query.press("Control+Enter")
+    expect(page.locator(".line-chart polyline.line")).to_have_count(3)
+    expect(page.locator(".chart-legend")).to_contain_text("/pay")
+    tab.picture("chart")
