@@ -23,7 +23,7 @@ help:
 	@echo 'make bless    rewrite the expected fences of spec/ from the current results; review the diff'
 	@echo 'make baseline   record again which conformance cases are right on each engine'
 	@echo 'make docs     write the reference pages that are generated from the code'
-	@echo 'make pictures the README'"'"'s pictures of the explorer, from a demo'
+	@echo 'make pictures the pictures of README and guide, from a demo'
 	@echo 'make bench    the benchmarks of bench/, beside DuckDB and PostgreSQL (BENCH="questions --events 200000")'
 	@echo 'make bench-check   the same; fails when one is worse than bench/baseline.json beyond noise'
 	@echo 'make torture  the crash tests, in full'

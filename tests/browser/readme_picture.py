@@ -1,9 +1,12 @@
-"""Makes the README's pictures of the explorer from a demo: python -m tests.browser.readme_picture."""
+"""Makes the pictures of README and guide from a demo: python -m tests.browser.readme_picture."""
 
+import re
 import struct
 import tempfile
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.sync_api import Page, expect, sync_playwright
 
@@ -13,6 +16,12 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SIZE = {"width": 1200, "height": 660}
 PLACE = (
     "explore?range=7d&by=m.response.status_code&cols=timestamp|m.response.status_code|m.request.method|m.request.path"
+)
+FAILED = "m.request.path:/functions/v1/checkout m.response.status_code:>=500"
+BY_MINUTE = (
+    "select timestamp_trunc(timestamp, minute) as minute, max(m.response.origin_time) as slowest_ms "
+    "from edge_logs cross join unnest(metadata) as m "
+    "where timestamp > timestamp_sub(current_timestamp(), interval 5 hour) group by 1 order by 1"
 )
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -26,31 +35,83 @@ def main() -> None:
 def take(demo: Demo) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        for name, dark in (("explorer", False), ("explorer-dark", True)):
+        for name, (arrange, dark) in PICTURES.items():
             context = browser.new_context(
                 viewport={"width": SIZE["width"], "height": SIZE["height"]},
                 color_scheme="dark" if dark else "light",
                 timezone_id="UTC",
             )
-            arranged(page := context.new_page(), demo)
+            page = context.new_page()
+            page.goto(signing_in(demo))
+            expect(page.locator(".events tbody tr.row").first).to_be_visible()
+            arrange(page, demo)
+            page.mouse.move(0, 0)
             (FOLDER / f"{name}.png").write_bytes(smaller(page.screenshot()))
             context.close()
 
 
-def arranged(page: Page, demo: Demo) -> None:
+def signing_in(demo: Demo) -> str:
+    """The link that the demo printed."""
+    found = re.search(r"\S+/sign-in#\S+", demo.told)
+    assert found is not None
+    return found[0]
+
+
+def explored(page: Page, demo: Demo) -> None:
     """Something to look at: a query under way, the values of a field, an event that is open."""
     page.goto(f"{demo.url}/#{PLACE}")
-    page.get_by_label("Key", exact=True).fill(demo.key)
-    page.get_by_role("button", name="Open").click()
     expect(page.locator(".events tbody tr.row").first).to_be_visible()
-    page.get_by_role("combobox", name="Query", exact=True).fill("m.request.path:~^/rest -m.request.method:DELETE")
+    page.get_by_role("combobox", name="Query", exact=True).fill("-m.request.method:DELETE")
     page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_label("Find a field").fill("m.request.m")
     page.locator('[data-field="m.request.method"] .field-name').click()
     expect(page.locator(".top-values")).to_be_visible()
     expect(page.locator(".histogram rect.tone-error").first).to_be_visible()
     page.locator(".events tbody tr.row .toggle").nth(3).click()
     expect(page.locator(".tree")).to_be_visible()
-    page.mouse.move(0, 0)
+    page.evaluate("scrollTo(0, 0)")
+
+
+def incident(page: Page, demo: Demo) -> None:
+    """The last day by status, with the bars of the incident."""
+    page.goto(f"{demo.url}/#explore?range=24h&by=m.response.status_code")
+    expect(page.locator(".histogram rect.tone-error").first).to_be_visible()
+    page.get_by_label("Find a field").fill("m.request.path")
+    page.locator('[data-field="m.request.path"] .field-name').click()
+    expect(page.locator(".top-values")).to_be_visible()
+    page.evaluate("scrollTo(0, 0)")
+
+
+def chart(page: Page, demo: Demo) -> None:
+    """The slowest request of each minute."""
+    page.goto(f"{demo.url}/#explore?range=6h&lang=sql&q={quote(BY_MINUTE)}")
+    expect(page.locator(".line-chart polyline.line").first).to_be_visible()
+
+
+def request(page: Page, demo: Demo) -> None:
+    """One failed request in all services."""
+    page.goto(f"{demo.url}/#explore?range=24h&q={quote(FAILED)}")
+    expect(page.locator(".readout")).to_have_text(re.compile(r"^1[0-4]\d events$"))
+    expect(page.locator(".events tbody tr.row").first).to_contain_text("checkout")
+    page.locator(".events tbody tr.row .toggle").first.click()
+    page.get_by_role("link", name=re.compile("^Follow x_request_id")).first.click()
+    expect(page.locator(".events tbody tr.row")).to_have_count(5)
+
+
+def streams(page: Page, demo: Demo) -> None:
+    """The streams with their rates and sizes."""
+    page.goto(f"{demo.url}/#streams")
+    expect(page.get_by_text("cloudflare.logs.prod").first).to_be_visible()
+
+
+PICTURES: Mapping[str, tuple[Callable[[Page, Demo], None], bool]] = {
+    "explorer": (explored, False),
+    "explorer-dark": (explored, True),
+    "incident": (incident, False),
+    "chart": (chart, False),
+    "request": (request, True),
+    "streams": (streams, False),
+}
 
 
 def smaller(png: bytes) -> bytes:
