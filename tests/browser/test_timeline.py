@@ -55,7 +55,7 @@ def test_one_s_own_stream_beside_another_in_four_steps(tab: Tab) -> None:
     other = new_stream(tab, *lines("other 0", "other 1", began=began + SECOND_US, project=project))
     page = tab.open("explore?range=1h")
     page.get_by_role("link", name="Several streams").click()
-    page.get_by_role("button", name=re.compile(own)).click()
+    page.get_by_role("link", name=re.compile(own)).click()
     expect(page.locator(ROWS)).to_have_count(3)
     panel = chooser(page)
     panel.get_by_label(re.compile(other)).check()
@@ -103,7 +103,7 @@ def test_a_view_without_rows_leads_to_a_stream_that_has_events(tab: Tab) -> None
 def test_a_row_opens_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
     own = new_stream(tab, *lines("first", "second", metadata={"level": "info", "deep": {"n": 1}}))
     send(tab, own, *lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
-    page = tab.open(f"timeline?range=1h&streams={own},gotrue.logs.prod")
+    page = tab.open(f"timeline?range=1h&streams={own},{new_stream(tab)}")
     expect(page.locator(ROWS, has_text=own)).to_have_count(3)
     page.locator(ROWS, has_text="third").locator(".toggle").click()
     page.locator(".tree").get_by_role("button", name="error", exact=True).click()

@@ -1,11 +1,11 @@
 /** Explore's controls: what is asked, in which language, of which time, and how often. */
 
 import { hashOf } from "./address.js";
+import { projectChoice } from "./choices.js";
 import { h, option, put } from "./dom.js";
-import { countsOf, mayCount, projectsOf } from "./event-counts.js";
-import { projectChoice } from "./project-choice.js";
 import { openParameters } from "./queries.js";
 import { TimePicker } from "./time-picker.js";
+import { countsOf, mayCount, projectsOf } from "./whole-streams.js";
 
 /** A query that is answered sooner shows no clock. */
 const [CLOCK_AFTER_MS, CLOCK_MS] = [400, 100];

@@ -2,11 +2,11 @@
 
 import * as address from "./address.js";
 import { read, readIfAllowed } from "./api.js";
+import { placeOfStream } from "./choices.js";
 import { h, put } from "./dom.js";
 import { ago, bytes, compact, count, perSecond, time } from "./format.js";
 import { privateOnly } from "./private-only.js";
 import { fieldShares } from "./shares.js";
-import { placeOfStream } from "./stream-choice.js";
 import { tell } from "./telling.js";
 
 const AGAIN_MS = 5000;

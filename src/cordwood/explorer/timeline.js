@@ -1,23 +1,22 @@
 /** Timeline: the events of several whole streams in one table and one chart, for a private key. */
 
 import * as address from "./address.js";
-import { read, written } from "./api.js";
+import { written } from "./api.js";
+import * as choices from "./choices.js";
 import * as described from "./described.js";
 import { h, put } from "./dom.js";
-import { countsIn, mayCount, projectsOf } from "./event-counts.js";
 import { EventTable } from "./event-table.js";
 import { candidates } from "./explore-state.js";
 import { takeText } from "./explore-taking.js";
 import { count } from "./format.js";
 import { Histogram } from "./histogram.js";
 import { filterText, withClause } from "./lql.js";
-import { projectChoice } from "./project-choice.js";
 import { isOfEvents } from "./queries.js";
 import * as ranges from "./ranges.js";
-import { MOST_STREAMS, StreamChoice, streamsFrom, streamsText, tonesOf } from "./stream-choice.js";
-import * as events from "./stream-events.js";
 import { tell } from "./telling.js";
 import { TimePicker } from "./time-picker.js";
+import { listed } from "./whereabouts.js";
+import * as events from "./whole-streams.js";
 
 const [USUAL_LIMIT, MOST_ROWS, MOST_OFFERED] = [100, 1000, 24];
 const READING = "Reading…";
@@ -30,7 +29,8 @@ const COLUMNS = [
 
 export class TimelinePage {
   constructor() {
-    this.choice = new StreamChoice((names) => address.change({ streams: streamsText(names), limit: "" }));
+    const choose = (names) => address.change({ streams: choices.streamsText(names), limit: "" });
+    this.choice = new choices.StreamChoice(choose);
     const field = (name) => h("input", { type: "text", autocomplete: "off", spellcheck: "false", "aria-label": name });
     [this.text, this.project] = [field("Search"), field("project")];
     this.text.classList.add("grow");
@@ -44,7 +44,7 @@ export class TimelinePage {
     });
     this.histogram = new Histogram({
       onSelect: (from, to) => address.change({ range: ranges.fixed(from, to) }),
-      onPick: (name) => address.change({ streams: streamsText([name]) }),
+      onPick: (name) => choose([name]),
     });
     this.table = new EventTable({
       tones: (name) => this.tones.get(name) ?? "",
@@ -63,8 +63,8 @@ export class TimelinePage {
   }
 
   layout() {
-    const projects = projectChoice({
-      counts: async () => projectsOf(await countsIn(this.streams, this.bounds)),
+    const projects = choices.projectChoice({
+      counts: async () => events.projectsOf(await events.countsIn(this.streams, this.bounds)),
       chosen: () => this.view.project,
       onPick: (project) => address.change({ project }),
     });
@@ -103,7 +103,7 @@ export class TimelinePage {
     const isAllowed = await this.learn(values);
     if (signal.aborted) return undefined;
     if (!isAllowed) return put(this.element, h("p", { class: "empty" }, NOT_ALLOWED));
-    const known = await read("/api/sources", {}, { signal });
+    const known = await events.streamsByTime(signal);
     if (signal.aborted) return undefined;
     this.show(values, known);
     return this.run(signal);
@@ -120,40 +120,36 @@ export class TimelinePage {
     const { endpoint, subQueries } = await described.firstAllowed(open);
     const subQuery = subQueries.find(isOfEvents)?.name;
     this.lender = subQuery ? { endpoint, subQuery } : null;
-    return mayCount(endpoint);
+    return events.mayCount(endpoint);
   }
 
   show(values, known) {
-    const listed = known.sort((one, other) => (other.newest ?? 0) - (one.newest ?? 0));
-    const names = [...new Set(streamsFrom(values.streams))];
-    const wanted = names.slice(0, MOST_STREAMS);
+    const names = [...new Set(choices.streamsFrom(values.streams))];
+    const wanted = names.slice(0, choices.MOST_STREAMS);
     const range = ranges.isRange(values.range ?? "") ? values.range : ranges.USUAL;
     const limit = Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT);
     const bounds = ranges.bounds(range);
     const view = { text: values.q ?? "", project: values.project ?? "", range, bounds, limit, utc: values.utc === "1" };
-    this.streams = listed.filter((one) => wanted.includes(one.name));
-    Object.assign(this, { view, bounds, tones: tonesOf(this.streams.map(({ name }) => name)), hasFailed: false });
-    this.choice.show(listed, wanted);
+    this.streams = known.filter((one) => wanted.includes(one.name));
+    const tones = choices.tonesOf(this.streams.map(({ name }) => name));
+    Object.assign(this, { view, bounds, tones, hasFailed: false });
+    this.choice.show(known, wanted);
     this.picker.show(view.range, view.utc);
     if (this.shownText !== view.text) this.text.value = this.shownText = view.text;
     if (document.activeElement !== this.project) this.project.value = view.project;
     const gone = wanted.filter((name) => !known.some((one) => one.name === name));
-    const cut = names.length > wanted.length ? [`Only the first ${MOST_STREAMS} streams of the link are shown.`] : [];
+    const cut = names.length > wanted.length ? [`Only the first ${choices.MOST_STREAMS} streams of the link are shown.`] : [];
     put(this.problems, [...gone.map((name) => `There is no stream ${name}.`), ...cut].map((words) => h("li", {}, words)));
-    if (!wanted.length) this.offer(listed);
+    if (!wanted.length) this.offer(known);
   }
 
   /** Nothing is chosen yet. */
-  offer(listed) {
-    const some = listed.filter((one) => one.events > 0).slice(0, MOST_OFFERED);
-    const item = ({ name, events: number }) => {
-      const words = [h("span", { class: "value-name" }, name), h("span", { class: "faint" }, count(number))];
-      const choose = () => address.change({ streams: streamsText([name]) });
-      return h("li", {}, h("button", { type: "button", class: "choice value-choice", onclick: choose }, words));
-    };
-    const begin = "Choose a stream to begin with, and others with the button above.";
-    const words = h("p", {}, some.length ? begin : "No stream has events yet.");
-    put(this.result, h("div", { class: "empty whereabouts" }, words, h("ul", { class: "choices" }, some.map(item))));
+  offer(known) {
+    const some = known.filter((one) => one.events > 0);
+    const begin = "Choose a stream to begin with, and others with the button above";
+    const place = ({ name }) => this.place({ streams: choices.streamsText([name]) });
+    const words = some.length ? listed(begin, some, place, MOST_OFFERED) : "No stream has events yet.";
+    put(this.result, h("div", { class: "empty" }, h("div", { class: "whereabouts" }, words)));
   }
 
   async run(signal) {

@@ -1,14 +1,14 @@
 /** What there is, and where, when a view has no rows: events at another time, of other projects, in other streams. */
 
 import { ask } from "./api.js";
+import { named, placeOfStream } from "./choices.js";
 import { h } from "./dom.js";
-import { countsOf, mayCount, projectsOf, streamsWithEvents } from "./event-counts.js";
 import { parameterValue, placeOf } from "./explore-state.js";
 import { ago, compact, count, time } from "./format.js";
 import { filtersOf } from "./lql.js";
 import { hasParameter, isOfEvents, newestRequest } from "./queries.js";
 import { around } from "./ranges.js";
-import { placeOfStream } from "./stream-choice.js";
+import { countsOf, mayCount, projectsOf, streamsByTime } from "./whole-streams.js";
 
 const MOST_LISTED = 8;
 /** Live asks for its rows again and again; where others are changes less often. */
@@ -78,34 +78,28 @@ function newestWords(words, view, bounds, at) {
 async function projects(view, bounds, signal) {
   const here = projectsOf(await countsOf(view, { subQuery: view.subQuery, signal }));
   const others = here.projects.filter(({ name }) => name !== view.parameters.project);
-  const place = (name) => placeOf(view, parameterValue("project", name));
-  const links = others.slice(0, MOST_LISTED).map(({ name, events }) => link(place(name), name, count(events)));
+  const place = ({ name }) => placeOf(view, parameterValue("project", name));
   const without = here.without ? [faint(`${count(here.without)} events in this time have no project.`)] : [];
-  if (!links.length) return [faint(`No other project has events of ${view.subQuery} in this time.`), without];
-  return [listed(`Other projects with events of ${view.subQuery} in this time`, links, others.length), without];
+  if (!others.length) return [faint(`No other project has events of ${view.subQuery} in this time.`), without];
+  return [listed(`Other projects with events of ${view.subQuery} in this time`, others, place), without];
 }
 
 async function streams(view, bounds, signal) {
-  const found = await streamsWithEvents(signal);
+  const found = (await streamsByTime(signal)).filter((one) => one.events > 0);
   if (!found.length) return [faint("No stream has events yet.")];
   const place = (one) => placeOfStream(one, { range: view.range, ...bounds });
-  const links = found.slice(0, MOST_LISTED).map((one) => link(place(one), one.name, telling(one)));
-  return [listed("Streams with events, and when the newest came", links, found.length)];
+  return [listed("Streams with events, and when the newest came", found, place)];
 }
 
-function telling({ events, newest: at }) {
-  return at ? `${compact(events)}, ${ago(at)}` : compact(events);
-}
-
-function listed(words, links, all) {
-  const more = all > links.length ? ` (${links.length} of ${count(all)})` : "";
+/** Links to the first of what has events: [{name, events, newest}]. */
+export function listed(words, found, place, most = MOST_LISTED) {
+  const more = found.length > most ? ` (${most} of ${count(found.length)})` : "";
+  const links = found.slice(0, most).map((one) => {
+    const about = h("span", { class: "faint" }, `${compact(one.events)}, ${ago(one.newest)}`);
+    const link = { class: "choice value-choice", href: place(one), title: one.name };
+    return h("li", {}, h("a", link, named(one.name), about));
+  });
   return h("section", {}, h("p", { class: "menu-head" }, words, more), h("ul", { class: "choices" }, links));
-}
-
-function link(place, name, about) {
-  const words = h("span", { class: "value-name" }, name || "(empty)");
-  const number = h("span", { class: "faint" }, about);
-  return h("li", {}, h("a", { class: "choice value-choice", href: place, title: name }, words, number));
 }
 
 function faint(words) {
