@@ -101,6 +101,16 @@ def test_the_scope_of_an_endpoint_lists_sub_queries_and_fields(edge: Service) ->
     assert fields["request", "tags", "name"] == ["text"]
 
 
+def test_a_stream_that_an_endpoint_cannot_be_served_with_hides_no_other_endpoint(edge: Service) -> None:
+    assert edge.client.post("/api/sources", json={"name": "edge_logs"}).status_code == 201
+    try:
+        told = edge.client.get("/api/openapi.json")
+        assert told.status_code == 200, told.text
+        assert "/api/endpoints/query/logs.all" in told.json()["paths"]
+    finally:
+        edge.client.delete("/api/sources/edge_logs")
+
+
 def test_the_sql_of_an_lql_query_returns_the_same_rows(edge: Service) -> None:
     lql = "f:edge_logs m.request.path:/rest/v1/x s:m.response.status_code@status"
     body = edge.client.get("/api/endpoints/logs.all/sql", params={"lql": lql}).json()["sql"]

@@ -17,7 +17,7 @@ from cordwood.catalog.catalog import Catalog
 from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
 from cordwood.engines.run import OutdatedError
-from cordwood.errors import NOT_COMPILED, CompilerBroke
+from cordwood.errors import NOT_COMPILED, BadEndpointFile, CompilerBroke
 from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
@@ -148,7 +148,7 @@ class Answers:
         """Return the columns of the endpoint's own query, with types where the compiler can infer them.
 
         Without a caller, only columns named in the query are returned, none that `*` takes from events. Redacted
-        columns are left out. The list is empty if the endpoint no longer compiles against the current shapes.
+        columns are left out. The list is empty if the endpoint no longer compiles against the current shapes and streams.
         """
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
@@ -157,7 +157,7 @@ class Answers:
             statement = await self._get_statement(
                 (endpoint, None, redaction, shapes, FIRST_PAGE), account, pin_items, is_own=False
             )
-        except NOT_COMPILED:
+        except (*NOT_COMPILED, BadEndpointFile):
             return []
         columns = list(zip(statement.column_names, statement.column_types, strict=True))
         return columns[: statement.answered_columns]
