@@ -18,6 +18,9 @@ WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
 PICTURES = Path(__file__).parents[2] / ".pictures"
 
+# On a busy machine rows may take longer than the five seconds that expectations wait by default.
+expect.set_options(timeout=PATIENCE_MS)
+
 
 @dataclass
 class Tab:
