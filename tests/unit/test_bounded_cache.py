@@ -75,15 +75,15 @@ def test_memory_of_cached_texts_stays_below_the_limit(text: str, characters: int
 
 
 def test_remember_short_caches_results_of_short_texts_only() -> None:
-    asked: list[str] = []
+    computed: list[str] = []
 
     @remember_short(max_length=3, max_entries=10)
     def length(text: str) -> int:
-        asked.append(text)
+        computed.append(text)
         return len(text)
 
     assert [length("abc"), length("abc"), length("abcd"), length("abcd")] == [3, 3, 4, 4]
-    assert asked == ["abc", "abcd", "abcd"]
+    assert computed == ["abc", "abcd", "abcd"]
 
 
 def test_a_long_pattern_is_purged_from_the_cache_of_re(monkeypatch: pytest.MonkeyPatch) -> None:

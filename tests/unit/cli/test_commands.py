@@ -23,9 +23,9 @@ def run(*arguments: str) -> int:
 
 def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
-    told = capsys.readouterr().out
-    assert all(f"  {name} " in told for name in NAMES)
-    assert "cordwood serve --demo" in told
+    printed = capsys.readouterr().out
+    assert all(f"  {name} " in printed for name in NAMES)
+    assert "cordwood serve --demo" in printed
 
 
 def test_without_a_command_the_overview_is_shown_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,9 +41,9 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name, "--help") == 0
-    told = capsys.readouterr().out
-    assert "examples:" in told
-    assert f"cordwood {name}" in told.partition("examples:")[2]
+    printed = capsys.readouterr().out
+    assert "examples:" in printed
+    assert f"cordwood {name}" in printed.partition("examples:")[2]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,11 +116,11 @@ def test_settings_are_printed_with_their_source_and_masked_secrets(
     monkeypatch.setenv("CORDWOOD_KEYS_PRIVATE", "hush-hush")
     monkeypatch.setenv("CORDWOOD_ENGINE", "clickhouse://me:hush-hush@host:8443/db")
     assert run("settings", "--changed", "--data-dir", "elsewhere", "--format", how) == 0
-    told = capsys.readouterr().out
-    assert "hush-hush" not in told
+    printed = capsys.readouterr().out
+    assert "hush-hush" not in printed
     sources = ("environment CORDWOOD_KEYS_PRIVATE", "cordwood.toml", "a flag", "environment CORDWOOD_ENGINE")
-    assert all(source in told for source in sources)
-    assert "web.port" not in told
+    assert all(source in printed for source in sources)
+    assert "web.port" not in printed
 
 
 def test_the_reference_page_is_current() -> None:

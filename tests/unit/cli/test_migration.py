@@ -58,6 +58,6 @@ def test_an_empty_or_foreign_address_is_refused_without_its_password(
     capsys: pytest.CaptureFixture[str], address: str, said: str
 ) -> None:
     assert commands.run(["migrate", "logflare", "--from", address]) == 1
-    told = capsys.readouterr().err
-    assert said in told
-    assert "secret" not in told
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert "secret" not in printed

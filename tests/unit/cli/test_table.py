@@ -27,11 +27,11 @@ def test_null_is_empty_and_nested_values_are_json() -> None:
 
 
 def test_long_and_multiline_texts_are_cut_to_one_line() -> None:
-    told = table([{"message": "first\nsecond\t" + "x" * 200}]).splitlines()
-    assert len(told) == 3
-    assert told[2].startswith("first second x")
-    assert told[2].endswith("…")
-    assert len(told[2]) == 80
+    printed = table([{"message": "first\nsecond\t" + "x" * 200}]).splitlines()
+    assert len(printed) == 3
+    assert printed[2].startswith("first second x")
+    assert printed[2].endswith("…")
+    assert len(printed[2]) == 80
 
 
 def test_an_empty_result_is_printed_as_no_rows() -> None:
@@ -43,11 +43,11 @@ ROW = st.dictionaries(st.text(min_size=1, max_size=30), st.none() | st.integers(
 
 @given(st.lists(ROW, min_size=1, max_size=5), st.integers(20, 200))
 def test_lines_fit_the_terminal_and_hold_no_control_characters(rows: list[dict[str, object]], width: int) -> None:
-    told = table(rows, Look(width))
-    assert told.replace("\n", "").isprintable()
-    if not told.startswith("-- row 1") and any(rows):
-        assert all(display_width(line) <= width for line in told.split("\n"))
-        assert told.count("\n") == len(rows) + 1
+    printed = table(rows, Look(width))
+    assert printed.replace("\n", "").isprintable()
+    if not printed.startswith("-- row 1") and any(rows):
+        assert all(display_width(line) <= width for line in printed.split("\n"))
+        assert printed.count("\n") == len(rows) + 1
 
 
 def test_the_widest_columns_are_narrowed_first() -> None:
@@ -62,8 +62,8 @@ def test_rows_may_have_different_columns() -> None:
 
 
 def test_vertical_records_show_uncut_values() -> None:
-    told = table([{"id": "a", "message": "x" * 300}], Look(is_vertical=True))
-    assert told.splitlines() == ["-- row 1", "id       a", f"message  {'x' * 300}"]
+    printed = table([{"id": "a", "message": "x" * 300}], Look(is_vertical=True))
+    assert printed.splitlines() == ["-- row 1", "id       a", f"message  {'x' * 300}"]
 
 
 def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:

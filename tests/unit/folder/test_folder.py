@@ -69,10 +69,10 @@ def test_a_file_cannot_be_a_data_folder(tmp_path: Path) -> None:
 def test_a_reload_is_requested_by_signal_and_returns_its_outcome(
     folder: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    signals: list[int] = []
 
     def owner_reloads(_: int, number: int) -> None:
-        asked.append(number)
+        signals.append(number)
         folder.publish_outcome(Outcome(2.0, ok=False, message="a.sql:1:1: No."))
 
     monkeypatch.setattr(os, "kill", owner_reloads)
@@ -80,7 +80,7 @@ def test_a_reload_is_requested_by_signal_and_returns_its_outcome(
         owner = ownership.announce("http://127.0.0.1:4000")
         folder.publish_outcome(Outcome(1.0, ok=True, message="before"))
         assert folder.ask_to_reload(owner) == Outcome(2.0, ok=False, message="a.sql:1:1: No.")
-    assert asked == [signal.SIGHUP]
+    assert signals == [signal.SIGHUP]
 
 
 def test_a_reload_that_is_not_answered_times_out(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:

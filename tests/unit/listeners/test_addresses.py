@@ -22,11 +22,11 @@ def test_addresses_are_parsed_and_printed_unchanged() -> None:
 def test_port_0_binds_to_a_free_port(scheme: str, host: str) -> None:
     address = Address(scheme, host, 0)
     with bind("listen.syslog", address) as bound:
-        told = told_address(bound, address)
-        assert told.port > 0
+        bound_address = told_address(bound, address)
+        assert bound_address.port > 0
         kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
         with socket.socket(socket.AF_INET, kind) as sender:
-            sender.connect(("127.0.0.1", told.port))
+            sender.connect(("127.0.0.1", bound_address.port))
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,12 @@ def test_frames_of_concurrent_senders_do_not_interleave(pair: Pair) -> None:
 
 
 def test_receive_returns_none_at_the_end_of_the_connection(pair: Pair) -> None:
-    told = []
-    reader = threading.Thread(target=lambda: told.append(pair[1].receive()))
+    received = []
+    reader = threading.Thread(target=lambda: received.append(pair[1].receive()))
     reader.start()
     pair[0].shut_down()
     reader.join()
-    assert told == [None]
+    assert received == [None]
     with pytest.raises(OSError, match="Broken pipe"):
         pair[0].send(1)
 

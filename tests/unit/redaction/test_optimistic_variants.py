@@ -31,7 +31,7 @@ EVERY = "select concat(m.path, '!') as path from s cross join unnest(s.metadata)
 SAFELY = "select safe.substr(m.path, 1, 99) as path from s cross join unnest(s.metadata) as m order by 1"
 FAILS = "select error(concat('no ', m.path)) as x from s cross join unnest(s.metadata) as m"
 
-Ask = Callable[[str], list[Row]]
+RunQuery = Callable[[str], list[Row]]
 
 
 class _Uncancelled:
@@ -67,7 +67,7 @@ class Store:
         program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))
         return compile_saved(program, self.engine.target, self.engine.shapes(), Redaction(RedactMode.REPLACE))
 
-    def ask(self, sql: str) -> list[Row]:
+    def rows_of(self, sql: str) -> list[Row]:
         question = bind(self.compiled(sql), {}, 0, self.engine.is_regex)
         rows = self.engine.answer(question, AnswerLimits(5000, 30.0), _Uncancelled())
         return [tuple(row) for batch in rows.batches for row in batch]
@@ -85,39 +85,39 @@ def test_without_private_texts_only_the_optimistic_variant_runs(store: Store) ->
     without_redaction = optimistic_sql(store.compiled(BY_PATH))
     assert without_redaction is not None
     assert "redacted_text" not in without_redaction
-    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
+    assert store.rows_of(BY_PATH) == store.rows_of(BY_PATH) == [("/auth", 1), ("/rest", 2)]
     assert store.ran == [without_redaction, without_redaction]
 
 
 def test_after_a_match_the_optimistic_variant_is_skipped(store: Store) -> None:
-    store.ask(BY_PATH)
+    store.rows_of(BY_PATH)
     store.add("/user/203.0.113.7")
-    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
+    assert store.rows_of(BY_PATH) == store.rows_of(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
     statement = store.compiled(BY_PATH)
     assert store.ran == [optimistic_sql(statement), optimistic_sql(statement), statement.sql, statement.sql]
 
 
 def test_a_streamed_answer_is_redacted_to_the_last_row(store: Store) -> None:
     store.add(*["/rest"] * 1500, "/user/203.0.113.7")
-    assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
+    assert store.rows_of(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
 
 def test_safe_functions_have_no_optimistic_variant(store: Store) -> None:
     store.add("/user/203.0.113.7")
     assert optimistic_sql(store.compiled(SAFELY)) is None
-    assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
+    assert store.rows_of(SAFELY)[-1] == ("/user/REDACTED",)
 
 
 def test_window_functions_have_an_optimistic_variant(store: Store) -> None:
     store.add("/user/203.0.113.7")
     order = "select lag(m.path) over (order by m.path) as path from s cross join unnest(s.metadata) as m order by 1"
     assert optimistic_sql(store.compiled(order)) is not None
-    assert len(store.ask(order)) == 4
+    assert len(store.rows_of(order)) == 4
 
 
 def test_an_error_of_the_query_is_reported_unchanged(store: Store) -> None:
     with pytest.raises(QueryValue, match="no /"):
-        store.ask(FAILS)
+        store.rows_of(FAILS)
 
 
 def test_without_redaction_there_is_no_optimistic_variant(store: Store) -> None:

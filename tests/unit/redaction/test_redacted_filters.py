@@ -50,7 +50,7 @@ FILTERS = [
     "not regexp_contains({}, 'ip')",
 ]
 
-Ask = Callable[[str], list[object]]
+Query = Callable[[str], list[object]]
 
 
 class _Uncancelled:
@@ -70,24 +70,26 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
 
 
 @pytest.fixture(scope="module")
-def ask(engine: DuckDBEngine) -> Ask:
-    def asked(sql: str) -> list[object]:
+def query(engine: DuckDBEngine) -> Query:
+    def run(sql: str) -> list[object]:
         program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
         statement = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
         rows = engine.answer(bind(statement, {}, 0, engine.is_regex), AnswerLimits(1000, 30.0), _Uncancelled())
         return [row[0] for batch in rows.batches for row in batch]
 
-    return asked
+    return run
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("filtered", FILTERS)
-def test_where_keeps_the_rows_for_which_the_selected_condition_is_true(ask: Ask, column: str, filtered: str) -> None:
+def test_where_keeps_the_rows_for_which_the_selected_condition_is_true(
+    query: Query, column: str, filtered: str
+) -> None:
     condition = filtered.format(column)
     source = "from s as t cross join unnest(t.metadata) as m"
-    kept = ask(f"select t.id as id {source} where {condition} order by id")
-    judged = ask(f"select if({condition}, t.id, null) as id {source} order by id")
-    assert kept == [found for found in judged if found is not None]
+    kept = query(f"select t.id as id {source} where {condition} order by id")
+    selected = query(f"select if({condition}, t.id, null) as id {source} order by id")
+    assert kept == [found for found in selected if found is not None]
 
 
 def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
