@@ -109,6 +109,30 @@ def test_a_created_stream_survives_backup_and_reload(start: Start, tmp_path: Pat
     assert messages(again, NEW) == ["m"]
 
 
+def test_streams_named_like_the_sources_of_an_endpoint_take_neither_name_nor_service(start: Start) -> None:
+    """Senders may be permitted to create streams: those must not stop `logs.all.otel`, the API's description or a start."""
+    service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "10"})
+    event = {"event_message": "of the source", "project": "default", "metadata": [{}]}
+    assert service.send("cloudflare.logs.prod", event).status_code == 200
+    streams = ["edge_logs", "edge_logs (stream)", "edge_logs events", "other_streams", "logs", "*"]
+    for stream in streams:
+        assert service.send(stream, {"event_message": f"of {stream}", "project": "default"}).status_code == 200, stream
+    for _ in range(2):
+        sql = "SELECT source, event_message AS m FROM logs WHERE event_message LIKE 'of %' ORDER BY m, source"
+        rows = [(row["source"], row["m"]) for row in service.rows("logs.all.otel", project="default", sql=sql)]
+        assert ("edge_logs", "of the source") in rows
+        assert len(rows) == len({source for source, _ in rows}) == 1 + len(streams)
+        assert [message for source, message in rows if source == "edge_logs"] == ["of the source"]
+        assert ("edge_logs (stream) (stream)", "of edge_logs") in rows
+        assert ("edge_logs (stream)", "of edge_logs (stream)") in rows
+        assert service.client.get("/api/openapi.json").status_code == 200
+        assert service.rows("logs.all", project="default", sql="select event_message as m from edge_logs") == [
+            {"m": "of the source"}
+        ]
+        assert service.stop() == 0
+        service = start(data_dir=service.data_dir)
+
+
 def test_six_hundred_streams_can_be_served(start: Start, tmp_path: Path) -> None:
     """The built-in endpoint over all streams grows with their number; a query must name its sources."""
     lines = "\n".join(f'[[stream]]\nname = "app.logs.{number}"\n' for number in range(600))

@@ -4,7 +4,7 @@ A sub-query is `SELECT * FROM stream WHERE …`. One that reads the table `*` is
 that no other reads, named after the stream; in it `project` is the path at which the stream's events have it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -61,13 +61,17 @@ def _program(endpoint: Endpoint) -> Program:
     sources: dict[str, Source] = {}
     ctes: list[exp.Expr] = []
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
-    read_streams = {_stream_of_source(cte, text) for cte in with_.expressions}
+    read_streams = {_stream_of_source(cte, text) for cte in with_.expressions} - {OTHER_STREAMS}
+    written_names = _written_names(with_.expressions, text)
+    used_names = {name.lower() for name in (*read_streams, *stream_places)}
     for cte in with_.expressions:
         for source_cte, stream_place in _expand_source(cte, stream_places, read_streams, text):
             name = source_cte.alias
-            if name.lower() in map(str.lower, sources):
-                raise QueryRefused(f'Two sources are called "{name}".', hint="Rename one.", span=span_of(cte, text))
-            sub_query = _sub_query(name, {*read_streams, *stream_places})
+            if source_cte is not cte and name.lower() in written_names:
+                # Any sender may be permitted to create this stream, so it must not take the name from the source.
+                name = _distinct(name, " (stream)", written_names | used_names)
+            sub_query = _distinct(name, " events", used_names)
+            used_names.add(sub_query.lower())
             source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(sub_query, quoted=True)))
             sources[name] = Source(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
             ctes.append(source_cte)
@@ -76,11 +80,23 @@ def _program(endpoint: Endpoint) -> Program:
     return msgspec.structs.replace(program_of(endpoint, tree), dialect_text=dialect_text, sources=sources)
 
 
-def _sub_query(name: str, streams: Collection[str]) -> str:
-    """Return a source's name for its sub-query, made distinct from the streams' names."""
-    used_names = {stream.lower() for stream in streams}
+def _written_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
+    """Return the lower-case names of the sources that the endpoint names itself; raise QueryRefused if two are equal."""
+    names: set[str] = set()
+    for cte in ctes:
+        if _stream_of_source(cte, text) == OTHER_STREAMS:
+            continue
+        name = cte.alias.lower()
+        if name in names:
+            raise QueryRefused(f'Two sources are called "{cte.alias}".', hint="Rename one.", span=span_of(cte, text))
+        names.add(name)
+    return names
+
+
+def _distinct(name: str, suffix: str, used_names: Collection[str]) -> str:
+    """Return the name, followed by the suffix as often as makes it another than the used ones, in any case."""
     while name.lower() in used_names:
-        name += " events"
+        name += suffix
     return name
 
 
