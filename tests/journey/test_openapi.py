@@ -77,6 +77,8 @@ def test_every_route_is_described_except_aliases(described: Any) -> None:
     spelled = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
     others = (spelled - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
+    # A demo alone has it.
+    others |= {b"/sign-in"}
     assert {address.decode() for address in EXACT if address not in others} <= set(described["paths"])
 
 
