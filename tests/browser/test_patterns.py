@@ -255,6 +255,28 @@ def test_with_redaction_patterns_and_their_examples_are_redacted(tab: Tab) -> No
     seen(page, 2)
 
 
+def test_clicks_before_the_next_answer_add_up(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, "alpha 1", "beta 2", "gamma 3")
+    page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
+    listed(page)
+    page.route("**/query/**", lambda _: None)
+    page.get_by_role("button", name="Leave out alpha").click()
+    page.get_by_role("button", name="Leave out beta").click()
+    expect(chips(page)).to_have_text([re.compile("alpha"), re.compile("beta")])
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_where_nothing_is_left_the_page_looks_for_the_pattern_too(tab: Tab) -> None:
+    project = new_project()
+    send(tab, project, "alpha 1", "alpha 2")
+    page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
+    listed(page)
+    page.get_by_role("button", name="Leave out alpha").click()
+    expect(page.locator(ROWS)).to_have_count(0)
+    expect(page.locator(".whereabouts")).to_contain_text("Nothing matches at any other time.")
+
+
 def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
     project = new_project()
     filters = quote(json.dumps(["+=alpha <*>"]))

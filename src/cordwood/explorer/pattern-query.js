@@ -95,8 +95,12 @@ export function textOf(patterns) {
 
 /** The patterns with another, which takes the place of itself with the other sign; null when there are too many. */
 export function withPattern(patterns, added) {
-  const others = patterns.filter((one) => one.template !== added.template || one.isCut !== added.isCut);
+  const others = withoutPattern(patterns, added);
   return others.length < MOST_FILTERS ? [...others, added] : null;
+}
+
+export function withoutPattern(patterns, { template, isCut }) {
+  return patterns.filter((one) => one.template !== template || one.isCut !== isCut);
 }
 
 /** The clauses in LQL that keep to the patterns. */

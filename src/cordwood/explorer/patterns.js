@@ -5,7 +5,8 @@ import { ask } from "./api.js";
 import { h, put, svg } from "./dom.js";
 import { isClickHouse, translated } from "./explore-answers.js";
 import { ago, compact, count, time } from "./format.js";
-import { MOST_LISTED, PLACEHOLDER, patternOf, patternsSql, regexOf, textOf, withPattern } from "./pattern-query.js";
+import { MOST_LISTED, PLACEHOLDER, patternOf, patternsSql, regexOf } from "./pattern-query.js";
+import { patternsOf, textOf, withPattern, withoutPattern } from "./pattern-query.js";
 import { histogramRequest, messagesLql } from "./queries.js";
 import { stepFor } from "./ranges.js";
 import * as sql from "./sql.js";
@@ -135,7 +136,7 @@ export class Patterns {
         class: "remove",
         title: "Remove the filter",
         "aria-label": `Remove the filter: ${words}`,
-        onclick: () => this.setFilters(this.view.patterns.filter((one) => one !== pattern)),
+        onclick: () => this.setFilters(withoutPattern(patternsOf(address.current().values.pat), pattern)),
       },
       "×",
     );
@@ -148,13 +149,16 @@ export class Patterns {
     );
   }
 
+  /** The list may be of the query before, so what is changed is the query that the address has by now. */
   pick(pattern, isNot) {
-    const [view, answer] = this.asked;
+    const { view } = this;
+    const { q, pat } = address.current().values;
     if (view.language === "sql") {
+      const [, answer] = this.asked;
       const about = { isNot, isClickHouse: isClickHouse(view) };
-      address.change({ q: sql.matched(view.text, answer.columns, regexOf(pattern), about) });
+      address.change({ q: sql.matched(q || view.text, answer.columns, regexOf(pattern), about) });
     } else {
-      const filters = withPattern(view.patterns, { ...pattern, isNot });
+      const filters = withPattern(patternsOf(pat), { ...pattern, isNot });
       if (!filters) return tell("A query has no room for more patterns: remove one.");
       this.setFilters(filters);
     }

@@ -69,7 +69,8 @@ export function canFollow(view) {
 /** The time of the newest event that these filters find in the sub-query, whenever it was. */
 export function newestRequest(view, text) {
   const source = lql.named(text) ? [] : [`f:${view.subQuery}`];
-  return { ...view.parameters, lql: `${[...source, "s:timestamp", "limit:1"].join(" ")}\n${text}`.trimEnd() };
+  const clauses = [...source, "s:timestamp", "limit:1", ...clausesOf(view.patterns)];
+  return { ...view.parameters, lql: `${clauses.join(" ")}\n${grouped(text, view.patterns)}`.trimEnd() };
 }
 
 /** One event with all there is in it. */

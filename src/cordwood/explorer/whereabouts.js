@@ -21,8 +21,8 @@ export class Whereabouts {
 
   /** An element that fills itself; what is still being asked for another view is given up. */
   of(view, bounds) {
-    const { endpoint, subQuery, language, text, parameters, range, utc } = view;
-    const about = JSON.stringify([endpoint.name, subQuery, language, text, parameters, range, utc]);
+    const { endpoint, subQuery, language, text, patterns, parameters, range, utc } = view;
+    const about = JSON.stringify([endpoint.name, subQuery, language, text, patterns, parameters, range, utc]);
     if (about === this.about && Date.now() - this.atMs < FRESH_MS) return this.element;
     this.asking?.abort();
     this.asking = new AbortController();
@@ -56,7 +56,8 @@ async function newest(view, bounds, signal) {
   const filters = filtersOf(view.text);
   const found = await newestOf(view, filters, signal);
   if (found) return newestWords("The newest event that matches is of", view, bounds, found);
-  const any = filters ? await newestOf(view, "", signal) : 0;
+  const isFiltered = filters || view.patterns.length;
+  const any = isFiltered ? await newestOf({ ...view, patterns: [] }, "", signal) : 0;
   const of = Object.values(view.parameters).filter(Boolean).join(", ");
   const where = `${view.subQuery}${of && ` of ${of}`}`;
   if (!any) return [faint(`No event is in ${where} at any time.`)];
