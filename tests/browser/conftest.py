@@ -17,6 +17,8 @@ PATIENCE_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
 PICTURES = Path(__file__).parents[2] / ".pictures"
+# The same patience with what is looked for as with what is clicked.
+expect.set_options(timeout=PATIENCE_MS)
 
 # On a busy machine rows may take longer than the five seconds that expectations wait by default.
 expect.set_options(timeout=PATIENCE_MS)
