@@ -60,11 +60,24 @@ def _program(endpoint: Endpoint) -> Program:
         raise QuerySyntax("The sub-queries stand in one WITH.", hint=_HINT, span=Span(1, 1))
     sources: dict[str, Source] = {}
     ctes: list[exp.Expr] = []
+    for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
+        source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(sub_query, quoted=True)))
+        sources[name] = Source(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
+        ctes.append(source_cte)
+    with_.set("expressions", ctes)
+    dialect_text = "".join(letter if letter == "\n" else " " for letter in text[:query_offset]) + text[query_offset:]
+    return msgspec.structs.replace(program_of(endpoint, tree), dialect_text=dialect_text, sources=sources)
+
+
+def _named_sources(
+    endpoint: Endpoint, with_ctes: Sequence[exp.Expr], text: str
+) -> Iterator[tuple[str, str, exp.Expr, StreamProject]]:
+    """Yield each source's name and that of its sub-query, both distinct from all others, with the CTE and the stream."""
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
-    read_streams = {_stream_of_source(cte, text) for cte in with_.expressions} - {OTHER_STREAMS}
-    written_names = _written_names(with_.expressions, text)
+    read_streams = {_stream_of_source(cte, text) for cte in with_ctes} - {OTHER_STREAMS}
+    written_names = _written_names(with_ctes, text)
     used_names = {name.lower() for name in (*read_streams, *stream_places)}
-    for cte in with_.expressions:
+    for cte in with_ctes:
         for source_cte, stream_place in _expand_source(cte, stream_places, read_streams, text):
             name = source_cte.alias
             if source_cte is not cte and name.lower() in written_names:
@@ -72,12 +85,7 @@ def _program(endpoint: Endpoint) -> Program:
                 name = _distinct(name, " (stream)", written_names | used_names)
             sub_query = _distinct(name, " events", used_names)
             used_names.add(sub_query.lower())
-            source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(sub_query, quoted=True)))
-            sources[name] = Source(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
-            ctes.append(source_cte)
-    with_.set("expressions", ctes)
-    dialect_text = "".join(letter if letter == "\n" else " " for letter in text[:query_offset]) + text[query_offset:]
-    return msgspec.structs.replace(program_of(endpoint, tree), dialect_text=dialect_text, sources=sources)
+            yield name, sub_query, source_cte, stream_place
 
 
 def _written_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
