@@ -74,11 +74,13 @@ def _named_sources(
 ) -> Iterator[tuple[str, str, exp.Expr, StreamProject]]:
     """Yield each source's name and that of its sub-query, both distinct from all others, with the CTE and the stream."""
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
-    read_streams = {_stream_of_source(cte, text) for cte in with_ctes} - {OTHER_STREAMS}
-    written_names = _written_names(with_ctes, text)
+    streams = [_stream_of_source(cte, text) for cte in with_ctes]
+    read_streams = {stream for stream in streams if stream != OTHER_STREAMS}
+    written = [cte for cte, stream in zip(with_ctes, streams, strict=True) if stream != OTHER_STREAMS]
+    written_names = _written_names(written, text)
     used_names = {name.lower() for name in (*read_streams, *stream_places)}
-    for cte in with_ctes:
-        for source_cte, stream_place in _expand_source(cte, stream_places, read_streams, text):
+    for cte, stream in zip(with_ctes, streams, strict=True):
+        for source_cte, stream_place in _expand_source(cte, stream, stream_places, read_streams):
             name = source_cte.alias
             if source_cte is not cte and name.lower() in written_names:
                 # Any sender may be permitted to create this stream, so it must not take the name from the source.
@@ -92,8 +94,6 @@ def _written_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
     """Return the lower-case names of the sources that the endpoint names itself; raise QueryRefused if two are equal."""
     names: set[str] = set()
     for cte in ctes:
-        if _stream_of_source(cte, text) == OTHER_STREAMS:
-            continue
         name = cte.alias.lower()
         if name in names:
             raise QueryRefused(f'Two sources are called "{cte.alias}".', hint="Rename one.", span=span_of(cte, text))
@@ -146,9 +146,8 @@ def _stream_of_source(cte: exp.Expr, text: str) -> str:
 
 
 def _expand_source(
-    cte: exp.Expr, stream_places: Mapping[str, StreamProject], read_streams: Collection[str], text: str
+    cte: exp.Expr, stream: str, stream_places: Mapping[str, StreamProject], read_streams: Collection[str]
 ) -> Iterator[tuple[exp.Expr, StreamProject]]:
-    stream = _stream_of_source(cte, text)
     if stream != OTHER_STREAMS:
         stream_place = stream_places.get(stream, StreamProject(stream))
         yield _expand_star(cte, stream_place), stream_place
