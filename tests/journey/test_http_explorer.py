@@ -101,7 +101,7 @@ def test_the_scope_of_an_endpoint_lists_sub_queries_and_fields(edge: Service) ->
     assert fields["request", "tags", "name"] == ["text"]
 
 
-def test_a_stream_that_an_endpoint_cannot_be_served_with_hides_no_other_endpoint(edge: Service) -> None:
+def test_a_stream_named_like_a_source_leaves_the_description_complete(edge: Service) -> None:
     assert edge.client.post("/api/sources", json={"name": "edge_logs"}).status_code == 201
     try:
         told = edge.client.get("/api/openapi.json")

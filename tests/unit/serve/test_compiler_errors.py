@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import CompilerBroke, QueryUnsupported
+from cordwood.errors import BadEndpointFile, CompilerBroke, QueryUnsupported
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import Language, SandboxText
 from cordwood.sql.stages import Lowered, Resolved
 from tests.fakes.engines import ScriptedEngine
-from tests.unit.serve.harness import ServeHarness, ask, run
+from tests.unit.serve.harness import CALLER, WARMED, ServeHarness, ask, run
 
 
 class OddTarget(DuckDBTarget):
@@ -41,6 +41,17 @@ def test_the_author_gets_an_incident_id_and_the_operator_the_trace() -> None:
         assert "in lower" in reported.trace
 
     run(test, failing_harness())
+
+
+def test_an_endpoint_that_can_no_longer_be_read_is_described_without_columns() -> None:
+    async def test(harness: ServeHarness) -> None:
+        unreadable = msgspec.structs.replace(WARMED, sql="no query", revision="revision-2")
+        with pytest.raises(BadEndpointFile):
+            await harness.answers.answer(ask(unreadable))
+        assert await harness.answers.columns(unreadable, CALLER) == []
+        assert await harness.answers.columns(WARMED, CALLER) != []
+
+    run(test)
 
 
 def test_a_location_is_reported_once_and_without_the_query() -> None:
