@@ -141,12 +141,12 @@ def test_hostile_messages_are_texts_and_each_is_found_by_its_pattern(tab: Tab) -
     assert max(map(len, found)) == 300
     expect(page.locator("main img, main script")).to_have_count(0)
     for template in found:
-        line = page.evaluate_handle(
-            "(template) => [...document.querySelectorAll('.pattern-list li')].find((one) => one.dataset.template === template)",
+        index = page.evaluate(
+            "(template) => [...document.querySelectorAll('.pattern-list li[data-template]')].findIndex((one) => one.dataset.template === template)",
             template,
-        ).as_element()
-        assert line, template
-        line.query_selector(".pattern-only").click()  # type: ignore[union-attr]
+        )
+        assert index >= 0, template
+        patterns(page).nth(index).locator(".pattern-only").click()
         expect(page.locator(ROWS)).to_have_count(1)
         expect(page.locator(".editor-error")).to_be_empty()
         seen(page, 1)
