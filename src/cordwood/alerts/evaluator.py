@@ -109,7 +109,7 @@ class Evaluator:
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * SECOND_US)
             due_us = self._next_us.setdefault(alert_id, now_us + _spread_us(alert))
-            # A time beyond the next interval is that of a clock that was set back, or of a longer interval before.
+            # A due time beyond the next interval is obsolete: the clock was set back, or the interval was longer.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
                 self._next_us[alert_id] = now_us + every_us
                 started.append(self._start(alert_id, self.evaluate(alert)))

@@ -50,12 +50,12 @@ class Attempts(msgspec.Struct):
     counted_us: int | None = None
 
     def is_paused(self, now_us: int) -> bool:
-        """Return whether the target is tried again later. A longer pause than any is that of a clock that was set back."""
+        """Return whether the target is tried again later; a pause beyond the longest one means a clock that was set back."""
         return now_us < self.next_us <= now_us + _LONGEST_PAUSE_US
 
 
 class Sender:
-    """Sends to each target one notification at a time. A receiver raises DeliveryFailed if it does not take it."""
+    """Sends to each target one notification at a time. A receiver raises DeliveryFailed if it refuses it."""
 
     def __init__(
         self,

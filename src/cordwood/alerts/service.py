@@ -132,7 +132,7 @@ class Alerts:
         return AlertParts(store, evaluator, sender)
 
     async def deliver(self, target: TargetFacts, notification: Notification) -> None:
-        """Send a notification; raise DeliveryFailed if the target does not take it."""
+        """Send a notification; raise DeliveryFailed if the target refuses it."""
         await asyncio.get_running_loop().run_in_executor(self._sending_threads, target.deliver, notification)
 
     def count(self, phase: Phase) -> int:

@@ -28,7 +28,7 @@ async def post_history(components: Components, now: datetime) -> None:
 
 async def post_continuously(components: Components, observer: Observer) -> None:
     """Store new demo events until cancelled, and log them as events that a client sent."""
-    traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - dice for play, not for secrets
+    traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - no secret
     while True:
         await asyncio.sleep(1.0)
         for stream, event in traffic.due(datetime.now(UTC)):
@@ -37,7 +37,7 @@ async def post_continuously(components: Components, observer: Observer) -> None:
 
 
 def incident_hint(now: datetime) -> str:
-    """Return the sentence that tells when something broke, and not what."""
+    """Return the sentence with the time of the demo's incident."""
     at = f"{incident_start(now):%H:%M}"
     return f"Project {PROJECT} had an incident at {at} UTC. docs/guide/incident.md finds it step by step."
 

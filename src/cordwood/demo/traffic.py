@@ -19,7 +19,7 @@ _LIVE_BACKGROUND = 2.0
 
 def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
     """Yield a week of events that ends now, by stream, oldest first."""
-    rng = random.Random(seed)  # noqa: S311 - dice for play, not for secrets
+    rng = random.Random(seed)  # noqa: S311 - no secret
     by_stream: dict[str, list[Body]] = defaultdict(list)
     for stream, event in (*_week(now, rng), *incident_events(now, rng)):
         by_stream[stream].append(event)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-# The characters of the text of an alert, as it is written and as it is sent.
+# The most characters of the text of an alert, both as a template and as it is sent.
 MAX_TEXT: Final = 500
 
 

@@ -39,7 +39,7 @@ async def api_document(request: Request, services: Services) -> Response:
 
     Names of columns that were seen in events are only shown to callers whose key may query the endpoint.
     """
-    return no_store_json(await _document(services, _known(request, services), services.catalog.endpoints()))
+    return no_store_json(await _document(services, _known(request, services)))
 
 
 async def api_client(request: Request, services: Services) -> Response:
@@ -51,9 +51,8 @@ async def api_client(request: Request, services: Services) -> Response:
     endpoints = [
         one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
     ]
-    document = await _document(services, caller, endpoints)
     async with _GENERATING:
-        tag, text = await asyncio.to_thread(client_of, document)
+        tag, text = await asyncio.to_thread(_client_of, endpoints)
     headers: list[Header] = [
         NO_STORE,
         (b"content-type", b"text/x-python; charset=utf-8"),
@@ -62,6 +61,11 @@ async def api_client(request: Request, services: Services) -> Response:
         (b"etag", f'"{tag}"'.encode()),
     ]
     return Response(200, headers, text)
+
+
+def _client_of(endpoints: Sequence[Endpoint]) -> tuple[str, bytes]:
+    """Return the client of these endpoints, whose description needs neither their columns nor the streams."""
+    return client_of(document_of([Described(endpoint, ()) for endpoint in endpoints], ()))
 
 
 async def api_page(request: Request, services: Services) -> Response:
@@ -73,11 +77,13 @@ async def api_page(request: Request, services: Services) -> Response:
         (b"content-type", b"text/html; charset=utf-8"),
         (b"cache-control", b"no-cache"),
     ]
-    document = await _document(services, _known(request, services), services.catalog.endpoints())
-    return Response(200, headers, page(document, file_address).encode())
+    document = await _document(services, _known(request, services))
+    text = await asyncio.to_thread(page, document, file_address)
+    return Response(200, headers, text.encode())
 
 
-async def _document(services: Services, caller: Caller | None, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+async def _document(services: Services, caller: Caller | None) -> dict[str, Any]:
+    endpoints = services.catalog.endpoints()
     columns = await asyncio.gather(
         *(
             services.answers.columns(endpoint, caller if caller is not None and may_query(caller, endpoint) else None)
