@@ -53,7 +53,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Files(msgspec.Struct, frozen=True):
-    """The files of both pages. `version` is part of every file's URL except the explorer's page itself."""
+    """The files of all pages. `version` is part of the URL of every file but the pages."""
 
     version: str
     by_name: dict[str, _File]
@@ -77,10 +77,8 @@ def show_file(request: Request, address: str) -> Response:
 
 
 def show_sign_in(request: Request) -> Response:
-    """Return the page that keeps the key of a demo's link; the key is behind the # and is not part of the request."""
-    files = _files()
-    page = files.by_name[_SIGN_IN_PAGE].body.replace(b"{version}", files.version.encode())
-    return _sent(request, _File(page, _TYPES["html"], _digest(page)), _ASK_AGAIN)
+    """Return the page that keeps the key of a demo's link; the key follows the #, which browsers do not send."""
+    return _sent(request, _files().by_name[_SIGN_IN_PAGE], _ASK_AGAIN)
 
 
 def file_address(name: str) -> str:
@@ -106,7 +104,9 @@ def _files() -> _Files:
     bodies = own | {one.name: one.read_bytes() for one in _found(resources.files("cordwood.web.describe") / "docs")}
     bodies = {name: without_comments(body) if _is_script(name) else body for name, body in bodies.items()}
     version = _digest(b"".join(name.encode() + body for name, body in sorted(bodies.items())))
-    bodies[_PAGE] = _with_addresses(bodies[_PAGE], version, sorted(own))
+    preloaded = sorted(name for name in own if _is_script(name) and name != _SIGN_IN_SCRIPT)
+    for page in (_PAGE, _SIGN_IN_PAGE):
+        bodies[page] = _with_addresses(bodies[page], version, preloaded)
     return _Files(version, {name: _File(body, _type(name), _digest(body)) for name, body in bodies.items()})
 
 
@@ -121,14 +121,12 @@ def _found(folder: Traversable) -> list[Traversable]:
 
 def _with_addresses(page: bytes, version: str, names: list[str]) -> bytes:
     """Insert relative URLs, so that the page works below any path prefix."""
-    ahead = [
-        f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names if _is_script(name)
-    ]
+    ahead = [f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names]
     return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
 
 
 def _is_script(name: str) -> bool:
-    return name.endswith(".js") and name != _SIGN_IN_SCRIPT
+    return name.endswith(".js")
 
 
 def _type(name: str) -> bytes:
