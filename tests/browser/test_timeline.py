@@ -150,6 +150,14 @@ def test_a_stream_that_fails_is_named_and_the_others_are_shown(tab: Tab) -> None
     expect(page.locator(ROWS)).to_contain_text("mine")
 
 
+@pytest.mark.parametrize("span", ["99999999999999999d", f"{'1' * 31}~{'2' * 31}"])
+def test_a_range_of_too_many_digits_is_the_usual_one(tab: Tab, span: str) -> None:
+    """A loop over the marks of its time axis would not end, so that a link could stop the tab."""
+    own = new_stream(tab, *lines("mine"))
+    page = tab.open(f"timeline?streams={own}&range={span}")
+    expect(page.locator(ROWS)).to_contain_text("mine")
+
+
 def test_more_rows_follow_and_a_link_has_the_streams_and_the_time(tab: Tab) -> None:
     own = new_stream(tab, *lines(*(f"line {n}" for n in range(150))))
     page = tab.open(f"timeline?range=1h&streams={own}")

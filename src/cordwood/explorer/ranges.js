@@ -41,7 +41,8 @@ export function fixed(from, to) {
 }
 
 export function isRange(text) {
-  return /^\d+[mhd]$/.test(text) || /^\d+~\d+$/.test(text);
+  // With a longer number, adding a step to a time would not change it, and a loop over times would not end.
+  return /^\d{1,5}[mhd]$/.test(text) || /^\d{1,16}~\d{1,16}$/.test(text);
 }
 
 export function label(range, utc) {
