@@ -126,6 +126,20 @@ def test_a_key_that_may_only_query_types_its_project_and_is_told_no_other(tab: T
     expect(page.get_by_text("Streams with events")).to_have_count(0)
 
 
+def test_what_one_key_was_told_is_not_shown_to_the_next_key(tab: Tab) -> None:
+    tab.expect_refusal(403)
+    project = new_name()
+    send(tab, "gotrue.logs.prod", {"event_message": "login", "project": project})
+    page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
+    expect(page.locator(".whereabouts").get_by_role("link", name=project)).to_be_visible()
+    page.get_by_role("button", name="Key …").click()
+    page.get_by_role("button", name="Forget the key").click()
+    page.get_by_label("Key", exact=True).fill(key_of(tab, scopes="query"))
+    page.get_by_role("button", name="Open").click()
+    expect(page.locator(".whereabouts")).to_contain_text("No event is in auth_logs of nobody at any time.")
+    expect(page.get_by_text(project)).to_have_count(0)
+
+
 def test_no_rows_lead_to_a_project_that_has_events_in_one_step(tab: Tab) -> None:
     project = f"{new_name()}{MARKUP}"
     send(tab, "gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(200)))

@@ -2,9 +2,6 @@
 
 import * as address from "./address.js";
 import { h } from "./dom.js";
-import { Whereabouts } from "./whereabouts.js";
-
-const whereabouts = new Whereabouts();
 
 export function notForThisKey(endpoint) {
   const leave = () => address.change({ endpoint: "", sub: "", cols: "", by: "", q: "" });
@@ -12,9 +9,9 @@ export function notForThisKey(endpoint) {
   return h("div", { class: "empty" }, h("p", {}, `${endpoint} is not for this key.`), other);
 }
 
-export function nothing(view, bounds) {
+export function nothing(whereabouts) {
   const look = () => address.change({ range: "7d" });
   const wider = h("button", { type: "button", class: "button", onclick: look }, "Look at 7 days");
   const words = h("p", {}, "Nothing in this time that matches.");
-  return h("div", { class: "empty" }, words, wider, whereabouts.of(view, bounds));
+  return h("div", { class: "empty" }, words, wider, whereabouts);
 }

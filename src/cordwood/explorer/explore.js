@@ -25,6 +25,7 @@ import * as queries from "./queries.js";
 import * as ranges from "./ranges.js";
 import * as receipts from "./receipt.js";
 import { tell } from "./telling.js";
+import { Whereabouts } from "./whereabouts.js";
 
 /** Live asks again after this time: when rows come by themselves, and when they cannot. */
 const [FOLLOWED_MS, LIVE_MS] = [4000, 2500];
@@ -35,6 +36,7 @@ export class ExplorePage {
     this.fields = [];
     this.lastText = "";
     this.values = new KnownValues();
+    this.whereabouts = new Whereabouts();
     this.bar = new ExploreBar({
       change: (values) => address.change(values),
       run: () => this.runTyped(),
@@ -308,7 +310,7 @@ export class ExplorePage {
     const { columns, tone, plotted } = state.tableOf(view, answer, this.columns, this.seriesPath);
     const { chart, ...arranged } = state.arrangement();
     this.chart.show({ rows: answer.rows, columns: plotted, utc: view.utc, wished: chart });
-    put(this.result, answer.rows.length ? null : nothing(view, this.bounds));
+    put(this.result, answer.rows.length ? null : nothing(this.whereabouts.of(view, this.bounds)));
     this.table.element.hidden = answer.rows.length === 0;
     const isCut = answers.hasMore(answer);
     this.table.show({ ...arranged, rows: answer.rows, columns, tone, utc: view.utc, isCut });
