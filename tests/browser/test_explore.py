@@ -151,6 +151,12 @@ def test_a_row_opens_to_its_whole_event_and_a_value_is_a_filter(tab: Tab) -> Non
     expect(page.locator(".editor-error")).to_be_empty()
 
 
+def test_a_row_opens_where_the_query_names_its_sub_query(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&q=f:auth_logs")
+    page.locator(f"{ROWS} .toggle").first.click()
+    expect(page.locator(".tree .leaf").first).to_be_visible()
+
+
 def test_an_open_row_is_walked_with_the_keyboard(tab: Tab) -> None:
     page = tab.open()
     page.locator(f"{ROWS} .toggle").first.focus()

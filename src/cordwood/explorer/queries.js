@@ -54,10 +54,14 @@ function rowsLql(view, bounds, limit) {
 
 /** The rows as they come: without an end in time, and without a limit. */
 export function followRequest(view) {
-  const source = lql.named(view.text) ? [] : [`f:${view.subQuery}`];
-  const shows = lql.hasColumns(view.text) ? [] : view.columns.map(column);
-  const clauses = [...source, ...shows, ...clausesOf(view.patterns)];
-  return { ...view.parameters, lql: `${clauses.join(" ")}\n${grouped(view.text, view.patterns)}`.trimEnd() };
+  return timeless(view, view.text, lql.hasColumns(view.text) ? [] : view.columns.map(column));
+}
+
+/** A query in LQL with these clauses and without a time. */
+function timeless(view, text, clauses) {
+  const source = lql.named(text) ? [] : [`f:${view.subQuery}`];
+  const all = [...source, ...clauses, ...clausesOf(view.patterns)];
+  return { ...view.parameters, lql: `${all.join(" ")}\n${grouped(text, view.patterns)}`.trimEnd() };
 }
 
 /** Whether a query is one of single events in the order in which they come, as far as can be seen from here. */
@@ -68,16 +72,13 @@ export function canFollow(view) {
 
 /** The time of the newest event that these filters find in the sub-query, whenever it was. */
 export function newestRequest(view, text) {
-  const source = lql.named(text) ? [] : [`f:${view.subQuery}`];
-  const clauses = [...source, "s:timestamp", "limit:1", ...clausesOf(view.patterns)];
-  return { ...view.parameters, lql: `${clauses.join(" ")}\n${grouped(text, view.patterns)}`.trimEnd() };
+  return timeless(view, text, ["s:timestamp", "limit:1"]);
 }
 
 /** One event with all there is in it. */
 export function eventRequest(view, row) {
   const around = { from: row.timestamp - 1_000_000, to: row.timestamp + 1_000_000 };
-  const wanted = `${lql.filterText(["id"], String(row.id))} s:* limit:1`;
-  return { ...fixed(view, around), lql: `${head({ ...view, patterns: [] }, around, [])} ${wanted}` };
+  return clauseRequest(view, around, `${lql.filterText(["id"], String(row.id))} s:* limit:1`);
 }
 
 /** The events of a sub-query in a time, as these clauses want them. */
@@ -99,7 +100,7 @@ export function firstSql(subQuery) {
 
 /** A few whole events, for learning what is in them. */
 export function sampleRequest(view, bounds) {
-  return { ...fixed(view, bounds), lql: head(view, bounds, ["s:*", "limit:50"]) };
+  return clauseRequest(view, bounds, "s:* limit:50");
 }
 
 /** The events that the query is about, as LQL: their time and, when there is one, the field that parts them. */
