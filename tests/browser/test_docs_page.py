@@ -226,9 +226,12 @@ def test_an_answer_without_an_end_is_shown_while_it_comes_and_stopped(tab_of: Op
     found.get_by_label("name_or_id").fill("logs.all")
     found.get_by_label("project").fill("default")
     found.get_by_label("lql", exact=True).fill("f:edge_logs s:event_message")
-    found.get_by_label("since").fill("1m")
+    found.get_by_label("since").fill("")
     send(found)
     expect(found.get_by_role("status")).to_contain_text("still open")
+    event = {"event_message": "followed", "project": "default"}
+    address = f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod"
+    assert tab.page.request.post(address, headers={"X-API-KEY": tab.demo.key}, data=[event]).ok
     expect(found.get_by_role("region", name="Body")).to_contain_text("event_message")
     found.get_by_role("button", name="Stop").click()
     expect(found.get_by_role("status")).to_contain_text("Stopped after")
