@@ -1,5 +1,6 @@
 /** Sends a request and shows what comes back while it comes: status, time, headers and the beginning of the body. */
 
+import { withQuery } from "./docs-request.js";
 import { h, put } from "./dom.js";
 import { key } from "./key.js";
 
@@ -14,7 +15,7 @@ export async function answerInto(place, request, signal) {
   const line = h("p", { role: "status" }, `Sent ${request.method}; waiting.`);
   put(place, line);
   try {
-    const answer = await fetch(addressWithQuery(request), options(request, signal));
+    const answer = await fetch(withQuery(request), options(request, signal));
     const body = h("code", {});
     const frame = answer.body && h("pre", { tabindex: "0", role: "region", "aria-label": "Body" }, body);
     put(place, line, headersOf(answer), frame);
@@ -33,10 +34,6 @@ function options(request, signal) {
   const headers = new Headers(request.headers);
   if (request.isKeyed && key()) headers.set("X-API-KEY", key());
   return { method: request.method, headers, body: request.body ?? undefined, signal, cache: "no-store" };
-}
-
-function addressWithQuery({ address, query }) {
-  return query.length ? `${address}?${new URLSearchParams(query)}` : address;
 }
 
 function headersOf(answer) {

@@ -1,5 +1,6 @@
 /** A request as code in three languages, each with nothing to install and without the key's text. */
 
+import { withQuery } from "./docs-request.js";
 import { KEY_PLACEHOLDER, literal, quoted } from "./save.js";
 
 const KEY_NAME = KEY_PLACEHOLDER.slice(1);
@@ -23,8 +24,6 @@ function curlOf(request) {
 /** The standard library's urllib. */
 function pythonOf(request) {
   const { query, body, isJson } = request;
-  const headers = request.headers.map(([name, value]) => `${literal(name)}: ${literal(value)}`);
-  if (request.isKeyed) headers.unshift(`"X-API-KEY": os.environ["${KEY_NAME}"]`);
   const address = literal(request.address) + (query.length ? ' + "?" + urlencode(parameters)' : "");
   return [
     ...(isJson ? ["import json"] : []),
@@ -37,7 +36,7 @@ function pythonOf(request) {
     "request = Request(",
     `    ${address},`,
     ...(body === null ? [] : [`    data=${literal(body)}.encode(),`]),
-    `    headers={${headers.join(", ")}},`,
+    `    headers={${membersOf(request, `os.environ["${KEY_NAME}"]`)}},`,
     `    method="${request.method}",`,
     ")",
     "with urlopen(request) as answer:",
@@ -51,24 +50,27 @@ function pythonOf(request) {
 /** fetch, as Node.js and browsers have it; the key is read as in Node.js. */
 function javascriptOf(request) {
   const { query, body } = request;
-  const headers = request.headers.map(([name, value]) => `${literal(name)}: ${literal(value)}`);
-  if (request.isKeyed) headers.unshift(`"X-API-KEY": process.env.${KEY_NAME}`);
+  const headers = membersOf(request, `process.env.${KEY_NAME}`);
   const list = query.map(([name, value]) => `  [${literal(name)}, ${literal(value)}],`);
   const address = query.length ? `${literal(request.address)} + "?" + parameters` : literal(request.address);
   return [
     ...(query.length ? ["const parameters = new URLSearchParams([", ...list, "]);"] : []),
     `const answer = await fetch(${address}, {`,
     `  method: "${request.method}",`,
-    `  headers: { ${headers.join(", ")} },`,
+    `  headers: ${headers ? `{ ${headers} }` : "{}"},`,
     ...(body === null ? [] : [`  body: ${literal(body)},`]),
     "});",
     "const told = await answer.text();",
     "if (!answer.ok) throw new Error(told);",
     "console.log(told);",
     "",
-  ]
-    .join("\n")
-    .replace("headers: {  }", "headers: {}");
+  ].join("\n");
+}
+
+/** The headers as the members of a dictionary or an object. */
+function membersOf(request, keyText) {
+  const given = request.headers.map(([name, value]) => `${literal(name)}: ${literal(value)}`);
+  return (request.isKeyed ? [`"X-API-KEY": ${keyText}`, ...given] : given).join(", ");
 }
 
 function pair([name, value]) {
@@ -77,8 +79,4 @@ function pair([name, value]) {
 
 function block(head, lines, tail) {
   return [head, ...lines.map((line) => `    ${line},`), tail];
-}
-
-function withQuery({ address, query }) {
-  return query.length ? `${address}?${new URLSearchParams(query)}` : address;
 }

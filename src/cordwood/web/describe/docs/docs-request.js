@@ -97,3 +97,8 @@ function resolved(document, node) {
   const steps = node.$ref.slice(2).split("/");
   return steps.reduce((place, step) => place[step], document);
 }
+
+/** The address of a request with its parameters. */
+export function withQuery({ address, query }) {
+  return query.length ? `${address}?${new URLSearchParams(query)}` : address;
+}

@@ -1,6 +1,6 @@
 /** The page at /docs with scripts: code in three languages, forms that send, a list that is searched, and the key. */
 
-import { addressOf, read } from "./api.js";
+import { askForFile, read } from "./api.js";
 import { Call } from "./docs-call.js";
 import { operationsOf } from "./docs-request.js";
 import { h, put } from "./dom.js";
@@ -79,9 +79,8 @@ function downloadsClient(link) {
   link.addEventListener("click", async (event) => {
     if (!key()) return;
     event.preventDefault();
-    const answer = await fetch(addressOf("/api/client.py", {}), { headers: { "X-API-KEY": key() } });
-    if (answer.ok) downloadText(await answer.text(), "cordwood_client.py");
-    else tell(`The service answered ${answer.status}.`);
+    const file = await askForFile({ address: "/api/client.py" }, {}).catch((problem) => tell(problem.message));
+    if (file) downloadText(await file.text(), "cordwood_client.py");
   });
 }
 
