@@ -1,4 +1,4 @@
-/** Lists to choose from with the events of each: one project, beside the field that takes any other; several streams. */
+/** Menus that list projects or streams with their numbers of events: one project is picked, or several streams. */
 
 import { hashOf } from "./address.js";
 import { h, put } from "./dom.js";
@@ -38,13 +38,18 @@ class Choices {
     put(this.list, found.slice(0, MOST_LISTED).map((one) => h("li", {}, this.item(one))));
     const cut = found.length > MOST_LISTED ? `The first ${MOST_LISTED} of ${count(found.length)}. ` : "";
     const none = this.known.length && !found.length ? `None has “${wanted}” in its name. ` : "";
-    put(this.about, cut, none, this.words());
+    this.note = [cut, none];
+    this.tell();
+  }
+
+  tell() {
+    put(this.about, this.note, this.words());
   }
 }
 
 /** `counts()` fetches {projects, without, isCut}; `chosen()` is the project that is shown; `onPick(name)` takes another. */
 export function projectChoice({ counts, chosen, onPick }) {
-  const title = "Those that have events in this time";
+  const title = "Projects with events in this time";
   const button = h("button", { type: "button", class: "button icon", title, "aria-label": "Known values" }, "▾");
   const pick = (name) => {
     choices.popover.close();
@@ -109,7 +114,7 @@ export class StreamChoice {
 
   mark() {
     for (const box of this.choices.list.querySelectorAll("input")) this.markBox(box);
-    if (this.choices.words) put(this.choices.about, this.choices.words());
+    if (this.choices.words) this.choices.tell();
   }
 
   markBox(box) {

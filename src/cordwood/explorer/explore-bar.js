@@ -105,16 +105,16 @@ export class ExploreBar {
   /** A query goes when the endpoint that is chosen is not asked in its language. */
   withoutText() {
     const languages = (name) => String(this.open.find((one) => one.name === name)?.languages);
-    return languages(this.endpoint.value) === languages(this.asked) ? {} : { q: "", lang: "" };
+    return languages(this.endpoint.value) === languages(this.asked) ? {} : { q: "", lang: "", pat: "" };
   }
 
-  /** The inputs stay the same elements while their names do: nobody's typing is lost. */
+  /** The inputs stay the same elements while the parameters do, so that typing is not lost. */
   showParameters(view) {
     const wanted = openParameters(view.endpoint);
     const { key } = view.endpoint;
-    const names = JSON.stringify([wanted.map((one) => one.name), key]);
-    if (this.shownParameters !== names) {
-      this.shownParameters = names;
+    const parameters = JSON.stringify([wanted, key]);
+    if (this.shownParameters !== parameters) {
+      this.shownParameters = parameters;
       const isPinned = (one) => Object.hasOwn(key.pins, one.name);
       this.inputs = new Map(wanted.filter((one) => !isPinned(one)).map((one) => [one.name, this.input(one)]));
       const shown = wanted.map((one) => (isPinned(one) ? pinned(one.name, key.pins[one.name]) : this.parameter(one)));

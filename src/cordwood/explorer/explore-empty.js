@@ -4,7 +4,7 @@ import * as address from "./address.js";
 import { h } from "./dom.js";
 
 export function notForThisKey(endpoint) {
-  const leave = () => address.change({ endpoint: "", sub: "", cols: "", by: "", q: "" });
+  const leave = () => address.change({ endpoint: "", sub: "", cols: "", by: "", q: "", pat: "" });
   const other = h("button", { type: "button", class: "button", onclick: leave }, "Look at another endpoint");
   return h("div", { class: "empty" }, h("p", {}, `${endpoint} is not for this key.`), other);
 }

@@ -78,6 +78,8 @@ export class Patterns {
   }
 
   fail(problem) {
+    // With Live the count is tried again.
+    if (problem.isPassing) this.subject = "";
     put(this.list);
     this.told.textContent = `${problem.message} ${problem.hint ?? ""}`.trim();
   }

@@ -230,8 +230,8 @@ export class TimelinePage {
   submit(event) {
     event.preventDefault();
     const q = this.text.value.trim();
-    if (q === this.view.text) this.update(address.current().values);
-    else address.change({ q, limit: "" });
+    // An unchanged address is told to the page again, with the handling of failures.
+    address.change(q === this.view?.text ? {} : { q, limit: "" });
   }
 
   filter(path, value, isNot, isWithin = false) {

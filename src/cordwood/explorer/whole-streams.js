@@ -135,7 +135,7 @@ export async function queriesOf(text, limit, lender, signal) {
     return { rows: (from) => `${newest(from)} limit ${limit}`, counts: (from, step) => histogramSql(from, step, false, false) };
   }
   if (!lender) throw new Problem(0, { message: "No endpoint here takes LQL, so events cannot be filtered." });
-  if (lql.named(text)) throw new Problem(0, { message: "The streams are chosen above: leave f: out." });
+  if (lql.named(text)) throw new Problem(0, { message: "Choose streams above, and remove f: from the query." });
   const translated = async (clauses) => {
     const place = `/api/endpoints/${encodeURIComponent(lender.endpoint.name)}/sql`;
     const told = await read(place, { lql: `f:${lender.subQuery} ${clauses}\n${filters}` }, { signal });
