@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache
-from cordwood.web.describe.page import operations, resolved
+from cordwood.web.describe.page import operations, resolved, without_summary
 
 Node = Mapping[str, Any]
 
@@ -248,8 +248,7 @@ def _literal(text: str) -> str:
 
 def _docstring(path: str, verb: str, operation: Node, arguments: Sequence[_Argument]) -> str:
     summary = _words(operation["summary"]).rstrip(" .") or "Call this operation"
-    description = _words(operation.get("description", ""))
-    rest = description.removeprefix(summary).lstrip(". ")
+    rest = _words(without_summary(operation))
     paragraphs = [_words(f"{verb.upper()} {path}"), *([rest] if rest else [])]
     paragraphs += [f"`{one.name}`: {_words(one.description)}" for one in arguments if _words(one.description)]
     wrapped = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, _DOCSTRING_WIDTH)]

@@ -111,7 +111,7 @@ def _summary(endpoint: Endpoint) -> str:
 
 
 def _description(endpoint: Endpoint) -> str:
-    sentences = [endpoint.description, f"At most {endpoint.max_rows} rows."]
+    sentences = [endpoint.description.strip(), f"At most {endpoint.max_rows} rows."]
     if endpoint.cache_seconds:
         sentences.append(f"An answer is cached for {endpoint.cache_seconds:g} s.")
     if endpoint.sandbox:

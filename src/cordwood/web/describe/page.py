@@ -150,11 +150,18 @@ def _article(document: Node, path: str, verb: str, operation: Node) -> str:
     return f'<article class="card operation" id="{escape(operation["operationId"])}">{"".join(parts)}</article>'
 
 
+def without_summary(operation: Node) -> str:
+    """Return the description without the summary, with which that of an endpoint begins."""
+    description: str = operation.get("description", "")
+    if "x-cordwood-endpoint" not in operation:
+        return description
+    return description.removeprefix(operation["summary"]).lstrip(". \n")
+
+
 def _words(operation: Node) -> str:
-    """Return the summary and the description; an endpoint's summary is the beginning of its description."""
-    summary, description = operation["summary"], operation.get("description", "")
-    lead = f'<p class="lead"><strong>{escape(summary)}</strong></p>'
-    rest = description.removeprefix(summary).lstrip(". ") if "x-cordwood-endpoint" in operation else description
+    """Return the summary and the rest of the description."""
+    rest = without_summary(operation)
+    lead = f'<p class="lead"><strong>{escape(operation["summary"])}</strong></p>'
     return lead + (f"<p>{escape(rest)}</p>" if rest else "")
 
 
