@@ -1,4 +1,4 @@
-"""The demo: a week of events before the first request, and new ones at the pace of a busy hour."""
+"""The demo: a week of events before the first request, and a new request every half minute or so."""
 
 import asyncio
 import random

@@ -58,7 +58,7 @@ async def _do_nothing(_: Components) -> None:
 class Hooks(msgspec.Struct, frozen=True):
     """Callbacks: `fill` runs before requests are accepted, `in_background` with the service, `on_quit` at a forced exit.
 
-    With `offers_sign_in`, a link can sign in to the explorer, as that of the demo.
+    `offers_sign_in` serves /sign-in, to which the demo's link leads.
     """
 
     on_ready: Callable[[Ready], None]

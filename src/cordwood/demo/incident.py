@@ -33,7 +33,7 @@ _SLOW_CALLS, _FAILED_CALLS, _OTHERS_FAILED = 40, 120, 25
 
 
 def incident_start(now: datetime) -> datetime:
-    """Return when the incident of a demo that starts now began: five minutes past an hour, about three hours ago."""
+    """Return when the incident of a demo that starts now began: five minutes past an hour, three to four hours ago."""
     hour = (now.astimezone(UTC) - _LEAST_AGE).replace(minute=0, second=0, microsecond=0)
     return hour + timedelta(minutes=STARTED_AT_MINUTE)
 
@@ -68,7 +68,7 @@ def _slow(moment: Moment) -> Iterator[Logged]:
     yield auth(call, "token_checked", "/user", 200)
     yield relay(call, version=4)
     yield function(call, "Log", "info", "checkout session created", version=4)
-    yield postgres(call.at_share(0.9), "LOG", "00000", slow_statement(_of_table(call, "orders"), _LOCKING), call.id)
+    yield postgres(call.at_share(0.9), "LOG", "00000", slow_statement(call, "orders", _LOCKING), call.id)
 
 
 def _failed(moment: Moment) -> Iterator[Logged]:
@@ -94,7 +94,3 @@ def _other_failed(moment: Moment) -> Iterator[Logged]:
 def _call(moment: Moment, path: str, status: int, milliseconds: int) -> Call:
     method = "POST" if path == PATH else "GET"
     return Call(moment, moment.uuid(), method, path, status, milliseconds, moment.address())
-
-
-def _of_table(call: Call, table: str) -> Call:
-    return Call(call.moment, call.id, call.method, f"/{table}", call.status, call.ms, call.address)

@@ -1,4 +1,4 @@
-"""The demo's traffic: busy days, quiet nights, the incident, and afterwards requests at the pace of a busy hour."""
+"""The demo's traffic: busy days, quiet nights, the incident, and afterwards a request every half minute or so."""
 
 import math
 import random
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from cordwood.demo.bodies import BACKGROUND, Body, Logged, Moment, logged_of, random_call
-from cordwood.demo.incident import incident_events
+from cordwood.demo.incident import PROJECT, incident_events
 
 DAYS = 7
 REQUESTS_A_DAY = 600
@@ -71,4 +71,4 @@ def _relative_traffic(at: datetime) -> float:
 
 
 def _moment(at: datetime, rng: random.Random) -> Moment:
-    return Moment(at, "default" if rng.random() < 0.85 else "acme", rng)
+    return Moment(at, PROJECT if rng.random() < 0.85 else "acme", rng)
