@@ -16,7 +16,7 @@ from cordwood.web.responses import no_store_json
 
 
 async def show_scope(request: Request, services: Services, address: str) -> Response:
-    """Return the sub-queries of an endpoint, and what the key is. A key pinned to a project sees the paths of its events alone."""
+    """Return the sub-queries of an endpoint, and whether the key is private, with its pins. A key pinned to a project sees the paths of its events alone."""
     endpoint, caller, _ = _asked(request, services, address)
     sub_queries = await services.answers.sub_queries(endpoint, caller, account_of(request, caller))
     key = {"private": may_manage(caller), "pins": dict(caller.pins)}
