@@ -1,5 +1,6 @@
 """The chart of the guide's page on one's own app, drawn as the page says."""
 
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -51,6 +52,8 @@ def test_the_pages_query_is_drawn_as_a_line_for_each_path(tab: Tab) -> None:
     page.get_by_label("Endpoint").select_option("shop.paths")
     page.get_by_role("button", name="SQL", exact=True).click()
     query = page.get_by_role("combobox", name="Query", exact=True)
+    # The query that was shown is brought along first.
+    expect(query).to_have_value(re.compile("^select", re.IGNORECASE))
     query.fill(FENCES["slowest.sql"])
     query.press("Control+Enter")
     expect(page.locator(".line-chart polyline.line")).to_have_count(3)
