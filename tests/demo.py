@@ -26,6 +26,11 @@ class Demo:
     url: str
     key: str
 
+    @property
+    def sign_in_link(self) -> str:
+        """The link of the output that signs in."""
+        return _found(r"(\S+/sign-in#\S+)", self.told)
+
     def calls(self) -> list[str]:
         """Return the curl commands of the output."""
         return [line for line in self.told.splitlines() if line.startswith("curl ")]

@@ -3,9 +3,11 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -17,9 +19,6 @@ PATIENCE_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
 PICTURES = Path(__file__).parents[2] / ".pictures"
-# The same patience with what is looked for as with what is clicked.
-expect.set_options(timeout=PATIENCE_MS)
-
 # On a busy machine rows may take longer than the five seconds that expectations wait by default.
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -42,6 +41,20 @@ class Tab:
             self.page.get_by_role("button", name="Open").click()
             expect(self.page.locator(".gate")).to_have_count(0)
         return self.page
+
+    def post(self, path: str, body: object) -> Any:
+        """Return the JSON of the answer to a request with the key of the tab; fail if it is refused."""
+        answer = self.page.request.post(self.demo.url + path, headers={"X-API-KEY": self.demo.key}, data=body)
+        assert answer.ok, answer.text()
+        return answer.json()
+
+    def send(self, stream: str, *events: Mapping[str, Any]) -> None:
+        """Store events in a stream."""
+        self.post(f"/api/logs?source_name={quote(stream)}", list(events))
+
+    def new_key(self, **terms: Any) -> str:
+        """Return a new key with these terms."""
+        return str(self.post("/api/access-tokens", terms)["token"])
 
     def expect_refusal(self, status: int) -> None:
         """The browser itself writes a line for every answer that is no success."""

@@ -42,19 +42,12 @@ def take(demo: Demo) -> None:
                 timezone_id="UTC",
             )
             page = context.new_page()
-            page.goto(signing_in(demo))
+            page.goto(demo.sign_in_link)
             expect(page.locator(".events tbody tr.row").first).to_be_visible()
             arrange(page, demo)
             page.mouse.move(0, 0)
             (FOLDER / f"{name}.png").write_bytes(smaller(page.screenshot()))
             context.close()
-
-
-def signing_in(demo: Demo) -> str:
-    """The link that the demo printed."""
-    found = re.search(r"\S+/sign-in#\S+", demo.told)
-    assert found is not None
-    return found[0]
 
 
 def explored(page: Page, demo: Demo) -> None:

@@ -230,8 +230,7 @@ def test_an_answer_without_an_end_is_shown_while_it_comes_and_stopped(tab_of: Op
     send(found)
     expect(found.get_by_role("status")).to_contain_text("still open")
     event = {"event_message": "followed", "project": "default"}
-    address = f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod"
-    assert tab.page.request.post(address, headers={"X-API-KEY": tab.demo.key}, data=[event]).ok
+    tab.send("cloudflare.logs.prod", event)
     expect(found.get_by_role("region", name="Body")).to_contain_text("event_message")
     found.get_by_role("button", name="Stop").click()
     expect(found.get_by_role("status")).to_contain_text("Stopped after")

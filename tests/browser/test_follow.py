@@ -4,7 +4,6 @@ import re
 import time
 import uuid
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -13,13 +12,6 @@ from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
-
-
-def send(tab: Tab, stream: str, *events: dict[str, Any]) -> None:
-    answer = tab.page.request.post(
-        f"{tab.demo.url}/api/logs?source_name={stream}", headers={"X-API-KEY": tab.demo.key}, data=list(events)
-    )
-    assert answer.ok, answer.text()
 
 
 def new_project() -> str:
@@ -31,13 +23,13 @@ def send_request(tab: Tab, project: str) -> str:
     request, now = str(uuid.uuid4()), time.time_ns() // 1000 - 60_000_000
     common = {"project": project}
     edge = {"request": {"headers": {"x_request_id": request}}, "response": {"status_code": 500}}
-    send(tab, "cloudflare.logs.prod", {**common, "timestamp": now, "event_message": "POST /token", "metadata": edge})
+    tab.send("cloudflare.logs.prod", {**common, "timestamp": now, "event_message": "POST /token", "metadata": edge})
     auth = {"request_id": request, "level": "error", "duration_ms": 31}
-    send(tab, "gotrue.logs.prod", {**common, "timestamp": now + 40_000, "event_message": "login", "metadata": auth})
+    tab.send("gotrue.logs.prod", {**common, "timestamp": now + 40_000, "event_message": "login", "metadata": auth})
     message = f"ERROR: no connection for {request}"
-    send(tab, "postgres.logs", {**common, "timestamp": now + 2_540_000, "event_message": message, "metadata": {}})
+    tab.send("postgres.logs", {**common, "timestamp": now + 2_540_000, "event_message": message, "metadata": {}})
     other = {"request_id": str(uuid.uuid4())}
-    send(tab, "gotrue.logs.prod", {**common, "timestamp": now, "event_message": "another login", "metadata": other})
+    tab.send("gotrue.logs.prod", {**common, "timestamp": now, "event_message": "another login", "metadata": other})
     return request
 
 
@@ -81,7 +73,7 @@ def test_a_short_id_is_looked_for_in_its_own_field_alone(tab: Tab) -> None:
     project = new_project()
     for user in (42, 421):
         event = {"event_message": f"of {user} in 42 ms", "project": project, "metadata": {"user_id": user}}
-        send(tab, "gotrue.logs.prod", event)
+        tab.send("gotrue.logs.prod", event)
     page = tab.open(f"explore?range=1h&p.project={project}&sub=auth_logs&q=421")
     page.locator(f"{ROWS} .toggle").click()
     page.get_by_role("link", name="Follow user_id 421").click()
@@ -115,8 +107,8 @@ def send_lines(tab: Tab, project: str, most: int = 40) -> None:
         {"event_message": f"line {n}", "project": project, "timestamp": now + n * 1_000_000, "metadata": {"n": n}}
         for n in range(most)
     ]
-    send(tab, "gotrue.logs.prod", *events)
-    send(tab, "gotrue.logs.prod", {"event_message": "of another", "project": f"{project}-x", "timestamp": now})
+    tab.send("gotrue.logs.prod", *events)
+    tab.send("gotrue.logs.prod", {"event_message": "of another", "project": f"{project}-x", "timestamp": now})
 
 
 def test_lines_before_and_after_an_event_and_a_link_to_each(tab: Tab) -> None:
@@ -151,13 +143,8 @@ def test_a_pinned_key_follows_and_reads_around_in_its_own_project_alone(tab: Tab
     mine, other = new_project(), new_project()
     request = send_request(tab, mine)
     leaked = {"event_message": "of another project", "project": other, "metadata": {"request_id": request}}
-    send(tab, "gotrue.logs.prod", leaked)
-    made = tab.page.request.post(
-        f"{tab.demo.url}/api/access-tokens",
-        headers={"X-API-KEY": tab.demo.key},
-        data={"scopes": "query", "pins": {"project": mine}},
-    ).json()
-    tab.demo = replace(tab.demo, key=made["token"])
+    tab.send("gotrue.logs.prod", leaked)
+    tab.demo = replace(tab.demo, key=tab.new_key(scopes="query", pins={"project": mine}))
     page = tab.open(f"follow?range=1h&p.project={mine}&id={request}")
     expect(page.locator(".summary")).to_contain_text("3 events")
     page.locator(f"{ROWS} .toggle").nth(1).click()
@@ -177,7 +164,7 @@ def test_markup_in_ids_and_messages_is_text(tab: Tab) -> None:
     project = new_project()
     markup = "<img src=x onerror=window.pwned=1>"
     event = {"event_message": markup, "project": project, "metadata": {"request_id": f"{markup}' or 1=1 --"}}
-    send(tab, "gotrue.logs.prod", event)
+    tab.send("gotrue.logs.prod", event)
     page = tab.open(f"explore?range=1h&p.project={project}&sub=auth_logs")
     page.locator(f"{ROWS} .toggle").click()
     page.locator(".follow-link").click()

@@ -36,9 +36,16 @@ def send(tab: Tab, project: str) -> None:
         "request": {"url": LONG, "method": "GET"},
     }
     event = {"event_message": f"GET {LONG}", "project": project, "metadata": metadata}
-    address = f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod"
-    answer = tab.page.request.post(address, headers={"X-API-KEY": tab.demo.key}, data=[event] * 3)
-    assert answer.ok, answer.text()
+    tab.send("cloudflare.logs.prod", *[event] * 3)
+
+
+def opened(tab: Tab, address: str) -> Page:
+    """Open the address with long events of a project of its own."""
+    project = f"long-{time.monotonic_ns()}"
+    send(tab, project)
+    page = tab.open(f"{address}&p.project={project}")
+    expect(page.locator(ROWS)).to_have_count(3)
+    return page
 
 
 def wrap(page: Page) -> None:
@@ -49,10 +56,7 @@ def wrap(page: Page) -> None:
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_the_endpoints_page_has_no_thin_columns_and_opens_an_event_as_explore_does(tab_of: OpenTab, width: int) -> None:
     tab = tab_of(width)
-    project = f"long-{time.monotonic_ns()}"
-    send(tab, project)
-    page = tab.open(f"endpoints?endpoint=logs.all&p.project={project}&run=1")
-    expect(page.locator(ROWS)).to_have_count(3)
+    page = opened(tab, "endpoints?endpoint=logs.all&run=1")
     assert page.evaluate(THIN) == []
     wrap(page)
     assert page.evaluate(THIN) == []
@@ -66,10 +70,7 @@ def test_the_endpoints_page_has_no_thin_columns_and_opens_an_event_as_explore_do
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_long_values_of_a_field_leave_their_counts_in_sight(tab_of: OpenTab, width: int) -> None:
     tab = tab_of(width)
-    project = f"long-{time.monotonic_ns()}"
-    send(tab, project)
-    page = tab.open(f"explore?range=1h&p.project={project}")
-    expect(page.locator(ROWS)).to_have_count(3)
+    page = opened(tab, "explore?range=1h")
     if width == NARROW:
         page.locator(".field-list summary").click()
     for name in ("m.a_long_word", "m.a_list", f"m.{'name_' * 12}end", "m.request.url", "event_message"):

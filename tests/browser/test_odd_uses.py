@@ -19,9 +19,7 @@ def paste(page: Page, key: str) -> None:
 
 
 def make_key(tab: Tab, **terms: Any) -> Any:
-    answer = tab.page.request.post(f"{tab.demo.url}/api/access-tokens", headers=private(tab), data=terms)
-    assert answer.ok, answer.text()
-    return answer.json()
+    return tab.post("/api/access-tokens", terms)
 
 
 def private(tab: Tab) -> dict[str, str]:
@@ -29,10 +27,7 @@ def private(tab: Tab) -> dict[str, str]:
 
 
 def send(tab: Tab, **event: Any) -> None:
-    answer = tab.page.request.post(
-        f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers=private(tab), data=event
-    )
-    assert answer.ok, answer.text()
+    tab.send("cloudflare.logs.prod", event)
 
 
 def filter_line(page: Page) -> str:

@@ -31,10 +31,8 @@ HOSTILE = [
 
 
 def send(tab: Tab, project: str, *messages: str) -> None:
-    address = f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod"
     events = [{"event_message": text, "project": project, "metadata": {"of": project}} for text in messages]
-    answer = tab.page.request.post(address, headers={"X-API-KEY": tab.demo.key}, data=events)
-    assert answer.ok, answer.text()
+    tab.send("cloudflare.logs.prod", *events)
 
 
 def new_project() -> str:
@@ -223,10 +221,7 @@ def test_in_sql_the_filter_is_in_the_query(tab: Tab, endpoint: str, text: str) -
 
 def use_key(tab: Tab, **terms: Any) -> None:
     """Make a key with these terms, and use it in this tab."""
-    headers = {"X-API-KEY": tab.demo.key}
-    made = tab.page.request.post(f"{tab.demo.url}/api/access-tokens", headers=headers, data=terms)
-    assert made.ok, made.text()
-    tab.demo = replace(tab.demo, key=made.json()["token"])
+    tab.demo = replace(tab.demo, key=tab.new_key(**terms))
     # What such a key may not read is answered with 403.
     tab.expect_refusal(403)
 

@@ -153,11 +153,9 @@ def test_a_view_is_saved_for_later_tabs_and_seen_with_its_key_alone(window: Brow
     expect(opened.get_by_label("project")).to_have_value("acme")
     expect(opened.get_by_role("button", name="Last 3 days")).to_be_visible()
     other.close()
-    made = page.request.post(
-        f"{tab.demo.url}/api/access-tokens", headers={"X-API-KEY": tab.demo.key}, data={"scopes": "query"}
-    ).json()
+    other_key = tab.new_key(scopes="query")
     stranger = window.new_page()
-    theirs = replace(tab, page=stranger, demo=replace(tab.demo, key=made["token"])).open("explore?range=7d")
+    theirs = replace(tab, page=stranger, demo=replace(tab.demo, key=other_key)).open("explore?range=7d")
     theirs.get_by_role("button", name="History").click()
     expect(theirs.get_by_role("dialog", name="Queries before")).to_be_visible()
     expect(theirs.get_by_role("link", name="logins")).to_have_count(0)

@@ -8,7 +8,6 @@ import re
 import time
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -16,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 from tests.browser.test_explore import place, seen
-from tests.browser.test_where_events_are import MARKUP, key_of, known_values, new_name, send, values
+from tests.browser.test_where_events_are import MARKUP, known_values, new_name, values
 
 ROWS = ".events tbody tr.row"
 SECOND_US = 1_000_000
@@ -25,12 +24,9 @@ SECOND_US = 1_000_000
 def new_stream(tab: Tab, *events: dict[str, Any], name: str = "") -> str:
     """A stream that no endpoint reads."""
     name = name or new_name("own.app")
-    made = tab.page.request.post(
-        f"{tab.demo.url}/api/sources", headers={"X-API-KEY": tab.demo.key}, data={"name": name}
-    )
-    assert made.ok, made.text()
+    tab.post("/api/sources", {"name": name})
     if events:
-        send(tab, quote(name), *events)
+        tab.send(name, *events)
     return name
 
 
@@ -102,7 +98,7 @@ def test_a_view_without_rows_leads_to_a_stream_that_has_events(tab: Tab) -> None
 
 def test_a_row_opens_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
     own = new_stream(tab, *lines("first", "second", metadata={"level": "info", "deep": {"n": 1}}))
-    send(tab, own, *lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
+    tab.send(own, *lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
     page = tab.open(f"timeline?range=1h&streams={own},{new_stream(tab)}")
     expect(page.locator(ROWS, has_text=own)).to_have_count(3)
     page.locator(ROWS, has_text="third").locator(".toggle").click()
@@ -192,7 +188,7 @@ def test_at_most_eight_streams_are_shown_at_once(tab: Tab) -> None:
 @pytest.mark.parametrize("terms", [{"scopes": "query"}, {"scopes": "private", "pins": {"project": "acme"}}])
 def test_other_keys_see_no_whole_streams(tab: Tab, terms: dict[str, Any]) -> None:
     tab.expect_refusal(403)
-    tab.demo = replace(tab.demo, key=key_of(tab, **terms))
+    tab.demo = replace(tab.demo, key=tab.new_key(**terms))
     page = tab.open("explore?range=7d&p.project=acme")
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.get_by_role("link", name="Several streams")).to_have_count(0)

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -27,21 +26,8 @@ CUT_OFF = """[...document.querySelectorAll('.value-choice .faint')].filter((one)
 ).map((one) => one.textContent)"""
 
 
-def send(tab: Tab, stream: str, *events: dict[str, Any]) -> None:
-    answer = tab.page.request.post(
-        f"{tab.demo.url}/api/logs?source_name={stream}", headers={"X-API-KEY": tab.demo.key}, data=list(events)
-    )
-    assert answer.ok, answer.text()
-
-
 def new_name(kind: str = "where") -> str:
     return f"{kind}-{time.monotonic_ns()}"
-
-
-def key_of(tab: Tab, **terms: Any) -> str:
-    made = tab.page.request.post(f"{tab.demo.url}/api/access-tokens", headers={"X-API-KEY": tab.demo.key}, data=terms)
-    assert made.ok, made.text()
-    return str(made.json()["token"])
 
 
 def known_values(page: Page) -> Locator:
@@ -58,7 +44,7 @@ def section(page: Page, words: str) -> Locator:
 
 def test_another_project_is_chosen_in_two_steps_from_those_that_have_events(tab: Tab) -> None:
     project = new_name()
-    send(tab, "gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(30)))
+    tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(30)))
     page = tab.open("explore?range=1h&sub=auth_logs")
     known_values(page).click()
     chosen = values(page).filter(has_text=project)
@@ -74,10 +60,10 @@ def test_another_project_is_chosen_in_two_steps_from_those_that_have_events(tab:
 def test_projects_are_listed_by_their_events_of_all_streams_and_the_list_is_bounded(tab: Tab) -> None:
     prefix = new_name("many")
     many = [{"event_message": "x", "project": f"{prefix}-{n}"} for n in range(60)]
-    send(tab, "pgbouncer.logs.prod", *many, {"event_message": "x", "project": f"{prefix}-7"})
+    tab.send("pgbouncer.logs.prod", *many, {"event_message": "x", "project": f"{prefix}-7"})
     # A stream whose events have their project in their metadata.
     relay = {"metadata": {"project_ref": f"{prefix}-7"}}
-    send(tab, "deno-relay-logs", {"event_message": "x", **relay}, {"event_message": "y", **relay})
+    tab.send("deno-relay-logs", {"event_message": "x", **relay}, {"event_message": "y", **relay})
     page = tab.open("explore?range=1h")
     known_values(page).click()
     panel = page.get_by_role("dialog", name="Values that have events")
@@ -108,7 +94,7 @@ def test_the_choice_is_used_with_the_keyboard_and_any_other_project_is_still_typ
 @pytest.mark.parametrize("scopes", ["private", "query"])
 def test_a_pinned_key_shows_its_pin_and_no_choice(tab: Tab, scopes: str) -> None:
     tab.expect_refusal(403)
-    tab.demo = replace(tab.demo, key=key_of(tab, scopes=scopes, pins={"project": "acme"}))
+    tab.demo = replace(tab.demo, key=tab.new_key(scopes=scopes, pins={"project": "acme"}))
     page = tab.open("explore?range=7d&p.project=default")
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.locator(".pin")).to_have_text("acme")
@@ -118,7 +104,7 @@ def test_a_pinned_key_shows_its_pin_and_no_choice(tab: Tab, scopes: str) -> None
 
 def test_a_key_that_may_only_query_types_its_project_and_is_told_no_other(tab: Tab) -> None:
     tab.expect_refusal(403)
-    tab.demo = replace(tab.demo, key=key_of(tab, scopes="query"))
+    tab.demo = replace(tab.demo, key=tab.new_key(scopes="query"))
     page = tab.open("explore?range=1h&p.project=nobody")
     expect(page.locator(".whereabouts")).to_contain_text("No event is in edge_logs of nobody at any time.")
     expect(page.get_by_label("project", exact=True)).to_have_value("nobody")
@@ -129,12 +115,12 @@ def test_a_key_that_may_only_query_types_its_project_and_is_told_no_other(tab: T
 def test_what_one_key_was_told_is_not_shown_to_the_next_key(tab: Tab) -> None:
     tab.expect_refusal(403)
     project = new_name()
-    send(tab, "gotrue.logs.prod", {"event_message": "login", "project": project})
+    tab.send("gotrue.logs.prod", {"event_message": "login", "project": project})
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
     expect(page.locator(".whereabouts").get_by_role("link", name=project)).to_be_visible()
     page.get_by_role("button", name="Key …").click()
     page.get_by_role("button", name="Forget the key").click()
-    page.get_by_label("Key", exact=True).fill(key_of(tab, scopes="query"))
+    page.get_by_label("Key", exact=True).fill(tab.new_key(scopes="query"))
     page.get_by_role("button", name="Open").click()
     expect(page.locator(".whereabouts")).to_contain_text("No event is in auth_logs of nobody at any time.")
     expect(page.get_by_text(project)).to_have_count(0)
@@ -142,7 +128,7 @@ def test_what_one_key_was_told_is_not_shown_to_the_next_key(tab: Tab) -> None:
 
 def test_no_rows_lead_to_a_project_that_has_events_in_one_step(tab: Tab) -> None:
     project = f"{new_name()}{MARKUP}"
-    send(tab, "gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(200)))
+    tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(200)))
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
     others = section(page, "Other projects with events of auth_logs in this time")
     others.get_by_role("link", name=project).click()
@@ -155,7 +141,7 @@ def test_no_rows_lead_to_a_project_that_has_events_in_one_step(tab: Tab) -> None
 def test_no_rows_lead_to_the_newest_event_that_matches_in_one_step(tab: Tab) -> None:
     project, now = new_name(), time.time_ns() // 1000
     days_ago = {"event_message": "long ago", "project": project, "timestamp": now - 3 * DAY_US}
-    send(tab, "gotrue.logs.prod", days_ago, {**days_ago, "event_message": "before", "timestamp": now - 4 * DAY_US})
+    tab.send("gotrue.logs.prod", days_ago, {**days_ago, "event_message": "before", "timestamp": now - 4 * DAY_US})
     page = tab.open(f"explore?range=1h&sub=auth_logs&p.project={project}&q=ago")
     expect(page.locator(".whereabouts")).to_contain_text("The newest event that matches is of 20")
     page.get_by_role("link", name="Look there").click()
@@ -167,7 +153,7 @@ def test_no_rows_lead_to_the_newest_event_that_matches_in_one_step(tab: Tab) -> 
 def test_a_filter_that_never_matches_is_told_with_the_newest_event_at_all(tab: Tab) -> None:
     project = new_name()
     old = {"event_message": "old", "project": project, "timestamp": time.time_ns() // 1000 - 3 * DAY_US}
-    send(tab, "gotrue.logs.prod", old)
+    tab.send("gotrue.logs.prod", old)
     page = tab.open(f"explore?range=1h&sub=auth_logs&p.project={project}&q=nowhere-to-be-found")
     where = page.locator(".whereabouts")
     expect(where).to_contain_text("Nothing matches at any other time.")
@@ -195,7 +181,7 @@ def test_a_folder_without_the_usual_project_does_not_look_empty(tab: Tab, other_
 def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     long = f"{new_name()}-{'long-' * 60}"
-    send(tab, "cloudflare.logs.prod", *({"event_message": "x", "project": long} for _ in range(200)))
+    tab.send("cloudflare.logs.prod", *({"event_message": "x", "project": long} for _ in range(200)))
     page = tab.open("explore?range=15m&p.project=nobody")
     load_axe(page)
     expect(section(page, "Other projects")).to_contain_text(long)
