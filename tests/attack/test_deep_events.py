@@ -24,12 +24,17 @@ QUERIES = (
     "select l from edge_logs cross join unnest(metadata) as m cross join unnest(m.l) as l order by 1",
     "select m.never_sent from edge_logs cross join unnest(metadata) as m",
 )
-DEEP = ("object", "array", "mixed")
+DEEP = ("object", "array", "mixed", "either")
 
 
 def nested(kind: str, levels: int, inner: str = "1") -> str:
-    opening, closing = {"object": ('{"a":', "}"), "array": ("[", "]"), "mixed": ('{"a":[', "]}")}[kind]
-    levels = levels // 2 if kind == "mixed" else levels
+    opening, closing = {
+        "object": ('{"a":', "}"),
+        "array": ("[", "]"),
+        "mixed": ('{"a":[', "]}"),
+        "either": ('[{"x":1},', "]"),
+    }[kind]
+    levels = {"mixed": levels // 2, "either": levels - 1}.get(kind, levels)
     return opening * levels + inner + closing * levels
 
 
@@ -86,8 +91,12 @@ def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
         assert answers(inside) == before
     with open_service(settings(tmp_path / "data", engine=engine)) as inside:
         assert answers(inside) == before
+        assert post(inside, nested(kind, 30)) == (200, LOGGED | {"accepted": 1})
+        assert answers(inside) == before
         send_ordinary(inside)
-        assert count(inside, "select count(*) as n from edge_logs") == 5
+        assert count(inside, "select count(*) as n from edge_logs") == 6
+        records = "select count(m.x) as n from edge_logs cross join unnest(metadata) as m"
+        assert count(inside, records) == (6 if kind == "either" else 0)
 
 
 def test_a_data_folder_with_unlimited_paths_is_opened(

@@ -219,7 +219,7 @@ class ShapeDecoder:
         return union
 
     def _record(self, node: _Node, path: Path) -> Any:
-        attributes = {f"f{place}": name for place, name in enumerate(node.steps) if not _UNNAMEABLE.search(name)}
+        attributes = {f"f{place}": name for place, name in enumerate(node.steps) if _is_field(name)}
         for attribute, name in attributes.items():
             if ValueKind.OBJECT in node.steps[name].kinds and ELEMENT not in path:
                 node.objects.append((attribute, len(self._paths), node.steps[name]))
@@ -229,6 +229,15 @@ class ShapeDecoder:
             (attribute, self._type(node.steps[name], (*path, name)), None) for attribute, name in attributes.items()
         ]
         return msgspec.defstruct("Record", fields, rename=attributes, forbid_unknown_fields=True, gc=False)
+
+
+def _is_field(step: str) -> bool:
+    """Return whether a step below a record is a field of its type.
+
+    The step of array elements is none. As a field its node would be built a second time at each level of nested arrays.
+    An event with the key `[]` therefore always takes the slow path.
+    """
+    return step != ELEMENT and not _UNNAMEABLE.search(step)
 
 
 def _attributes(node: _Node, steps: Path) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """The shape of a stream is learnt from every event, at little cost for events that fit it."""
 
 import json
+from typing import Any
 
+import msgspec
 import pytest
 
 from cordwood.ingest import event_paths, shape_inference
@@ -143,6 +145,34 @@ def test_the_decoder_accepts_only_known_paths_and_kinds() -> None:
     unlike: list[object] = [{"a": True}, {"b": 1}, {"a": {}}, [], "x"]
     assert not any(decoder.object_paths(event(metadata)) for metadata in unlike)
     assert decoder.object_paths(event(extras={"app": 1})) is None
+
+
+def test_a_decoder_has_one_type_for_each_record_below_nested_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: their number doubled with each array whose elements are records or arrays."""
+    stream = Stream()
+    metadata: object = {"x": 1}
+    for _ in range(12):
+        metadata = [metadata, {"x": 1}]
+    stream.learn(event(metadata))
+    made: list[str] = []
+    defstruct = msgspec.defstruct
+
+    def counted(name: str, *others: Any, **options: Any) -> type[msgspec.Struct]:
+        made.append(name)
+        return defstruct(name, *others, **options)
+
+    monkeypatch.setattr(msgspec, "defstruct", counted)
+    decoder = ShapeDecoder(stream.shape, 0)
+    assert len(made) == 2 + 12 - 1
+    assert decoder.records(event(metadata)) is not None
+
+
+def test_an_event_with_the_name_of_the_step_to_elements_as_key_is_stored_with_its_paths() -> None:
+    stream = Stream()
+    for _ in range(2):
+        stream.learn(event([{"[]": {"x": 1}}]), event({"[]": [1], "ids[]": 2}))
+    assert ShapeDecoder(stream.shape, 0).object_paths(event({"ids[]": 3})) == format_paths([("metadata",)])
+    assert ShapeDecoder(stream.shape, 0).object_paths(event({"[]": [1]})) is None
 
 
 def test_the_object_paths_are_the_same_for_new_and_known_events() -> None:
