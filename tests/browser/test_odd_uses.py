@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Tab
 
@@ -122,6 +122,24 @@ def test_what_means_nothing_in_an_address_is_as_good_as_not_there(tab: Tab) -> N
     page = tab.open("explore?sub=gone&range=7d&limit=many&lang=cobol&cols=%7C%7C&utc=x")
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.get_by_label("Sub-query", exact=True)).to_have_value("edge_logs")
+
+
+def test_a_query_that_is_typed_before_the_page_knows_its_fields_is_run_once_it_does(tab: Tab) -> None:
+    """Regression: suggestions for its values failed, and Enter was lost."""
+    held: list[Route] = []
+    tab.page.route("**/scope", lambda *routes: held.extend(routes[:1]))
+    page = tab.open("explore?range=7d")
+    query = page.get_by_role("combobox", name="Query", exact=True)
+    query.fill("m.response.status_code:>=500")
+    query.press("Enter")
+    expect(page.locator(".page.explore [inert]")).to_have_count(3)
+    page.unroute("**/scope")
+    for route in held:
+        route.continue_()
+    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(".page.explore [inert]")).to_have_count(0)
+    expect(query).to_have_value("m.response.status_code:>=500")
+    assert "status_code" in page.url.partition("#")[2]
 
 
 def test_live_goes_on_when_a_service_that_was_away_is_back(tab: Tab) -> None:

@@ -167,3 +167,9 @@ function remembered() {
 export function remember(project) {
   sessionStorage.setItem("cordwood.project", project);
 }
+
+/** The fields to list beside an answer; in SQL they are its columns. */
+export function fieldsOfAnswer(view, answer, fields) {
+  if (view.language === "lql") return fields;
+  return answer.columns.map((name) => ({ path: [name], text: name, kinds: [typeof answer.rows[0]?.[name]] }));
+}

@@ -90,6 +90,8 @@ export class ExplorePage {
   layout() {
     const history = historyMenu({ placeNow: () => state.placeOf(this.view) });
     const menus = h("div", { class: "joined-apart" }, history, taking.menuOf(this));
+    this.needingView = [this.bar.element, this.bar.languages, menus];
+    for (const part of this.needingView) part.inert = true;
     this.stack = h("label", { class: "inline-field" }, h("span", {}, "by"), this.series);
     return h(
       "div",
@@ -128,7 +130,7 @@ export class ExplorePage {
       return this.failWhole(problem, values.endpoint);
     }
     this.show();
-    return this.run();
+    return this.isTypedEarly ? this.runTyped() : this.run();
   }
 
   leave() {
@@ -176,6 +178,7 @@ export class ExplorePage {
 
   show() {
     const { view } = this;
+    for (const part of this.needingView) part.inert = false;
     this.bar.show(view, this.endpoints, this.subQueries);
     this.editor.area.placeholder =
       view.language === "sql"
@@ -200,7 +203,7 @@ export class ExplorePage {
     return {
       language: view?.language ?? "lql",
       shape: shape && { ...shape, subQueries: this.subQueries.map((one) => one.name) },
-      valuesOf: (path, again) => this.values.of(view, path, again),
+      valuesOf: (path, again) => (view ? this.values.of(view, path, again) : []),
     };
   }
 
@@ -314,7 +317,7 @@ export class ExplorePage {
     this.table.element.hidden = answer.rows.length === 0;
     const isCut = answers.hasMore(answer);
     this.table.show({ ...arranged, rows: answer.rows, columns, tone, utc: view.utc, isCut });
-    this.fieldList.show(this.fieldsNow(answer), this.columns, { isStale: true });
+    this.fieldList.show(state.fieldsOfAnswer(view, answer, this.fields), this.columns, { isStale: true });
     this.more.hidden = !isCut;
     this.summarise(answer.receipt);
   }
@@ -324,12 +327,6 @@ export class ExplorePage {
     if (this.view.language === "sql" && !queries.timeParameters(this.view.endpoint))
       rest.push("The time range holds for LQL alone: this endpoint has no parameters for it.");
     put(this.summary, first, " ", h("span", { class: "faint" }, rest.join(" ")));
-  }
-
-  /** In SQL the fields are the columns of its answer. */
-  fieldsNow(answer) {
-    if (this.view.language === "lql") return this.fields;
-    return answer.columns.map((name) => ({ path: [name], text: name, kinds: [typeof answer.rows[0]?.[name]] }));
   }
 
   showBars(rows, stepMs) {
@@ -360,8 +357,10 @@ export class ExplorePage {
 
   // Changing the query
 
+  /** Before the view is known, Enter is remembered. */
   runTyped() {
     const text = this.editor.value.trim();
+    this.isTypedEarly = !this.view;
     if (!this.view) return undefined;
     if (text === this.view.text) return this.run();
     this.lastText = text;
