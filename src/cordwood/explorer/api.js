@@ -1,6 +1,6 @@
 /** The public HTTP API: every byte the explorer shows comes through here. */
 
-import { key } from "./key.js";
+import { key, untilForgotten } from "./key.js";
 
 /** Queries whose address is longer than this go as the body of a POST instead: it may pass proxies on its way. */
 const LONGEST_ADDRESS = 8000;
@@ -111,7 +111,8 @@ export function given(parameters) {
 async function sent(path, parameters, { signal, method = "GET", headers = {}, body, longest = Infinity }) {
   const keyed = key() ? { "X-API-KEY": key(), ...headers } : headers;
   const address = addressOf(path, parameters);
-  const options = { signal, method, headers: keyed, body, cache: "no-cache" };
+  const whileWanted = AbortSignal.any([untilForgotten(), signal].filter(Boolean));
+  const options = { signal: whileWanted, method, headers: keyed, body, cache: "no-cache" };
   const call = address.length > longest ? asBody(path, parameters, options) : [address, options];
   const answer = await reached(() => fetch(...call));
   if (answer.ok) return answer;
