@@ -434,6 +434,14 @@ def test_managing_keys_needs_a_private_key(
     assert httpx.request(method, f"{service.url}/api/access-tokens{path}", headers=headers).status_code == status
 
 
+@pytest.mark.parametrize("path", ["/api/access-tokens", "/api/backup", "/api/alerts", "/api/streams/unknown/events"])
+def test_requests_that_a_restricted_private_key_is_refused_count_against_its_rate(start: Start, path: str) -> None:
+    service = start()
+    key = create_key(service, "--scope", "private", "--pin", "project=mine", "--rate", "1/h")
+    statuses = [httpx.get(service.url + path, headers={"X-API-KEY": key}).status_code for _ in range(2)]
+    assert statuses == [404 if "unknown" in path else 403, 429]
+
+
 def test_refusals_and_changes_of_keys_are_audited_without_secrets(start: Start) -> None:
     service = start()
     key = create_key(service, "--scope", "query", "--pin", "project=mine")

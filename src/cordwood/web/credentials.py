@@ -134,27 +134,20 @@ def private_caller(request: Request, services: Services) -> tuple[Caller, Mappin
 
     Raise Forbidden for other keys.
     """
-    caller, query = uncounted_caller(request, services)
-    services.answers.admit(caller)
-    return caller, query
-
-
-def uncounted_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string without counting the request, for routes that check more of the key."""
     query = pairs(request.query_string, "query string")
     caller = services.access.who(presented(request, query))
     request.facts["key"] = caller.key_id
     require_management(caller)
+    services.answers.admit(caller)
     return caller, query
 
 
 def unrestricted_caller(request: Request, services: Services, refusal: str) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string of a request with a private key that sees everything.
+    """Return the caller and the query string as `private_caller` does, for a key that sees everything.
 
     Raise Forbidden with the reason `refusal` for a key with pins, or one whose answers are always redacted.
     """
-    caller, query = uncounted_caller(request, services)
+    caller, query = private_caller(request, services)
     if caller.pins or caller.redact_always:
         raise Forbidden(refusal)
-    services.answers.admit(caller)
     return caller, query

@@ -24,7 +24,7 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import existing_stream
 from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
-from cordwood.web.credentials import private_caller, uncounted_caller
+from cordwood.web.credentials import private_caller
 from cordwood.web.encode import arrow, parquet
 from cordwood.web.encode.events import encode_event_array, encode_event_lines
 from cordwood.web.ingest import logged
@@ -57,12 +57,11 @@ _EARLIEST_US, _LATEST_US = -(10**16), 10**17
 
 async def export_events(request: Request, services: Services, name: str) -> Response:
     began = time.perf_counter()
-    caller, query = uncounted_caller(request, services)
+    caller, query = private_caller(request, services)
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
     stream = existing_stream(services, name)
     request.facts["stream"] = stream.name
-    services.answers.admit(caller)
     since_us, until_us = _bounds(query)
     wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
     query_request = QueryRequest(_EXPORT, caller, _format(query.get("format") or "parquet"))
@@ -95,10 +94,9 @@ def _bound(name: str, text: str | None, otherwise: int) -> int:
 async def reimport_events(
     request: Request, services: Services, options: WebOptions, observer: Observer, name: str
 ) -> Response:
-    caller, _ = uncounted_caller(request, services)
+    caller, _ = private_caller(request, services)
     stream = existing_stream(services, name)
     request.facts["stream"] = stream.name
-    services.answers.admit(caller)
     with services.intake.body_budget.reserve(caller.key_id) as reservation:
         body = await read_body(request, options.events, reservation)
         accepted = await services.intake.reimport(stream, body, _pinned_project(caller))
