@@ -1,0 +1,78 @@
+"""The work for an event grows at most polynomially with its nesting, counted in calls of Python functions."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from uuid import UUID
+
+import pytest
+
+from cordwood.engines.project_shapes import ProjectShapes
+from cordwood.ingest import shape_inference
+from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.model.event import Event
+from cordwood.model.shape import Shape
+from cordwood.model.stream import Stream
+
+STREAM = Stream("s", UUID(int=1), project_at=("ref",))
+# Values around the previous level, `%s`. Both kinds at one path, nulls and keys that differ in case or are the step `[]`.
+LEVELS = (
+    '{"a":%s}',
+    "[%s]",
+    '[{"x":1},%s]',
+    "[[],%s]",
+    "[null,%s]",
+    '{"a":%s,"b":[{"c":1}]}',
+    '{"a":[%s,{"x":null}]}',
+    '{"[]":%s}',
+    '[{"a":null},%s,{"a":1}]',
+    '{"a":[1,%s],"A":{"b":1}}',
+)
+# Twice the levels are four times the work if it is quadratic, and 64 times if it doubles with each level.
+FEW, MANY, MOST_GROWTH = 6, 12, 10
+
+
+def nested(around: tuple[str, str], levels: int) -> str:
+    text = "1"
+    for level in range(levels):
+        text = around[level % len(around)].replace("%s", text)
+    return text
+
+
+def calls_of(run: Callable[[], None]) -> int:
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def work(outer: str, inner: str, levels: int) -> int:
+    return calls_of(lambda: learn(nested((outer, inner), levels)))
+
+
+def learn(text: str) -> None:
+    """Learn a shape as an engine does, until projects have decoders of their own."""
+    shape, projects = Shape(), ProjectShapes()
+    reader = ShapeReader(lambda: {"s": shape}, lambda: {"s": projects})
+    extras = text if text.startswith("{") else None
+    for batch in range(4):
+        events = [Event(f"{batch}.{n}", 1, "m", f"p{n % 2}", text, extras) for n in range(40)]
+        learnt = reader.read(STREAM, events)
+        shape = shape.with_learnt(learnt.kinds)
+        for project, kinds in learnt.by_project.items():
+            projects.learn(project, kinds)
+
+
+@pytest.mark.parametrize("outer", LEVELS)
+def test_the_shape_of_a_nested_event_is_learnt_with_bounded_work(monkeypatch: pytest.MonkeyPatch, outer: str) -> None:
+    monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
+    growth = {inner: work(outer, inner, MANY) / work(outer, inner, FEW) for inner in LEVELS}
+    assert {inner: factor for inner, factor in growth.items() if factor >= MOST_GROWTH} == {}
