@@ -124,6 +124,8 @@ class _Connections:
         self._load = load
         self._epoll = select.epoll()
         self._open: dict[int, tuple[socket.socket, _Reader]] = {}
+        # One buffer for all sockets: `recv` would allocate as many bytes for each piece.
+        self._buffer = memoryview(bytearray(2**18))
         for reader in self.readers:
             self._connect(reader)
 
@@ -135,7 +137,8 @@ class _Connections:
     def receive(self) -> None:
         for descriptor, _ in self._epoll.poll(0.2):
             connection, reader = self._open[descriptor]
-            reader.pieces.append((time.monotonic(), connection.recv(2**18)))
+            size = connection.recv_into(self._buffer)
+            reader.pieces.append((time.monotonic(), bytes(self._buffer[:size])))
 
     def reconnect(self, number: int) -> None:
         """Close one connection, and go on with its last id on another."""
