@@ -13,7 +13,7 @@ _BUFFER_BYTES = 1024 * 1024
 _MAX_JOINED_BYTES = 64 * 1024
 # A peer that reads nothing for this long is considered broken.
 _SEND_SECONDS = 30
-_NO_SECONDS = 0.0
+_NO_MILLISECONDS = 0
 
 
 class Frames:
@@ -26,6 +26,9 @@ class Frames:
             link.setsockopt(socket.SOL_SOCKET, direction, _BUFFER_BYTES)
         self._reader = link.makefile("rb", buffering=_READ_BYTES)
         self._send_lock = threading.Lock()
+        # Not `select.select`, which takes no descriptor above 1,023: a service may have as many connections.
+        self._writable = select.poll()
+        self._writable.register(link, select.POLLOUT)
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send one frame; raise OSError if the peer is gone or does not read."""
@@ -37,7 +40,7 @@ class Frames:
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
-            if not select.select([], [self._link], [], _NO_SECONDS)[1]:
+            if not self._writable.poll(_NO_MILLISECONDS):
                 return False
             self._write(kind, payload)
         finally:

@@ -1,5 +1,7 @@
 """Frames on a socket: order, concurrent senders, end of connection, and sends that do not block."""
 
+import fcntl
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -63,6 +65,24 @@ def test_try_send_returns_false_instead_of_blocking(pair: Pair) -> None:
         pass
     assert pair[1].receive() == (2, bytes(50_000_000))
     stuck.join()
+
+
+def test_try_send_works_with_a_descriptor_above_1023() -> None:
+    """Regression: a service with a thousand connections could not send to a new engine process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 4096), before[1]))
+    first, second = socket.socketpair()
+    try:
+        high = socket.socket(fileno=fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, 2000))
+        first.close()
+        assert high.fileno() >= 2000
+        sender, receiver = Frames(high), Frames(second)
+        assert sender.try_send(1, b"sent")
+        assert receiver.receive() == (1, b"sent")
+        sender.close()
+        receiver.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_memory_use_of_running_processes() -> None:
