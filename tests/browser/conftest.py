@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from tests.debian import need
 from tests.demo import Demo, demo_in
@@ -67,6 +67,27 @@ class Tab:
 
     def picture(self, what: str) -> None:
         self.page.screenshot(path=PICTURES / f"{self.name}-{what}.png")
+
+
+class HeldRequest:
+    """The first request of a page to an address, which goes on when the test says so; later ones go on at once."""
+
+    def __init__(self, page: Page, address: str | re.Pattern[str]) -> None:
+        self._page = page
+        self._routes: list[Route] = []
+        page.route(address, self._take)
+
+    def _take(self, route: Route) -> None:
+        if self._routes:
+            route.continue_()
+        else:
+            self._routes.append(route)
+
+    def sent(self) -> Route:
+        """Return the request, after waiting for it."""
+        while not self._routes:
+            self._page.wait_for_timeout(20)
+        return self._routes[0]
 
 
 @pytest.fixture(scope="session")

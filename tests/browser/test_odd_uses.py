@@ -5,9 +5,9 @@ import time
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Tab
+from tests.browser.conftest import HeldRequest, Tab
 
 ROWS = ".events tbody tr.row"
 SQL_OF_TAGS = "select%20id,%20m.tags%20from%20edge_logs%20cross%20join%20unnest(metadata)%20as%20m"
@@ -126,16 +126,14 @@ def test_what_means_nothing_in_an_address_is_as_good_as_not_there(tab: Tab) -> N
 
 def test_a_query_that_is_typed_before_the_page_knows_its_fields_is_run_once_it_does(tab: Tab) -> None:
     """Regression: suggestions for its values failed, and Enter was lost."""
-    held: list[Route] = []
-    tab.page.route("**/scope", lambda *routes: held.extend(routes[:1]))
+    scope = HeldRequest(tab.page, "**/scope")
     page = tab.open("explore?range=7d")
     query = page.get_by_role("combobox", name="Query", exact=True)
+    held = scope.sent()
     query.fill("m.response.status_code:>=500")
     query.press("Enter")
     expect(page.locator(".page.explore [inert]")).to_have_count(3)
-    page.unroute("**/scope")
-    for route in held:
-        route.continue_()
+    held.continue_()
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.locator(".page.explore [inert]")).to_have_count(0)
     expect(query).to_have_value("m.response.status_code:>=500")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
@@ -74,6 +74,29 @@ def test_rows_that_wait_for_their_bars_are_not_those_of_the_query_before(tab: Ta
     expect(page.locator("#told")).to_contain_text("Stopped after")
     expect(page.locator(".summary")).to_contain_text("rows in")
     page.unroute_all(behavior="ignoreErrors")
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_nothing_moves_while_a_query_takes_longer_or_when_its_bars_come(tab_of: OpenTab, width: int) -> None:
+    """Regression: the bar grew by a line for the time and Stop, and a click on a row below was lost."""
+    tab = tab_of(width)
+    bars = HeldRequest(tab.page, re.compile("/query/.*sql="))
+    page = tab.open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    shown = top_of(page, ".query-line"), top_of(page, ".table-box")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    assert (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
+    bars.sent().continue_()
+    expect(page.locator(".readout")).to_contain_text("events")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    # On a narrow page the names of the bars' series are below them, in as many lines as they need.
+    assert width == NARROW or (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
+
+
+def top_of(page: Page, selector: str) -> float:
+    box = page.locator(selector).first.bounding_box()
+    assert box is not None
+    return box["y"]
 
 
 def test_the_clock_goes_on_while_nothing_comes_and_the_keyboard_stops_it(tab: Tab) -> None:

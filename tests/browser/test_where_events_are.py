@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 from tests.browser.test_explore import place
 from tests.journey.conftest import PRIVATE, Service, start_service
@@ -129,19 +129,17 @@ def test_what_one_key_was_told_is_not_shown_to_the_next_key(tab: Tab) -> None:
 def test_a_late_answer_to_a_forgotten_key_does_not_lock_out_the_next_key(tab: Tab) -> None:
     """Regression: requests of the page before went on, and a 401 for their key closed the page of the next one."""
     page = tab.open("explore?range=15m&sub=auth_logs")
-    held: list[Route] = []
-    page.route("**/api/query*", lambda *routes: held.extend(routes[:1]))
+    counts = HeldRequest(page, "**/api/query*")
     page.get_by_label("project", exact=True).fill("nobody")
     page.get_by_label("project", exact=True).press("Enter")
     expect(page.locator(".whereabouts")).to_be_visible()
-    while not held:
-        page.wait_for_timeout(20)
+    held = counts.sent()
     page.get_by_role("button", name="Key …").click()
     page.get_by_role("button", name="Forget the key").click()
     page.get_by_label("Key", exact=True).fill(tab.demo.key)
     page.get_by_role("button", name="Open").click()
     expect(page.locator(".page.explore")).to_be_visible()
-    held[0].fulfill(status=401, json={"error": {"code": 401, "message": "", "status": "auth.invalid"}})
+    held.fulfill(status=401, json={"error": {"code": 401, "message": "", "status": "auth.invalid"}})
     page.wait_for_timeout(200)
     expect(page.locator(".page.explore")).to_be_visible()
 

@@ -56,7 +56,9 @@ function endpointsOf(document) {
 }
 
 function endpointOf(address, operation, document) {
-  const parameters = operation.parameters.filter((one) => one.name && !OWN_QUERY.includes(one.name));
+  // Without those that every endpoint takes: references, languages, and the size of a page, which has a maximum.
+  const isItsOwn = (one) => one.name && !OWN_QUERY.includes(one.name) && one.schema.maximum === undefined;
+  const parameters = operation.parameters.filter(isItsOwn);
   return {
     name: operation["x-cordwood-endpoint"],
     address,

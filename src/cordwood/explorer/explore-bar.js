@@ -50,7 +50,9 @@ export class ExploreBar {
       "Run",
     );
     this.clock = h("span", { class: "clock", role: "timer" });
-    this.stopper = h("button", { type: "button", class: "button", hidden: true, onclick: stop }, "Stop");
+    this.stopper = h("button", { type: "button", class: "button", onclick: stop }, "Stop");
+    // Its room is always taken, so that nothing moves when a query takes longer.
+    this.running = h("span", { class: "running is-hidden" }, this.clock, this.stopper);
     this.element = h(
       "div",
       { class: "bar-line", role: "toolbar", "aria-label": "What to show" },
@@ -61,8 +63,7 @@ export class ExploreBar {
       h("span", { class: "spring" }),
       this.picker.element,
       this.live,
-      this.clock,
-      this.stopper,
+      this.running,
       this.runner,
     );
     this.languages = h("div", { class: "segments", role: "group", "aria-label": "Language" });
@@ -153,18 +154,27 @@ export class ExploreBar {
     if (isBusy) {
       this.beganMs = performance.now();
       this.ticking = setInterval(() => this.tick(), CLOCK_MS);
-    } else if (!this.stopper.hidden) {
+    } else if (this.isSlow) {
       if (this.stopper === document.activeElement) this.runner.focus();
-      this.stopper.hidden = true;
+      this.isSlow = false;
       this.clock.textContent = "";
     }
   }
 
   tick() {
     if (this.elapsedMs < CLOCK_AFTER_MS) return;
-    if (this.stopper.hidden) this.onSlow();
-    this.stopper.hidden = false;
+    if (!this.isSlow) this.onSlow();
+    this.isSlow = true;
     this.clock.textContent = `${(this.elapsedMs / 1000).toFixed(1)} s`;
+  }
+
+  /** Whether the query takes long enough for its time and Stop to be shown. */
+  get isSlow() {
+    return !this.running.classList.contains("is-hidden");
+  }
+
+  set isSlow(isSlow) {
+    this.running.classList.toggle("is-hidden", !isSlow);
   }
 
   get elapsedMs() {

@@ -312,6 +312,7 @@ export class ExplorePage {
     this.element.classList.remove("is-behind");
     const { columns, tone, plotted } = state.tableOf(view, answer, this.columns, this.seriesPath);
     const { chart, ...arranged } = state.arrangement();
+    this.patterns.makeRoom(view, answer);
     this.chart.show({ rows: answer.rows, columns: plotted, utc: view.utc, wished: chart });
     put(this.result, answer.rows.length ? null : nothing(this.whereabouts.of(view, this.bounds)));
     this.table.element.hidden = answer.rows.length === 0;

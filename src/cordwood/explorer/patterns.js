@@ -40,6 +40,7 @@ export class Patterns {
     this.list.hidden = !this.isOpen;
     if (!this.isOpen || subjectOf(view) !== this.subject) this.leave();
     if (view.patterns.length) this.element.hidden = false;
+    if (view.language === "lql") this.makeRoom(view);
     const chips = view.patterns.map((one) => this.chip(one));
     this.keepFocus(this.chips, chips);
   }
@@ -50,16 +51,21 @@ export class Patterns {
     this.told.textContent = "";
   }
 
+  /** Shows what there is to open as soon as the columns are known, so that the rows below do not move later. */
+  makeRoom(view, answer) {
+    const columns = view.language === "sql" ? (answer?.columns ?? []) : view.columnsKnown.map((one) => one.name);
+    this.isOfMessages = NEEDED.every((name) => columns.includes(name));
+    this.element.hidden = !view.patterns.length && !this.isOfMessages;
+    this.toggle.hidden = !this.isOfMessages;
+  }
+
   /** Asks for the patterns of a view of which these are the rows, unless nobody sees them. */
   async ask(view, answer, bounds) {
     Object.assign(this, { view, asked: [view, answer, bounds] });
-    const columns = view.language === "sql" ? (answer?.columns ?? []) : view.columnsKnown.map((one) => one.name);
-    const isOfMessages = NEEDED.every((name) => columns.includes(name));
-    this.element.hidden = !view.patterns.length && !isOfMessages;
-    this.toggle.hidden = !isOfMessages;
+    this.makeRoom(view, answer);
     // What Live asks again has much the same patterns, which cost more than its rows.
     const isKnown = view.isLive && subjectOf(view) === this.subject;
-    if (!this.isOpen || !isOfMessages || isKnown) return;
+    if (!this.isOpen || !this.isOfMessages || isKnown) return;
     this.asking?.abort();
     const { signal } = (this.asking = new AbortController());
     this.subject = subjectOf(view);
