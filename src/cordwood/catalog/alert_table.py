@@ -31,7 +31,7 @@ _MAX_NAME: Final = 200
 _NAME: Final = r"(?:[A-Za-z_]\w*|`[^`]+`)"
 _COMPARED: Final = re.compile(
     rf"(?:change\s*\(\s*(?P<changed>{_NAME})\s*\)|(?P<name>{_NAME}))"
-    r"\s*(?P<comparison>>=|<=|==|!=|>|<)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<percent>%)?"
+    r"\s*(?P<comparison>>=|<=|==|!=|>|<)\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<percent>%)?"
 )
 _CONDITION_HINT: Final = (
     "Write one of: rows, rows > 10, missing, COLUMN > 10, change(COLUMN) > 50%, change(rows) < -100."

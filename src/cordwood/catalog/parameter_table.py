@@ -38,10 +38,12 @@ def read_parameters(document: Document) -> tuple[Parameter, ...]:
 
 def _check_distinct_names(document: Document, names: list[str]) -> None:
     """Refuse names that differ only in case: BigQuery and some engines do not distinguish them."""
-    for index, name in enumerate(names):
-        if name.lower() in map(str.lower, names[:index]):
+    seen_names: set[str] = set()
+    for name in names:
+        if name.lower() in seen_names:
             message = f"{name} differs from another parameter's name only in case."
             raise document.fault_at(message, ("parameters", name))
+        seen_names.add(name.lower())
 
 
 def _parameter(document: Document, name: str, table: object) -> Parameter:

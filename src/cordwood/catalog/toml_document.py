@@ -3,7 +3,8 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -11,9 +12,20 @@ from cordwood.errors import SetupFault, Span, did_you_mean
 from cordwood.settings.quantities import read_duration
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-_TABLE = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_TABLE = re.compile(r"\s*\[\[?([^\]]+)\]\]?\s*(?:#.*)?$")
 _ASSIGNMENT = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
-_STEP = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*\.?""")
+_STEP = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))""")
+# Strings, comments, and the characters by which arrays, tables and dotted keys are nested. Each alternative for a string
+# matches an unterminated one, too, so that a text is scanned once.
+_TOKEN = re.compile(
+    r'''"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*(?:"""|\Z)|"(?:[^"\\\n]|\\(?:.|\Z))*"?'''
+    r"""|'''(?:[^']|'(?!''))*(?:'''|\Z)|'[^'\n]*'?|\#[^\n]*|[\[\]{}.=,\n]""",
+    re.DOTALL,
+)
+_LONG_NUMBER = re.compile(r"[0-9_]{1000}")
+# The parser of TOML is recursive in arrays and inline tables, and quadratic in the steps of a dotted key.
+_MAX_NESTING: Final = 16
+_MAX_STEPS: Final = 16
 
 Path = tuple[str | int, ...]
 T = TypeVar("T", str, bool)
@@ -30,10 +42,14 @@ class Document(msgspec.Struct, frozen=True):
     tables: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     def parse(self) -> "Document":
+        self._check_nesting()
         try:
             tables = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as problem:
             raise self._syntax(str(problem)) from problem
+        except ValueError as problem:
+            number = _LONG_NUMBER.search(self.text)
+            raise self._fault_at_offset("A number has too many digits.", number.start() if number else 0) from problem
         return Document(self.file, self.text, self.first_line, self.fault, tables)
 
     def fault_at(self, message: str, path: Path = (), hint: str | None = None) -> SetupFault:
@@ -81,10 +97,32 @@ class Document(msgspec.Struct, frozen=True):
         except ValueError as problem:
             raise self.fault_at(f"{path[-1]}: {problem}.", path) from problem
 
+    def _check_nesting(self) -> None:
+        """Raise a fault for values nested too deeply, and for keys of too many steps."""
+        nesting = dots = 0
+        for token in _TOKEN.finditer(self.text):
+            character = token[0]
+            if character == ".":
+                dots += 1
+            elif character in ("[", "{"):
+                nesting, dots = nesting + 1, 0
+            elif character in ("]", "}"):
+                nesting = max(0, nesting - 1)
+            elif character in ("=", ",", "\n"):
+                dots = 0
+            if nesting > _MAX_NESTING or dots >= _MAX_STEPS:
+                raise self._fault_at_offset("The settings are nested too deeply.", token.start())
+
+    def _fault_at_offset(self, message: str, offset: int) -> SetupFault:
+        line = self.first_line + self.text.count("\n", 0, offset)
+        return self.fault(message, span=Span(line, offset - self.text.rfind("\n", 0, offset), self.file))
+
     def _syntax(self, problem: str) -> SetupFault:
         position = _POSITION.search(problem)
         line, column = (
-            (int(position[1]), int(position[2])) if position and position[1] else (self.text.count("\n") + 1, 1)
+            (int(position[1]), int(position[2]))
+            if position and position[1]
+            else (self.text.count("\n") + 1, len(self.text) - self.text.rfind("\n"))
         )
         sentence = problem[: position.start()] if position else problem
         span = Span(self.first_line + line - 1, column, self.file)
@@ -96,7 +134,7 @@ def _lines(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     table: Path = ()
-    for number, line in enumerate(text.splitlines()):
+    for number, line in enumerate(text.split("\n")):
         if header := _TABLE.match(line):
             table = _with_array_indexes(_key_parts(header[1]), counts, is_array=line.lstrip().startswith("[["))
             lines.setdefault(table, number)
@@ -106,7 +144,8 @@ def _lines(text: str) -> dict[Path, int]:
 
 
 def _key_parts(text: str) -> Path:
-    return tuple(next(step for step in groups if step) for groups in _STEP.findall(text))
+    """Return the first steps of a key: lines inside of texts may look like keys of many."""
+    return tuple(step[1] or step[2] or step[3] or "" for step in islice(_STEP.finditer(text), _MAX_STEPS))
 
 
 def _with_array_indexes(path: Path, counts: dict[Path, int], *, is_array: bool) -> Path:
@@ -116,7 +155,7 @@ def _with_array_indexes(path: Path, counts: dict[Path, int], *, is_array: bool) 
         indexed = (*indexed, step)
         if indexed in counts:
             indexed = (*indexed, counts[indexed])
-    if not is_array:
+    if not is_array or not path:
         return indexed
     indexed = (*indexed, path[-1])
     counts[indexed] = counts.get(indexed, -1) + 1

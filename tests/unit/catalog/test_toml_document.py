@@ -1,0 +1,57 @@
+"""Settings in TOML: places of errors, and texts that would take a careless parser long or a deep stack."""
+
+import pytest
+
+from cordwood.catalog.alert_table import read_condition
+from cordwood.catalog.toml_document import Document
+from cordwood.errors import BadEndpointFile, SetupFault
+
+SIZE = 100_000
+
+
+def fault_of(text: str) -> SetupFault:
+    with pytest.raises(BadEndpointFile) as caught:
+        parse_known(text)
+    return caught.value
+
+
+def parse_known(text: str) -> None:
+    document = Document("", text, 1, BadEndpointFile).parse()
+    document.check_names(document.tables, ("known", "list"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        ("known = 1\nother = 2", "other is no setting here.", (2, 1)),
+        ("known = 1\nlist = [1,", "not TOML", (2, 11)),
+        ('known = "a\u2028b\x85c"\nother = 2', "other", (2, 1)),
+        ('"" = 1', "is no setting", (1, 1)),
+        ("known = 1\nlist = " + "[" * SIZE, "nested too deeply", (2, 24)),
+        ("list = " + "{a = " * SIZE, "nested too deeply", (1, 88)),
+        ("known" + ".a" * SIZE + " = 1", "nested too deeply", (1, 36)),
+        ("known = 1\n\nlist = " + "9" * SIZE, "too many digits", (3, 8)),
+        ('known = """' + '\\"""' * SIZE, "not TOML", None),
+        ('known = """\n[' + " " * SIZE + '"""\nother = 2', "other", (3, 1)),
+        ('known = """\n[' + "a." * SIZE + 'a]\n"""\nother = 2', "other", None),
+        ('known = """\n[[ . ]]\n"""\nother = 2', "other", (4, 1)),
+        ("\n".join(f'"{number}" = 1' for number in range(10_000)), "0 is no setting here.", (1, 1)),
+    ],
+)
+def test_a_text_is_refused_with_its_place(text: str, message: str, place: tuple[int, int] | None) -> None:
+    fault = fault_of(text)
+    assert message in fault.message
+    assert fault.span is not None
+    assert place in (None, (fault.span.line, fault.span.column))
+
+
+def test_brackets_and_points_in_texts_and_comments_are_no_nesting() -> None:
+    written = "[{." * 100
+    text = f'known = "{written}" # {written}\nlist = [\'{written}\', \'\'\'{written}\n\'\'\', """"\\"{written}"""]'
+    assert Document("", text, 1, BadEndpointFile).parse().tables["known"] == written
+
+
+def test_long_numbers_in_conditions_are_refused() -> None:
+    assert read_condition("n > " + "1" * SIZE + "x") is None
+    assert read_condition("n > 1.") is not None
+    assert read_condition("n > .5e3") is not None
