@@ -48,6 +48,9 @@ class ScriptedEngine:
     def prepare(self, streams: Sequence[Stream]) -> None:
         """Accept all streams."""
 
+    def check_streams(self, streams: Sequence[Stream]) -> None:
+        """Accept all streams."""
+
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         return [Appended(len(batch.events), 0) for batch in batches]
 

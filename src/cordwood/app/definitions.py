@@ -1,4 +1,4 @@
-"""Build definitions of endpoints and streams from JSON fields, check them, and store them in the data folder."""
+"""Build definitions of endpoints and streams from JSON fields or texts, check them, and store them in the data folder."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -8,15 +8,20 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 
 from cordwood.catalog import endpoint_file, stream_file
-from cordwood.catalog.catalog import Contents, Layer, Origin
+from cordwood.catalog.catalog import Contents, Layer, Origin, Sent
+from cordwood.catalog.definition_text import read_endpoint_settings, read_stream_table, refuse_change
 from cordwood.catalog.endpoint_fields import EndpointContent, changed_endpoint, new_endpoint
 from cordwood.catalog.endpoint_fields import field_of as field_of_endpoint
-from cordwood.catalog.field_values import Fields
+from cordwood.catalog.endpoint_fields import setting_of as setting_of_endpoint
+from cordwood.catalog.field_values import Fields, order_keys
 from cordwood.catalog.files import CheckAlert, alert_faults, with_managed
 from cordwood.catalog.ids import is_uuid
 from cordwood.catalog.managed_files import ManagedFiles, read_text, streams_toml
 from cordwood.catalog.stream_fields import changed_stream, new_stream, stream_revision, table_of
 from cordwood.catalog.stream_fields import field_of as field_of_stream
+from cordwood.catalog.stream_fields import setting_of as setting_of_stream
+from cordwood.catalog.toml_document import Document
+from cordwood.catalog.toml_document import Path as SettingPath
 from cordwood.catalog.toml_writing import assignments
 from cordwood.errors import (
     BadDefinition,
@@ -26,6 +31,7 @@ from cordwood.errors import (
     ChangedMeanwhile,
     Fault,
     InUse,
+    SetupFault,
     Span,
     TooLarge,
     TooManyDefinitions,
@@ -40,6 +46,8 @@ MAX_STREAMS: Final = 500
 MAX_ENDPOINT_BYTES: Final = 128 * 1024
 MAX_STREAM_BYTES: Final = 64 * 1024
 MAX_STREAMS_BYTES: Final = 1024 * 1024
+_ID_HINT: Final = "Keys and dashboards name the endpoint by it."
+_STREAM_HINT: Final = "Stored events are kept under it: make a new stream."
 
 T = TypeVar("T", bound=Endpoint | Stream)
 # Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
@@ -54,13 +62,34 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 class StreamPreparer(Protocol):
-    """The method of an engine that creates what a stream needs."""
+    """The methods of an engine that create what a stream needs, and check whether that is possible."""
 
     def prepare(self, streams: Sequence[Stream]) -> None: ...
 
+    def check_streams(self, streams: Sequence[Stream]) -> None: ...
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A definition before it is stored: its text, as versions store it, and the text that its author sent.
+
+    The latter is None if the author sent fields, or restores a version.
+    """
+
+    text: str
+    sent: str | None = None
+
+    def place(self, span: Span | None) -> Span | None:
+        """Convert a place in the text to one in what the author sent: the whole text, or the query."""
+        if span is None:
+            return None
+        if self.sent is not None:
+            return Span(span.line - self.text.count("\n") + self.sent.count("\n"), span.column)
+        line = span.line - self.text[: self.text.find("*/") + 3].count("\n")
+        return Span(line, span.column) if line > 0 else None
+
 
 class Definitions(Protocol[T]):
-    """What `Managed` needs to change endpoints, or streams. `text` is a whole definition, as versions store it."""
+    """What `Managed` needs to change endpoints, or streams."""
 
     @property
     def kind(self) -> str:
@@ -84,20 +113,26 @@ class Definitions(Protocol[T]):
     def current_text(self, definition: T) -> str | None:
         """Return the text in the data folder; None if there is none."""
 
-    def new_text(self, contents: Contents, fields: Fields) -> str:
-        """Return the text of a new definition."""
+    def text_of(self, definition: T, origin: Origin) -> str:
+        """Return the text of a definition of any origin."""
 
-    def changed_text(self, before: T, fields: Fields) -> str | None:
-        """Return the text with changed fields; None if nothing differs."""
+    def new_draft(self, contents: Contents, sent: Sent) -> Draft:
+        """Return the draft of a new definition."""
 
-    def read(self, text: str) -> T:
-        """Parse a text; raise BadDefinition if it is invalid."""
+    def changed_draft(self, before: T, sent: Sent) -> Draft | None:
+        """Return the draft with changed fields or another text; None if nothing differs."""
 
-    def checked(self, contents: Contents, old: T | None, new: T | None, text: str | None) -> Contents:
+    def read(self, draft: Draft) -> T:
+        """Parse a draft; raise BadDefinition if it is invalid."""
+
+    def checked(self, contents: Contents, old: T | None, new: T | None, draft: Draft | None) -> Contents:
         """Return the contents with `new` instead of `old`, checked as at start."""
 
-    def prepare(self, contents: Contents) -> None:
-        """Create what the engine needs."""
+    def place_of(self, field: str, sent: str) -> Span | None:
+        """Return the place of a JSON field's setting in the text that was sent; None if it has none."""
+
+    def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
+        """Create what the engine needs, or check whether that is possible."""
 
     def store(self, old: T | None, new: T | None, text: str | None) -> None:
         """Replace the text in the data folder."""
@@ -128,35 +163,69 @@ class EndpointDefinitions:
     def current_text(self, definition: Endpoint) -> str | None:
         return read_text(Path(definition.file))
 
-    def new_text(self, contents: Contents, fields: Fields) -> str:
-        used_ids = {endpoint.id for endpoint in (*contents.endpoints, *contents.layers.managed.endpoints)}
-        return _with_id(new_endpoint(fields), _new_id(fields, self.namespace, used_ids)).text
+    def text_of(self, definition: Endpoint, origin: Origin) -> str:
+        """Return the text of the file, of whatever origin."""
+        return endpoint_file.text_of(definition)
 
-    def changed_text(self, before: Endpoint, fields: Fields) -> str | None:
-        if fields.get("token") not in (None, str(before.id)):
-            raise BadDefinition("token", "cannot be changed", hint="Keys and dashboards name the endpoint by it.")
+    def new_draft(self, contents: Contents, sent: Sent) -> Draft:
+        used_ids = {endpoint.id for endpoint in (*contents.endpoints, *contents.layers.managed.endpoints)}
+        if isinstance(sent, str):
+            settings, endpoint = self._read_sent(sent)
+            is_free = "id" in settings.tables or endpoint.id not in used_ids
+            return Draft(sent if is_free else endpoint_file.with_id(sent, uuid4()), sent)
+        return Draft(_with_id(new_endpoint(sent), _new_id(sent, self.namespace, used_ids)).text)
+
+    def changed_draft(self, before: Endpoint, sent: Sent) -> Draft | None:
         text = self.current_text(before)
         if text is None:
             raise ChangedMeanwhile(f"The file of {before.name} has been removed.", hint="Reload the service.")
-        current = self.read(text)
-        content = EndpointContent(endpoint_file.settings_of("", text), current.sql)
-        new_text = _with_id(changed_endpoint(content, fields), before.id).text
-        return None if _without_layout(self.read(new_text)) == _without_layout(current) else new_text
+        if isinstance(sent, str):
+            draft = self._changed_text(before, sent)
+            return None if draft.text == text else draft
+        if sent.get("token") not in (None, str(before.id)):
+            raise BadDefinition("token", "cannot be changed", hint=_ID_HINT)
+        current = self.read(Draft(text))
+        content = EndpointContent(endpoint_file.settings_document("", text).tables, current.sql)
+        draft = Draft(_with_id(changed_endpoint(content, sent), before.id).text)
+        return None if _without_layout(self.read(draft)) == _without_layout(current) else draft
 
-    def read(self, text: str) -> Endpoint:
-        if len(text.encode()) > MAX_ENDPOINT_BYTES:
-            raise TooLarge(f"The endpoint's file would be larger than {MAX_ENDPOINT_BYTES // 1024} KiB.")
+    def _changed_text(self, before: Endpoint, sent: str) -> Draft:
+        """Return the draft of a text, which keeps the id if it states none."""
+        settings, endpoint = self._read_sent(sent)
+        if endpoint.id == before.id:
+            return Draft(sent, sent)
+        if "id" in settings.tables:
+            fault = refuse_change(settings, ("id",), _ID_HINT)
+            raise _endpoint_fault(fault, Draft(sent, sent)) from fault
+        return Draft(endpoint_file.with_id(sent, before.id), sent)
+
+    def _read_sent(self, sent: str) -> tuple[Document, Endpoint]:
+        """Parse a text that was sent; raise BadDefinition with the place of an error."""
+        draft = Draft(sent, sent)
+        _require_size(draft, MAX_ENDPOINT_BYTES, "The endpoint's file")
         try:
-            endpoint = endpoint_file.read_endpoint_file("", text)
+            return read_endpoint_settings(sent), self.read(draft)
         except BadEndpointFile as fault:
-            raise _endpoint_fault(fault, text) from fault
+            raise _endpoint_fault(fault, draft) from fault
+
+    def place_of(self, field: str, sent: str) -> Span | None:
+        document = endpoint_file.settings_document("", sent)
+        return _place_of_setting(document, (setting_of_endpoint(field),), document.tables)
+
+    def read(self, draft: Draft) -> Endpoint:
+        _require_size(draft, MAX_ENDPOINT_BYTES, "The endpoint's file")
+        try:
+            endpoint = endpoint_file.read_endpoint_file("", draft.text)
+        except BadEndpointFile as fault:
+            raise _endpoint_fault(fault, draft) from fault
         return _placed(endpoint, str(self._files.endpoint_file(endpoint.id)))
 
-    def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, text: str | None) -> Contents:
+    def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, draft: Draft | None) -> Contents:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
         if new is not None:
+            new = _with_file_of(new, old)
             self._require_free(contents, managed, old, new)
-            managed.append(_with_file_of(new, old))
+            managed.append(new)
             if len(managed) > MAX_ENDPOINTS:
                 raise TooManyDefinitions(
                     f"The data folder keeps at most {MAX_ENDPOINTS} endpoints.", hint="Delete some."
@@ -165,7 +234,7 @@ class EndpointDefinitions:
         try:
             checked = with_managed(contents, layer)
         except BrokenFiles as broken:
-            raise _fault_of_endpoints(broken.faults[0], new, text, contents) from broken
+            raise _fault_of_endpoints(broken.faults[0], new, draft, contents) from broken
         revisions = {endpoint.name: endpoint.revision for endpoint in contents.endpoints}
         for endpoint in (
             endpoint for endpoint in checked.endpoints if endpoint.revision != revisions.get(endpoint.name)
@@ -173,8 +242,8 @@ class EndpointDefinitions:
             try:
                 self._checks.endpoint(endpoint, checked.streams)
             except BadEndpointFile as fault:
-                raise _fault_of_endpoints(fault, new, text, contents) from fault
-        self._check_alerts(checked, old, new)
+                raise _fault_of_endpoints(fault, new, draft, contents) from fault
+        self._check_alerts(checked, old, new, draft)
         return checked
 
     def _require_free(
@@ -185,16 +254,17 @@ class EndpointDefinitions:
         _require_free(new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint")
         _require_free_alert(new, [alert for alert in contents.alerts if old is None or alert != old.alert])
 
-    def _check_alerts(self, checked: Contents, old: Endpoint | None, new: Endpoint | None) -> None:
+    def _check_alerts(self, checked: Contents, old: Endpoint | None, new: Endpoint | None, draft: Draft | None) -> None:
         """Check the alerts of changed endpoints: their own, and those in files of the operator's."""
         names = {endpoint.name for endpoint in (old, new) if endpoint is not None}
         alerts = [alert for alert in checked.alerts if alert.endpoint in names]
         for fault in alert_faults(msgspec.structs.replace(checked, alerts=tuple(alerts)), self._checks.alert):
             if new is not None and fault.span is not None and fault.span.file == new.file:
-                raise BadDefinition("alert", fault.message, message=fault.message, hint=fault.hint)
+                span = None if draft is None else draft.place(fault.span)
+                raise BadDefinition("alert", fault.message, message=fault.message, hint=fault.hint, span=span)
             raise InUse(f"{fault.message} It watches this endpoint.", hint="Change or remove that alert first.")
 
-    def prepare(self, contents: Contents) -> None:
+    def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
         """Do nothing: endpoints need no storage."""
 
     def store(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
@@ -231,29 +301,60 @@ class StreamDefinitions:
         table = self._tables().get(definition.name)
         return None if table is None else _table_text(table)
 
-    def new_text(self, contents: Contents, fields: Fields) -> str:
-        new_id = _new_id(fields, self.namespace, {stream.id for stream in contents.streams})
-        return _table_text({"id": str(new_id), **new_stream(fields)})
+    def text_of(self, definition: Stream, origin: Origin) -> str:
+        """Return the table in the data folder, or one with the settings of a stream from elsewhere."""
+        text = self.current_text(definition) if origin is Origin.MANAGED else None
+        return text or _table_text(table_of(definition))
 
-    def changed_text(self, before: Stream, fields: Fields) -> str | None:
-        for name, value in (("name", before.name), ("token", str(before.id))):
-            if fields.get(name) not in (None, value):
-                raise BadDefinition(
-                    name, "cannot be changed", hint="Stored events are kept under it: make a new stream."
-                )
+    def new_draft(self, contents: Contents, sent: Sent) -> Draft:
+        used_ids = {stream.id for stream in contents.streams}
+        if isinstance(sent, str):
+            _, table, stream = self._read_sent(sent)
+            is_free = "id" in table or stream.id not in used_ids
+            return Draft(_table_text(table if is_free else _with_table_id(table, uuid4())), sent)
+        return Draft(_table_text({"id": str(_new_id(sent, self.namespace, used_ids)), **new_stream(sent)}))
+
+    def changed_draft(self, before: Stream, sent: Sent) -> Draft | None:
         old_table = self._tables().get(before.name) or table_of(before)
-        new_text = _table_text(changed_stream(old_table, fields))
-        return None if self.read(new_text) == self.read(_table_text(old_table)) else new_text
+        if isinstance(sent, str):
+            draft = self._changed_text(before, sent)
+            return None if draft.text == _table_text(old_table) else draft
+        for name, value in (("name", before.name), ("token", str(before.id))):
+            if sent.get(name) not in (None, value):
+                raise BadDefinition(name, "cannot be changed", hint=_STREAM_HINT)
+        draft = Draft(_table_text(changed_stream(old_table, sent)))
+        return None if self.read(draft) == self.read(Draft(_table_text(old_table))) else draft
 
-    def read(self, text: str) -> Stream:
-        if len(text.encode()) > MAX_STREAM_BYTES:
-            raise TooLarge(f"The stream's definition would be larger than {MAX_STREAM_BYTES // 1024} KiB.")
+    def _changed_text(self, before: Stream, sent: str) -> Draft:
+        """Return the draft of a text, which keeps the id if it states none."""
+        document, table, stream = self._read_sent(sent)
+        for name in ("name", "id"):
+            if name in table and getattr(stream, name) != getattr(before, name):
+                fault = refuse_change(document, ("stream", 0, name), _STREAM_HINT)
+                raise _stream_fault(fault, is_sent=True) from fault
+        return Draft(_table_text(table if stream.id == before.id else _with_table_id(table, before.id)), sent)
+
+    def _read_sent(self, sent: str) -> tuple[Document, Mapping[str, object], Stream]:
+        """Parse a text that was sent; raise BadDefinition with the place of an error."""
+        _require_size(Draft(sent), MAX_STREAM_BYTES, "The stream's definition")
         try:
-            return stream_file.read_stream_file(str(self._files.streams_file), text)[0]
+            document, table = read_stream_table(sent)
+            return document, table, stream_file.read_stream_file(str(self._files.streams_file), sent)[0]
+        except BadStreamFile as fault:
+            raise _stream_fault(fault, is_sent=True) from fault
+
+    def place_of(self, field: str, sent: str) -> Span | None:
+        document, table = read_stream_table(sent)
+        return _place_of_setting(document, ("stream", 0, setting_of_stream(field)), table)
+
+    def read(self, draft: Draft) -> Stream:
+        _require_size(draft, MAX_STREAM_BYTES, "The stream's definition")
+        try:
+            return stream_file.read_stream_file(str(self._files.streams_file), draft.text)[0]
         except BadStreamFile as fault:
             raise _stream_fault(fault) from fault
 
-    def checked(self, contents: Contents, old: Stream | None, new: Stream | None, text: str | None) -> Contents:
+    def checked(self, contents: Contents, old: Stream | None, new: Stream | None, draft: Draft | None) -> Contents:
         if new is not None:
             _require_free(
                 new, [stream for stream in contents.streams if old is None or stream.name != old.name], "stream"
@@ -263,7 +364,10 @@ class StreamDefinitions:
             if reader is not None:
                 hint = f"It is the name of an endpoint that {reader.name} reads."
                 raise BadDefinition("name", "has already been taken", hint=hint)
-        path, new_text = str(self._files.streams_file), streams_toml(self._tables_with(old, new, text))
+        path, new_text = (
+            str(self._files.streams_file),
+            streams_toml(self._tables_with(old, new, None if draft is None else draft.text)),
+        )
         if len(new_text.encode()) > MAX_STREAMS_BYTES:
             raise TooManyDefinitions(f"The streams of the data folder take more than {MAX_STREAMS_BYTES // 1024} KiB.")
         try:
@@ -276,9 +380,9 @@ class StreamDefinitions:
         self._require_unread(contents, checked)
         return checked
 
-    def prepare(self, contents: Contents) -> None:
+    def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
         try:
-            self._engine.prepare(contents.streams)
+            (self._engine.check_streams if only_check else self._engine.prepare)(contents.streams)
         except BadStreamFile as fault:
             raise BadDefinition("name", "has already been taken", message=fault.message) from fault
 
@@ -347,7 +451,9 @@ def _placed(endpoint: Endpoint, file: str) -> Endpoint:
 def _without_layout(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint without properties that depend on the layout of its file, for comparison."""
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file="", line=1, revision="")
-    return msgspec.structs.replace(endpoint, sql=endpoint.sql.strip(), revision="", file="", body_line=1, alert=alert)
+    return msgspec.structs.replace(
+        endpoint, sql=endpoint.sql.strip(), revision="", file="", head="", body_line=1, alert=alert
+    )
 
 
 def _require_free(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], kind: str) -> None:
@@ -374,20 +480,32 @@ def _table_text(table: Mapping[str, object]) -> str:
     return "[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table))
 
 
-def _endpoint_fault(fault: BadEndpointFile, text: str) -> BadDefinition:
-    """Convert a fault of the file to one of the JSON field, with a place in the query."""
-    if fault.path:
-        return BadDefinition(field_of_endpoint(fault.path), fault.message, message=fault.message, hint=fault.hint)
-    line = fault.span.line - text[: text.find("*/") + 3].count("\n") if fault.span else 0
-    span = Span(line, fault.span.column) if fault.span and line > 0 else None
-    return BadDefinition("query", fault.message, message=fault.message, hint=fault.hint, span=span)
+def _with_table_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str, object]:
+    return order_keys({**table, "id": str(stream_id)}, ("name", "id"))
 
 
-def _fault_of_endpoints(fault: Fault, new: Endpoint | None, text: str | None, contents: Contents) -> Fault:
+def _require_size(draft: Draft, most_bytes: int, what: str) -> None:
+    if len(draft.text.encode()) > most_bytes:
+        raise TooLarge(f"{what} would be larger than {most_bytes // 1024} KiB.")
+
+
+def _place_of_setting(document: Document, path: SettingPath, table: Mapping[str, object]) -> Span | None:
+    return Span(document.line_of(path), 1) if path[-1] in table else None
+
+
+def _endpoint_fault(fault: SetupFault, draft: Draft) -> BadDefinition:
+    """Convert a fault of the file to one of the JSON field, with a place in what the author sent."""
+    # A place in the settings means nothing to an author who sent fields.
+    span = None if fault.path and draft.sent is None else draft.place(fault.span)
+    field = field_of_endpoint(fault.path)
+    return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)
+
+
+def _fault_of_endpoints(fault: Fault, new: Endpoint | None, draft: Draft | None, contents: Contents) -> Fault:
     """Return the fault of the changed endpoint's field; InUse if the fault is in an endpoint that reads it."""
     file = fault.span.file if fault.span else None
-    if isinstance(fault, BadEndpointFile) and new is not None and text is not None and file == new.file:
-        return _endpoint_fault(fault, text)
+    if isinstance(fault, BadEndpointFile) and new is not None and draft is not None and file == new.file:
+        return _endpoint_fault(fault, draft)
     reader = next(
         (f"The endpoint {endpoint.name}" for endpoint in contents.endpoints if endpoint.file == file),
         "Another endpoint",
@@ -398,5 +516,7 @@ def _fault_of_endpoints(fault: Fault, new: Endpoint | None, text: str | None, co
     )
 
 
-def _stream_fault(fault: BadStreamFile) -> BadDefinition:
-    return BadDefinition(field_of_stream(fault.path), fault.message, message=fault.message, hint=fault.hint)
+def _stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDefinition:
+    """Convert a fault of the file to one of the JSON field, with its place if the file is what the author sent."""
+    span = Span(fault.span.line, fault.span.column) if is_sent and fault.span else None
+    return BadDefinition(field_of_stream(fault.path), fault.message, message=fault.message, hint=fault.hint, span=span)

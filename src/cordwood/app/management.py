@@ -1,13 +1,20 @@
 """Changes at runtime: reload all files, write definitions over HTTP, and create streams on demand."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 from uuid import UUID, uuid5
 
-from cordwood.app.definitions import Checks, Definitions, EndpointDefinitions, StreamDefinitions, StreamPreparer
-from cordwood.catalog.catalog import Author, Contents, Layer, Origin
-from cordwood.catalog.field_values import Fields
+from cordwood.app.definitions import (
+    Checks,
+    Definitions,
+    Draft,
+    EndpointDefinitions,
+    StreamDefinitions,
+    StreamPreparer,
+)
+from cordwood.catalog.catalog import Author, Contents, Defined, Layer, Origin, Sent
 from cordwood.catalog.files import FileCatalog, with_managed
 from cordwood.catalog.ids import is_uuid
 from cordwood.catalog.managed_files import ManagedFiles
@@ -66,17 +73,28 @@ class Managed(Generic[T]):
         """Map each name to the origin of its definition."""
         return self._definitions.origins(self._catalog.contents)
 
-    def create(self, fields: Fields, author: Author) -> T:
+    def find(self, address: str) -> Defined[T]:
+        """Return the definition with this name or UUID."""
+        with self._changing:
+            definition = self._find(address)
+            if definition is None:
+                raise self._unknown(address)
+            return self._defined(definition, self._catalog.contents)
+
+    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
         with self._changing:
-            return self._replace(None, self._definitions.new_text(self._catalog.contents, fields), author)
+            draft = self._definitions.new_draft(self._catalog.contents, sent)
+            return self._replace(None, draft, author, is_dry=is_dry)
 
-    def change(self, address: str, fields: Fields, author: Author) -> T:
-        """Change the given fields; write nothing if they make no difference."""
+    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T]:
+        """Change the given fields, or replace the text; write nothing if that makes no difference."""
         with self._changing:
             old = self._get_writable(address, author)
-            text = self._definitions.changed_text(old, fields)
-            return old if text is None else self._replace(old, text, author)
+            draft = self._definitions.changed_draft(old, sent)
+            if draft is None:
+                return self._defined(old, self._catalog.contents)
+            return self._replace(old, draft, author, is_dry=is_dry)
 
     def delete(self, address: str, author: Author) -> None:
         """Delete a definition and keep its versions. A changed shipped stream reverts to its shipped settings."""
@@ -102,12 +120,12 @@ class Managed(Generic[T]):
         if version.text is None:
             return version, None
         try:
-            return version, self._definitions.read(version.text)
+            return version, self._definitions.read(Draft(version.text))
         except BadDefinition:
             # It was edited by hand or written by another release; its text is still returned.
             return version, None
 
-    def restore(self, address: str, number: int, author: Author) -> T:
+    def restore(self, address: str, number: int, author: Author) -> Defined[T]:
         """Make a version the current one, with the checks of a new definition."""
         with self._changing:
             current = self._find(address)
@@ -116,14 +134,33 @@ class Managed(Generic[T]):
                 raise UnknownVersion(f"In version {number} it was deleted.", hint="Restore an earlier version.")
             old = None if current is None else self._get_writable(address, author)
             if old is not None and self._definitions.current_text(old) == version.text:
-                return old
-            return self._replace(old, version.text, author)
+                return self._defined(old, self._catalog.contents)
+            return self._replace(old, Draft(version.text), author)
 
-    def _replace(self, old: T | None, text: str, author: Author) -> T:
-        new = self._definitions.read(text)
-        checked = self._definitions.checked(self._catalog.contents, old, new, text)
-        self._serve(checked, old, new, text, author)
-        return next(definition for definition in self._definitions.all_definitions(checked) if definition.id == new.id)
+    def _replace(self, old: T | None, draft: Draft, author: Author, *, is_dry: bool = False) -> Defined[T]:
+        with self._placing_faults(draft):
+            new = self._definitions.read(draft)
+            checked = self._definitions.checked(self._catalog.contents, old, new, draft)
+            if is_dry:
+                self._definitions.prepare(checked, only_check=True)
+            else:
+                self._serve(checked, old, new, draft.text, author)
+        found = next(one for one in self._definitions.all_definitions(checked) if one.id == new.id)
+        return Defined(found, self._definitions.origins(checked)[found.name], draft.text)
+
+    @contextmanager
+    def _placing_faults(self, draft: Draft) -> Iterator[None]:
+        """Add the place of a setting in the text that was sent to faults that have none."""
+        try:
+            yield
+        except BadDefinition as fault:
+            if draft.sent is not None and fault.span is None:
+                fault.span = self._definitions.place_of(fault.field, draft.sent)
+            raise
+
+    def _defined(self, definition: T, contents: Contents) -> Defined[T]:
+        origin = self._definitions.origins(contents)[definition.name]
+        return Defined(definition, origin, self._definitions.text_of(definition, origin))
 
     def _serve(self, checked: Contents, old: T | None, new: T | None, text: str | None, author: Author) -> None:
         """Prepare the engine, write version and file, then serve. An error before the last step changes nothing that is served."""

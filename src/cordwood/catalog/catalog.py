@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 
 T_co = TypeVar("T_co", covariant=True)
+# A definition as it is sent over HTTP: JSON fields, or the text of a file.
+Sent = Fields | str
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -100,20 +102,32 @@ class Author(msgspec.Struct, frozen=True):
     expected: frozenset[str] | None = None
 
 
+class Defined(msgspec.Struct, Generic[T_co], frozen=True):
+    """An endpoint or a stream with its origin and the text of its file."""
+
+    definition: T_co
+    origin: Origin
+    text: str
+
+
 class Definitions(Protocol[T_co]):
     """Changes to endpoints or to streams; raise ReadOnly for those that are not managed.
 
-    A change is durable and served when the method returns. A method that raises has changed nothing.
+    A change is durable and served when the method returns. A method that raises has changed nothing. A dry run makes
+    every check and returns the same, and changes nothing.
     """
 
     def origins(self) -> Mapping[str, Origin]:
         """Map each name to the origin of its definition."""
 
-    def create(self, fields: Fields, author: Author) -> T_co:
+    def find(self, address: str) -> Defined[T_co]:
+        """Return the definition with this name or UUID."""
+
+    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T_co]:
         """Create a definition; raise BadDefinition for an invalid field."""
 
-    def change(self, address: str, fields: Fields, author: Author) -> T_co:
-        """Change the given fields of the definition with this name or UUID."""
+    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T_co]:
+        """Change the given fields of the definition with this name or UUID, or replace its text."""
 
     def delete(self, address: str, author: Author) -> None:
         """Delete a definition; its versions are kept."""
@@ -124,7 +138,7 @@ class Definitions(Protocol[T_co]):
     def version(self, address: str, number: int) -> tuple[Version, T_co | None]:
         """Return a version and its parsed definition; raise UnknownVersion if it is not kept."""
 
-    def restore(self, address: str, number: int, author: Author) -> T_co:
+    def restore(self, address: str, number: int, author: Author) -> Defined[T_co]:
         """Make a version the current one, with the checks of a new definition."""
 
 

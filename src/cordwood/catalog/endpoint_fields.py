@@ -17,6 +17,7 @@ from cordwood.catalog.field_values import (
     require_toml_value,
     required_text,
     seconds,
+    setting_of_field,
     table,
     text,
 )
@@ -109,7 +110,7 @@ def changed_endpoint(before: EndpointContent, fields: Fields) -> EndpointContent
     check_known(fields, (*_FIELDS, *_SEPARATE_FIELDS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
     settings = apply_fields(before.settings, fields, _FIELDS)
-    _check_name(settings.get("name"))
+    check_name(settings.get("name"))
     query = required_text("query", fields["query"]) if "query" in fields else before.query
     return EndpointContent(_with_parameters(settings, fields, query), query)
 
@@ -119,7 +120,13 @@ def field_of(path: tuple[str | int, ...]) -> str:
     return field_of_setting(path[0] if path else "query", _FIELDS)
 
 
-def _check_name(name: object) -> None:
+def setting_of(field: str) -> str:
+    """Return the setting of a JSON field."""
+    return setting_of_field(field, _FIELDS)
+
+
+def check_name(name: object) -> None:
+    """Raise BadDefinition for a name that has another meaning in an address."""
     if isinstance(name, str) and (name.lower() in _RESERVED_NAMES or name.startswith("_")):
         raise BadDefinition("name", "is reserved", hint="Choose another: this one means something else in an address.")
 

@@ -32,7 +32,7 @@ Value = TypeVar("Value", str, int, bool)
 def read_endpoint_file(file: str, text: str) -> Endpoint:
     """Parse an endpoint file; raise BadEndpointFile with the place of an error."""
     text = _normalize(text)
-    document, body, body_line = _split(file, text)
+    document, head, body = _split(file, text)
     document.check_names(document.tables, _SETTINGS)
     name = _name(document)
     id_text = _value(document, "id", "") if "id" in document.tables else None
@@ -43,7 +43,8 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         sql=body,
         revision=hashlib.sha256(text.encode()).hexdigest(),
         file=file,
-        body_line=body_line,
+        head=head,
+        body_line=head.count("\n") + 1,
         description=_value(document, "description", ""),
         max_rows=_max_rows(document),
         cache_seconds=cache,
@@ -60,16 +61,30 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
     )
 
 
-def settings_of(file: str, text: str) -> Mapping[str, object]:
-    """Return the unvalidated TOML tables of the settings."""
-    return _split(file, _normalize(text))[0].tables
+def settings_document(file: str, text: str) -> Document:
+    """Return the unvalidated TOML of the settings."""
+    return _split(file, _normalize(text))[0]
+
+
+def text_of(endpoint: Endpoint) -> str:
+    """Return the text of an endpoint's file, as it was when the endpoint was read."""
+    return endpoint.head + endpoint.sql.lstrip()
+
+
+def with_id(text: str, endpoint_id: UUID) -> str:
+    """Return a text whose settings lack an id with one. Lines are only added before the settings, and columns stay."""
+    text = _normalize(text)
+    start = _settings_comment("", text).start(1)
+    is_line_free = text[start:].lstrip(" \t").startswith("\n")
+    rest = text[start:] if is_line_free else "\n" + " " * _column(text, start) + text[start:]
+    return f'{text[:start]} id = "{endpoint_id}"{rest}'
 
 
 def _normalize(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _split(file: str, text: str) -> tuple[Document, str, int]:
+def _settings_comment(file: str, text: str) -> re.Match[str]:
     leading = _LEADING_COMMENTS.match(text)
     start = leading.end() if leading else 0
     comment = _COMMENT.match(text, start)
@@ -79,17 +94,36 @@ def _split(file: str, text: str) -> tuple[Document, str, int]:
             hint='Begin it with a comment that holds TOML: /* name = "my.endpoint" */',
             span=Span(text.count("\n", 0, start) + 1, 1, file),
         )
+    return comment
+
+
+def _split(file: str, text: str) -> tuple[Document, str, str]:
+    """Return the settings, the text before the query, and the query."""
+    comment = _settings_comment(file, text)
     body = text[comment.end() :]
     skipped = len(body) - len(body.lstrip())
-    body_line = text.count("\n", 0, comment.end() + skipped) + 1
+    head = text[: comment.end() + skipped]
     if not body.strip():
-        raise BadEndpointFile("The file has settings and no query.", span=Span(body_line, 1, file))
-    first_line = text.count("\n", 0, comment.start(1)) + 1
-    document = Document(file, comment[1], first_line, BadEndpointFile).parse()
+        span = Span(head.count("\n") + 1, 1, file)
+        raise BadEndpointFile("The file has settings and no query.", span=span)
+    document = _parse_settings(file, text, comment)
     # Keep the indentation of the first line, so that columns in the body are columns in the file.
     line_start = body.rfind("\n", 0, skipped) + 1
     indent = body[line_start:skipped] if line_start else " " * _column(text, comment.end() + skipped)
-    return document, indent + body.lstrip(), body_line
+    return document, head, indent + body.lstrip()
+
+
+def _parse_settings(file: str, text: str, comment: re.Match[str]) -> Document:
+    first_line = text.count("\n", 0, comment.start(1)) + 1
+    # Columns of the first line are columns of the file.
+    settings = " " * _column(text, comment.start(1)) + comment[1]
+    try:
+        return Document(file, settings, first_line, BadEndpointFile).parse()
+    except BadEndpointFile as fault:
+        end = Span(text.count("\n", 0, comment.end()) + 1, _column(text, comment.end(1)) + 1, file)
+        if fault.span == end:
+            fault.hint = "The settings end at the first */: in a text, write *\\u002F."
+        raise
 
 
 def _column(text: str, offset: int) -> int:

@@ -48,6 +48,11 @@ def field_of_setting(setting: object, settings: Settings) -> str:
     return fields_by_setting.get(str(setting), str(setting))
 
 
+def setting_of_field(field: str, settings: Settings) -> str:
+    """Return the setting of a JSON field."""
+    return "id" if field == "token" else settings[field][0] if field in settings else field
+
+
 def text(field: str, value: object) -> str | None:
     """Return a text; None if it is empty."""
     if value is None or isinstance(value, str):

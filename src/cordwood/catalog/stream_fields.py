@@ -16,6 +16,7 @@ from cordwood.catalog.field_values import (
     refuse_not_offered,
     require_toml_value,
     required_text,
+    setting_of_field,
     text,
 )
 from cordwood.errors import BadDefinition
@@ -29,10 +30,15 @@ def _days(field: str, value: object) -> str | None:
     return duration(field, value, "d")
 
 
-def _transforms(field: str, value: object) -> object:
+def check_transforms(field: str, value: object) -> None:
+    """Raise BadDefinition for a transform that reads a file of the server."""
     if isinstance(value, list) and any(isinstance(transform, dict) and "enrich" in transform for transform in value):
         hint = "enrich reads a file of the server: only the streams file that the service is given may name one."
         raise BadDefinition(field, "has an action that is not offered over HTTP", hint=hint)
+
+
+def _transforms(field: str, value: object) -> object:
+    check_transforms(field, value)
     return require_toml_value(field, value) if value else None
 
 
@@ -89,6 +95,11 @@ def field_of(path: tuple[str | int, ...]) -> str:
     return field_of_setting(path[2] if len(path) > 2 else "name", _FIELDS)
 
 
+def setting_of(field: str) -> str:
+    """Return the setting of a JSON field."""
+    return setting_of_field(field, _FIELDS)
+
+
 def fields_of(stream: Stream) -> dict[str, object]:
     """Return the JSON fields of a stream. The file name of an `enrich` transform is left out."""
     retention = stream.retention_seconds
@@ -107,8 +118,12 @@ def fields_of(stream: Stream) -> dict[str, object]:
 
 
 def table_of(stream: Stream) -> Mapping[str, object]:
-    """Return the table of a shipped stream, to which its first change is applied."""
-    return changed_stream({"id": str(stream.id)}, fields_of(stream))
+    """Return the table of a stream that is not in the data folder. The file name of an `enrich` transform is left out."""
+    settings = {**_FIELDS, "transform": ("transform", _table_value)}
+    table = apply_fields({"id": str(stream.id)}, fields_of(stream), settings)
+    if stream.retention_seconds is not None:
+        table["retention"] = show_duration(stream.retention_seconds)
+    return table
 
 
 def stream_revision(stream: Stream) -> str:

@@ -25,7 +25,7 @@ _MAX_SHOWN = 200
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
     """Parse a streams file; raise BadStreamFile with the place of an error."""
-    document, tables = _document(file, text)
+    document, tables = streams_document(file, text)
     streams = tuple(_stream(document, ("stream", number), table) for number, table in enumerate(tables))
     _check_distinct(document, streams)
     return streams
@@ -33,10 +33,11 @@ def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
 
 def tables_of(file: str, text: str) -> list[Mapping[str, object]]:
     """Return the unvalidated tables of the streams."""
-    return _document(file, text)[1]
+    return streams_document(file, text)[1]
 
 
-def _document(file: str, text: str) -> tuple[Document, list[Mapping[str, object]]]:
+def streams_document(file: str, text: str) -> tuple[Document, list[Mapping[str, object]]]:
+    """Return the unvalidated TOML of a streams file, and the tables of its streams."""
     document = Document(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parse()
     document.check_names(document.tables, ("stream",))
     tables = document.tables.get("stream", [])

@@ -105,6 +105,9 @@ class Engine(Protocol):
     def prepare(self, streams: Sequence[Stream]) -> None:
         """Create what the streams need; called at start and at reload, before the first event or question."""
 
+    def check_streams(self, streams: Sequence[Stream]) -> None:
+        """Raise BadStreamFile if `prepare` would refuse the streams; create nothing."""
+
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Store all batches or none, durably, before returning; skip and count ids that are stored already."""
 

@@ -26,10 +26,11 @@ class StreamProject(msgspec.Struct, frozen=True):
 class Endpoint(msgspec.Struct, frozen=True):
     """A saved query. `revision` is a digest of the whole file, so that every change invalidates the cache.
 
-    `body_line` is the line of the file on which `sql` begins. `zone` is the time zone of LQL's relative dates, such as
-    `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of callers' queries. `streams` are those of
-    the catalogue, for a sub-query that stands for every stream that no other sub-query reads. `included` are the
-    endpoints that the query reads by name; `parameters` and `revision` cover theirs, too. `alert` is that of the file.
+    `head` is the text of the file before the query, and `body_line` the line on which `sql` begins. `zone` is the time
+    zone of LQL's relative dates, such as `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of
+    callers' queries. `streams` are those of the catalogue, for a sub-query that stands for every stream that no other
+    sub-query reads. `included` are the endpoints that the query reads by name; `parameters` and `revision` cover theirs,
+    too. `alert` is that of the file.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     sql: str
     revision: str
     file: str = ""
+    head: str = ""
     body_line: int = 1
     description: str = ""
     max_rows: int = 1000

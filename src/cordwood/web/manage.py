@@ -1,4 +1,4 @@
-"""Create, change, delete and restore endpoints and streams over HTTP, for a private key that sees everything."""
+"""Read, create, change, delete and restore endpoints and streams over HTTP, for a private key that sees everything."""
 
 import asyncio
 import re
@@ -8,10 +8,10 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cordwood.catalog.catalog import Author, Definitions
+from cordwood.catalog.catalog import Author, Defined, Definitions, Sent
 from cordwood.catalog.stream_fields import stream_revision
 from cordwood.catalog.versions import Version
-from cordwood.errors import BadBody, NotOffered, UnknownVersion
+from cordwood.errors import BadBody, BadParameter, NotOffered, UnknownVersion
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.stream import Stream
@@ -22,12 +22,14 @@ from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.describe import catalog
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
+from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import BodyBounds, read_body
-from cordwood.web.responses import no_store_json
+from cordwood.web.responses import NO_STORE, no_store_json
 
 T = TypeVar("T", bound=Endpoint | Stream)
 R = TypeVar("R")
 
+TEXT_ADDRESS: Final = rb"/api/%b/([^/]+)/text"
 VERSIONS_ADDRESS: Final = rb"/api/%b/([^/]+)/versions"
 VERSION_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)"
 RESTORE_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
@@ -35,6 +37,8 @@ RESTORE_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
 # An endpoint's file has at most 128 KiB, and JSON writes some characters with six.
 _BOUNDS: Final = BodyBounds(2**20, 2**20)
 _TAG = re.compile(r'"([^"]*)"')
+# A body of one of these is the text of a file.
+_TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True):
@@ -64,21 +68,38 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
     observer: Observer
 
     async def create(self) -> Response:
-        author = self._author()
-        fields = await self._fields()
-        return self._answer(await self._changed("created", lambda found: found.create(fields, author)), 201)
+        author, is_dry = self._author(), self._is_dry()
+        sent = await self._sent()
+        created = await self._changed("created", lambda found: found.create(sent, author, is_dry=is_dry))
+        return self._answer(created, 200 if is_dry else 201)
 
     async def change(self, address: str) -> Response:
-        """Change the fields that are sent. PUT answers with the definition and PATCH with an empty body, as in Logflare."""
-        author = self._author()
-        fields = await self._fields()
-        changed = await self._changed("changed", lambda found: found.change(address, fields, author))
+        """Change the fields that are sent, or replace the text.
+
+        PUT answers with the definition and PATCH with an empty body, as in Logflare.
+        """
+        author, is_dry = self._author(), self._is_dry()
+        sent = await self._sent()
+        changed = await self._changed("changed", lambda found: found.change(address, sent, author, is_dry=is_dry))
         if self.request.method == "PATCH":
-            return Response(204, [self._tag(changed)])
+            return Response(204, [self._tag(changed.definition)])
         return self._answer(changed)
+
+    async def show_text(self, address: str) -> Response:
+        """Return the definition as the text of its file."""
+        self._author()
+        found = await asyncio.to_thread(self._definitions().find, address)
+        headers: list[Header] = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"x-content-type-options", b"nosniff"),
+            NO_STORE,
+            self._tag(found.definition),
+        ]
+        return Response(200, headers, found.text.encode())
 
     async def delete(self, address: str) -> Response:
         author = self._author()
+        self._refuse_dry_run()
         async with self.services.changing:
             await asyncio.to_thread(self._definitions().delete, address, author)
         audit_definition(self.observer, self.request, f"{self.kind.name}.deleted", address)
@@ -98,15 +119,17 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
 
     async def restore(self, place: str) -> Response:
         author = self._author()
+        self._refuse_dry_run()
         address, number = _numbered(place)
         return self._answer(await self._changed("restored", lambda found: found.restore(address, number, author)))
 
-    async def _changed(self, action: str, change: Callable[[Definitions[T]], T]) -> T:
+    async def _changed(self, action: str, change: Callable[[Definitions[T]], Defined[T]]) -> Defined[T]:
         """Make the change in a thread, after earlier changes: at most one thread of the pool is occupied."""
         definitions = self._definitions()
         async with self.services.changing:
             changed = await asyncio.to_thread(change, definitions)
-        audit_definition(self.observer, self.request, f"{self.kind.name}.{action}", changed.name)
+        if not self._is_dry():
+            audit_definition(self.observer, self.request, f"{self.kind.name}.{action}", changed.definition.name)
         return changed
 
     def _definitions(self) -> Definitions[T]:
@@ -124,15 +147,29 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
         caller, _ = unrestricted_caller(self.request, self.services, refusal)
         return Author(caller.key_id, _expected(self.request))
 
-    async def _fields(self) -> Mapping[str, object]:
+    def _is_dry(self) -> bool:
+        """Return whether the request is a dry run, which checks everything and changes nothing."""
+        value = pairs(self.request.query_string, "query string").get("dry_run", "false")
+        if value not in ("true", "false"):
+            raise BadParameter(f"dry_run is {value[:40]!r}.", hint="It must be true or false.")
+        return value == "true"
+
+    def _refuse_dry_run(self) -> None:
+        if self._is_dry():
+            raise BadParameter(
+                "There is no dry run of this request.", hint="POST, PUT and PATCH of a definition have one."
+            )
+
+    async def _sent(self) -> Sent:
+        is_text = self.request.media_type() in _TEXT_MEDIA and self.request.method != "PATCH"
         key_id = str(self.request.facts.get("key", ""))
         with self.options.query_budget.reserve(key_id) as reservation:
             body = await read_body(self.request, _BOUNDS, reservation)
-            return _read(body)
+            return _read_text(body) if is_text else _read(body)
 
-    def _answer(self, one: T, status: int = 200) -> Response:
-        origin = self._definitions().origins()[one.name]
-        return no_store_json(self.kind.told(one, origin), status, self._tag(one))
+    def _answer(self, found: Defined[T], status: int = 200) -> Response:
+        told = self.kind.told(found.definition, found.origin)
+        return no_store_json(told, status, self._tag(found.definition))
 
     def _tag(self, one: T) -> Header:
         return b"etag", f'"{self.kind.revision(one)}"'.encode()
@@ -149,6 +186,19 @@ def _read(body: bytes) -> Mapping[str, object]:
     if twice is not None:
         raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")
     return fields
+
+
+def _read_text(body: bytes) -> str:
+    """Return the text of a body, with line feeds at the ends of lines."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise BadBody(f"The body cannot be read: {describe_json_error(problem, body)}.") from problem
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise BadBody(f"The body has a NUL character on line {line}.", hint="Send the text of a file.")
+    return text
 
 
 def _expected(request: Request) -> frozenset[str] | None:

@@ -165,8 +165,11 @@ def _definition(kind: manage.Kind[Any], read: Callable[[Request, Services, str],
     return answer
 
 
-def _versions(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
-    """Return the routes of the versions of one kind."""
+def _texts(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
+    """Return the routes of the text and of the versions of one kind."""
+
+    async def text(context: HandlerContext) -> Response:
+        return await _managing(kind, context).show_text(context.address)
 
     async def listed(context: HandlerContext) -> Response:
         return await _managing(kind, context).list_versions(context.address)
@@ -179,6 +182,7 @@ def _versions(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], 
 
     collection = f"{kind.name}s".encode()
     return (
+        (re.compile(manage.TEXT_ADDRESS % collection), Route("text", READ, text)),
         (re.compile(manage.VERSIONS_ADDRESS % collection), Route("versions", READ, listed)),
         (re.compile(manage.VERSION_ADDRESS % collection), Route("versions", READ, shown)),
         (re.compile(manage.RESTORE_ADDRESS % collection), Route("versions", WRITE, restored)),
@@ -309,8 +313,8 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _silence)),
     (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
     (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
-    *_versions(manage.ENDPOINTS),
-    *_versions(manage.SOURCES),
+    *_texts(manage.ENDPOINTS),
+    *_texts(manage.SOURCES),
     *shippers.NAMED,
     *loki_api.NAMED,
 )

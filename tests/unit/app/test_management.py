@@ -445,6 +445,43 @@ def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path)
         assert components.ask("GET", "/api/sources/my.stream")[1]["retention_days"] == 3
 
 
+def test_the_texts_of_the_operators_definitions_are_shown_and_never_changed(tmp_path: Path) -> None:
+    queries, streams, users = tmp_path / "queries", tmp_path / "streams.toml", tmp_path / "users.json"
+    queries.mkdir()
+    users.write_text('{"1": {"name": "x"}}')
+    text = '-- ours\n/* name = "theirs"\nmax_rows = 5 */ select 1 as n\n'
+    (queries / "theirs.sql").write_text(text)
+    enrich = 'enrich = {file = "users.json", from = "metadata.user_id", to = "metadata.user"}'
+    streams.write_text(f'[[stream]]\nname = "their.stream"\nretention = "90m"\n[[stream.transform]]\n{enrich}\n')
+    with open_service(settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))) as inside:
+        components = Components(inside, tmp_path / "data")
+        # The text is that of the definition that is served.
+        (queries / "theirs.sql").unlink()
+        for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
+            status, headers, shown = inside.send("GET", f"{path}/text", b"", {})
+            assert (status, headers["etag"]) == (200, components.asked("GET", path)[1]["etag"])
+            status, _, response = inside.send("PUT", path, shown, {"content-type": "text/plain"})
+            assert (status, json.loads(response)["error"]["status"]) == (409, "request.read-only")
+            if "endpoints" in path:
+                assert shown.decode() == text
+        table = shown.decode()
+        assert 'retention = "90m"\ntransform = [{enrich = {"metadata.user_id" = "metadata.user"}}]\n' in table
+        assert "users.json" not in table
+        body = table.replace("their.stream", "another").encode()
+        status, _, response = inside.send("POST", "/api/sources", body, {"content-type": "text/plain"})
+        assert (status, list(json.loads(response)["errors"])) == (422, ["transform"])
+
+
+def test_an_error_in_a_file_that_is_named_by_hand_is_placed(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    (folder / "endpoints").mkdir(parents=True)
+    (folder / "endpoints" / "by-hand.sql").write_text('/* name = "by.hand" */\nselect 1 as n')
+    with open_service(settings_at(folder)) as inside:
+        components = Components(inside, folder)
+        status, response = components.ask("PUT", "/api/endpoints/by.hand", {"query": "select\n  nope(1) as n"})
+        assert (status, response["error"]["line"], response["error"]["column"]) == (422, 2, 3)
+
+
 def test_a_hand_edited_file_is_changed_in_place(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "endpoints").mkdir(parents=True)

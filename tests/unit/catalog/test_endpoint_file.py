@@ -1,8 +1,10 @@
 """Parsing of endpoint files, and errors with their line."""
 
+from uuid import UUID
+
 import pytest
 
-from cordwood.catalog.endpoint_file import read_endpoint_file
+from cordwood.catalog.endpoint_file import read_endpoint_file, text_of, with_id
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
@@ -163,3 +165,32 @@ def test_a_file_that_does_not_begin_with_settings_is_refused(text: str) -> None:
 def test_settings_without_a_query_are_refused() -> None:
     with pytest.raises(BadEndpointFile, match="no query"):
         read('/* name = "a" */\n  \n')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WHOLE,
+        '/* name = "a" */ select 1 as n',
+        '# one\n/* name = "a" */\n\n  select 1 as n\n\n',
+        '/* name = "a" */select 1 as n',
+    ],
+)
+def test_the_text_of_an_endpoint_is_that_of_its_file(text: str) -> None:
+    assert text_of(read(text)) == text
+    assert text_of(read("\ufeff" + text.replace("\n", "\r\n"))) == text
+
+
+@pytest.mark.parametrize("text", ['-- a\n/* name = "a" */  select\n nope', '/*\nname = "a"\n*/\nselect nope'])
+def test_an_id_is_added_above_the_settings(text: str) -> None:
+    given = UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01")
+    before, endpoint = read(text), read(with_id(text, given))
+    assert (endpoint.id, endpoint.name, endpoint.sql) == (given, "a", before.sql)
+    added = with_id(text, given).count("\n") - text.count("\n")
+    assert endpoint.body_line - added == before.body_line
+
+
+def test_the_end_of_the_settings_within_a_text_is_explained() -> None:
+    with pytest.raises(BadEndpointFile) as caught:
+        read('/* name = "a"\ndescription = "b */ c" */ select 1 as n')
+    assert caught.value.hint == "The settings end at the first */: in a text, write *\\u002F."

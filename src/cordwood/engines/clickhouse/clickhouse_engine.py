@@ -106,6 +106,9 @@ class ClickHouse:
         if self._options.pending_folder is not None:
             self._standby.start()
 
+    def check_streams(self, streams: Sequence[Stream]) -> None:
+        """Do nothing: names of tables are distinguished by case."""
+
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         return self._standby.append(batches)
 

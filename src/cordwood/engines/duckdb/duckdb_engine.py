@@ -104,6 +104,9 @@ class DuckDBEngine:
         with open_faults(self._file):
             self._storage.prepare(streams)
 
+    def check_streams(self, streams: Sequence[Stream]) -> None:
+        self._storage.check_streams(streams)
+
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         with append_faults(self._report):
             return self._storage.append(batches)

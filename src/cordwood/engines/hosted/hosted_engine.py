@@ -80,6 +80,9 @@ class HostedEngine:
         self._host.add_streams(streams)
         self._mirror.update_states(cast(Mapping[str, StreamState], states))
 
+    def check_streams(self, streams: Sequence[Stream]) -> None:
+        self._call_engine("check_streams", list(streams))
+
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Append; repeat an unacknowledged request, whose events count as accepted if they had been stored."""
         acknowledged = self._mirror.tails()

@@ -189,7 +189,7 @@ def _result(document: Node, operation: Node) -> tuple[str, str, str]:
         return "Iterator[Any]", "_followed", ""
     if len(answers) == 1 and not forms:
         return "None", "_answered", ""
-    if len(answers) == 1 and forms == [_JSON]:
+    if forms and forms == [_JSON] * len(answers):
         return "Any", "_answered", ".json()"
     if len(answers) == 1 and len(forms) == 1 and forms[0].startswith("text/"):
         return "str", "_answered", ".text"

@@ -103,6 +103,12 @@ class Storage:
             else:
                 store.stream = stream
 
+    def check_streams(self, streams: Iterable[Stream]) -> None:
+        """Raise BadStreamFile if the table of a stream is that of another spelling."""
+        for stream in streams:
+            if stream.name not in self._stores:
+                self._refuse_case_variants(stream.name)
+
     def sweep(self, now_us: int) -> int:
         cursor = self._session.cursor()
         try:
