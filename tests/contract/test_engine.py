@@ -63,6 +63,13 @@ def test_streams_are_separate(engine: Engine) -> None:
     assert ids(engine) == ids(engine, "other.stream-2") == ["a"]
 
 
+def test_checking_streams_creates_nothing(engine: Engine) -> None:
+    engine.check_streams([stream("s"), stream("checked.only")])
+    assert "checked.only" not in engine.facts()
+    engine.prepare([stream("checked.only")])
+    assert "checked.only" in engine.facts()
+
+
 def test_the_first_event_with_an_id_is_kept(engine: Engine) -> None:
     engine.append([batch(event("a", event_message="first"))])
     assert engine.append([batch(event("a", event_message="second"), event("b"))]) == [Appended(1, 1, (0,))]
