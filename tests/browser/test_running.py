@@ -293,3 +293,21 @@ def test_the_menus_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int) ->
     assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.unroute_all(behavior="ignoreErrors")
+
+
+def test_a_slow_network_is_told_by_the_clock_and_the_answer_comes_in_the_end(tab_of: OpenTab) -> None:
+    """A connection of 1 Mbit/s with three seconds to the service."""
+    tab = tab_of(NARROW)
+    page = tab.open("explore?range=7d")
+    expect(page.locator(".readout")).to_contain_text("events")
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+    slow = {"offline": False, "latency": 3000, "downloadThroughput": 125_000, "uploadThroughput": 125_000}
+    network.send("Network.emulateNetworkConditions", slow)
+    ask(page, "m.request.method:DELETE")
+    expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.locator(".explore.is-behind")).to_be_visible()
+    expect(page.locator(".clock")).to_be_empty()
+    expect(page.locator(".explore.is-behind")).to_have_count(0)
+    expect(page.locator(ROWS).first).to_contain_text("DELETE")
