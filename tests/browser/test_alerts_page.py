@@ -108,6 +108,7 @@ def test_a_group_is_silenced_and_the_silence_ended(page: Page, watched: Demo) ->
     expect(section).to_contain_text(re.compile("errors.now.*database=orders.*the migration <b>"))
     section.get_by_role("button", name="End the silence of errors.now with database=orders").click()
     expect(section).to_contain_text("Nothing is silenced.")
+    expect(page.locator("#told")).to_contain_text("The silence has ended.")
     assert silences(watched) == []
 
 

@@ -139,8 +139,9 @@ async function reached(call) {
   }
 }
 
-/** Whole numbers that a double does not hold keep their digits, where the browser tells them. */
+/** Whole numbers that a double does not hold keep their digits, where the browser tells them; an empty answer is null. */
 function parsed(text) {
+  if (!text) return null;
   if (!LONG_NUMBER.test(text)) return JSON.parse(text);
   return JSON.parse(text, (_, value, context) => (isInexact(value, context?.source) ? BigInt(context.source) : value));
 }
