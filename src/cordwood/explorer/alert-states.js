@@ -12,7 +12,8 @@ every = "1m"
 condition = "rows > 10"
 text = "{value} rows, for example: {event_message}"`;
 
-export function alertCard(alert, silence) {
+/** `edit` is what leads to its definition. */
+export function alertCard(alert, silence, edit) {
   const { name, instances, firing, pending } = alert;
   const more = firing + pending - instances.length;
   return h(
@@ -26,6 +27,7 @@ export function alertCard(alert, silence) {
       badge(alert.severity, TONES[alert.severity]),
       h("span", { class: "faint" }, rule(alert)),
       h("span", { class: "spring" }),
+      edit,
       link(`History of ${name}`, "History", address.hashOf("alerts", { alert: name })),
       silenceButton(`Silence ${name}`, `silence ${name}`, () => silence(name, {})),
     ),
@@ -34,6 +36,16 @@ export function alertCard(alert, silence) {
     instances.length ? groupTable(alert, silence) : null,
     more > 0 ? h("p", { class: "faint" }, `${count(more)} more.`) : null,
   );
+}
+
+/** To where its definition is edited; one that cannot be changed here says why. `endpoint` is what it watches. */
+export function editLink({ name }, endpoint) {
+  if (!endpoint) return null;
+  const place = (edit) => address.hashOf("endpoints", { endpoint: endpoint.name, edit });
+  const isOwn = endpoint.alert && (endpoint.alert.name ?? endpoint.name) === name;
+  if (isOwn && endpoint.origin === "managed") return link(`Edit ${name}`, "Edit", place("alert"));
+  const why = isOwn && endpoint.origin === "shipped" ? "It ships with cordwood. " : "It is in a file of the operator. ";
+  return h("span", { class: "faint" }, why, link(`Copy ${endpoint.name} as new`, "Copy as new", place("copy")));
 }
 
 /** An alert that cannot be evaluated keeps the state that it had; without one, nothing is known of it. */
@@ -136,12 +148,10 @@ export function noAlerts() {
     h(
       "p",
       { class: "about" },
-      "An alert watches a saved query. Write it into the settings of the endpoint's file, ",
-      "or into a file that ends in .alert.toml beside it; over HTTP it is the field ",
-      h("code", {}, "alert"),
-      " of ",
-      link(null, "an endpoint", "docs"),
-      ". The guide has a page on it: docs/guide/alerts.md.",
+      "An alert watches a saved query. Add it to ",
+      link(null, "a new endpoint", address.hashOf("endpoints", { edit: "new" })),
+      " or to one of yours, write it into the settings of the endpoint's file, or into a file beside it that ends in ",
+      ".alert.toml. The guide has a page on it: docs/guide/alerts.md.",
     ),
     h("pre", { class: "alert-example" }, EXAMPLE),
   );

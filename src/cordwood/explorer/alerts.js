@@ -2,8 +2,9 @@
 
 import { AlertHistory } from "./alert-history.js";
 import { SilenceForm, silenceList } from "./alert-silences.js";
-import { alertCard, noAlerts, targetTable } from "./alert-states.js";
+import { alertCard, editLink, noAlerts, targetTable } from "./alert-states.js";
 import { read, readIfAllowed } from "./api.js";
+import { definitions } from "./described.js";
 import { h, put } from "./dom.js";
 import { count } from "./format.js";
 import { privateOnly } from "./private-only.js";
@@ -34,6 +35,7 @@ export class AlertsPage {
 
   enter() {
     this.isLeft = false;
+    this.endpoints = null;
   }
 
   leave() {
@@ -49,6 +51,7 @@ export class AlertsPage {
       readIfAllowed("/api/alerts/silences"),
     ]);
     if (!told || !silences) return put(this.element, privateOnly("Alerts are shown"));
+    if (told.alerts.some((one) => !this.endpoints?.has(one.endpoint))) this.endpoints = await definitions();
     await this.history.update(told.alerts, values.alert ?? "");
     keepingFocus(this.element, () => this.show(told, silences.silences));
     this.later();
@@ -68,13 +71,17 @@ export class AlertsPage {
 
   show({ alerts, targets }, silences) {
     const silence = (alert, labels) => this.form.open(alert, labels);
-    const cards = [...alerts].sort(byUrgency).map((alert) => alertCard(alert, silence));
+    const cards = [...alerts].sort(byUrgency).map((alert) => alertCard(alert, silence, this.editLink(alert)));
     put(this.list, alerts.length ? [totals(alerts, silence), cards] : noAlerts());
     put(this.silences, silenceList(silences, (id) => this.end(id)));
     put(this.targets, targetTable(targets, (name) => this.test(name)));
     this.history.show();
     for (const section of [this.silences, this.history.element]) section.hidden = !alerts.length && !this.history.has;
     this.targets.hidden = !targets.length;
+  }
+
+  editLink(alert) {
+    return editLink(alert, this.endpoints?.get(alert.endpoint));
   }
 
   async end(id) {

@@ -74,6 +74,12 @@ export async function read(path, parameters = {}, options = {}) {
   return parsed(await answer.text());
 }
 
+/** A definition as text, or the answer to one that is sent: {text, tag}, where the tag is of its version. */
+export async function exchange(path, parameters = {}, options = {}) {
+  const answer = await sent(path, parameters, options);
+  return { text: await answer.text(), tag: answer.headers.get("ETag") ?? "" };
+}
+
 /** Create something of the fields of a JSON object, and return it as the service tells it. */
 export async function create(path, fields) {
   const headers = { "Content-Type": "application/json" };

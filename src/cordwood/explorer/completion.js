@@ -138,7 +138,7 @@ function lastColon(word) {
 }
 
 function forSql(before, shape) {
-  const typed = /[\w.`]*$/.exec(before)[0];
+  const typed = /(?<![\w.`])[\w.`]*$/.exec(before)[0];
   const from = before.length - typed.length;
   const fields = fieldsOf(shape).map(({ path, kinds }) => ({ text: sqlPath(path), hint: kinds.join(" or ") }));
   const tables = (shape?.subQueries ?? []).map((text) => ({ text, hint: "sub-query" }));
@@ -154,7 +154,7 @@ function sqlPath([first, ...rest]) {
 }
 
 /** What begins with the typed text first, then what has it somewhere. */
-function ranked(from, typed, options) {
+export function ranked(from, typed, options) {
   const wanted = typed.toLowerCase().replace(/^"/, "");
   const score = ({ text }) => {
     const lower = text.toLowerCase().replace(/^"/, "");

@@ -7,6 +7,7 @@ const SCOPE_MS = 60_000;
 const ADDRESS = "/api/endpoints/query/";
 
 let endpointsAsked = null;
+let managesAsked = null;
 const scopesAsked = new Map();
 
 export function endpoints() {
@@ -44,9 +45,25 @@ export function definition(endpoint) {
   return readIfAllowed(`/api/endpoints/${encodeURIComponent(endpoint.name)}`);
 }
 
+/** Whether the key may change definitions: a private one that sees everything. */
+export function mayManage() {
+  managesAsked ??= read("/api/key").then(
+    ({ scopes, pins, redact }) => scopes.split(" ").includes("private") && !redact && !Object.keys(pins).length,
+    () => (managesAsked = null),
+  );
+  return managesAsked;
+}
+
+/** The endpoints as their owner sees them, by name; null for a key that may not change them. */
+export async function definitions() {
+  const isOffered = await mayManage();
+  return isOffered ? new Map((await read("/api/endpoints")).map((one) => [one.name, one])) : null;
+}
+
 /** Forget everything: another key may see something else. */
 export function askAgain() {
   endpointsAsked = null;
+  managesAsked = null;
   scopesAsked.clear();
 }
 

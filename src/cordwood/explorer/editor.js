@@ -1,17 +1,26 @@
 /** The query editor: a text area, its colours painted beneath, completion at the caret, and errors at their place. */
 
 import { suggestions } from "./completion.js";
+import { endOfSettings } from "./definition-texts.js";
 import { h, newId, put } from "./dom.js";
 
 const MOST_SHOWN = 60;
+/** A longer text stays in one colour: painting it would take longer than typing. */
+const MOST_PAINTED = 40_000;
+/** The time to put lines in as if they were typed grows with the square of their number. */
+const MOST_TYPED = 300;
 const PAINT = {
-  lql: /(?<text>"(?:\\.|[^"\\])*"?)|(?<word>\b(?:OR|NULL)\b)|(?<name>-?[\w.$-]+(?=:))|(?<sign>:(?:[<>]=?|@>~?|~)?|\.\.)/g,
+  lql: /(?<text>"(?:\\.|[^"\\])*"?)|(?<word>\b(?:OR|NULL)\b)|(?<name>(?<![\w.$-])-?[\w.$-]+(?=:))|(?<sign>:(?:[<>]=?|@>~?|~)?|\.\.)/g,
   sql: /(?<note>--[^\n]*|\/\*[\s\S]*?(?:\*\/|$))|(?<text>'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?)|(?<word>\b(?:select|from|where|group|order|by|having|limit|with|as|and|or|not|in|is|null|between|like|case|when|then|else|end|distinct|desc|asc|cross|left|join|on|unnest|interval|union|all|true|false)\b)|(?<name>\b\w+(?=\())|(?<sign>\b\d+(?:\.\d+)?\b)/gi,
+  toml: /(?<note>#[^\n]*|\/\*|\*\/)|(?<text>"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?)|(?<word>^[ \t]*\[[^\n=]*\]|\b(?:true|false)\b)|(?<name>(?<![\w.-])[\w.-]+(?=[ \t]*=))|(?<sign>\b\d[\d.]*\b)/gm,
 };
 
 export class Editor {
-  /** `onRun` is called for Control and Enter (in LQL, Enter alone); `context()` gives {language, shape, valuesOf}. */
-  constructor({ onRun, onInput, context }) {
+  /**
+   * `onRun` is called for Control and Enter (in LQL, Enter alone); `context()` gives {language, shape, valuesOf}, or in
+   * place of the last two `suggest(before, again)`. `role` is that of the line for errors.
+   */
+  constructor({ onRun, onInput, context, label = "Query", role = "alert" }) {
     Object.assign(this, { onRun, onInput, context, options: [], chosen: 0, error: null });
     const [list, message] = [newId("completions"), newId("error")];
     this.area = h("textarea", {
@@ -25,12 +34,12 @@ export class Editor {
       "aria-autocomplete": "list",
       "aria-controls": list,
       "aria-expanded": "false",
-      "aria-label": "Query",
+      "aria-label": label,
       "aria-describedby": message,
     });
     this.paint = h("pre", { class: "editor-paint", "aria-hidden": "true" });
     this.list = h("ul", { class: "completions", role: "listbox", id: list, "aria-label": "Completions", hidden: true });
-    this.message = h("div", { class: "editor-error", id: message, role: "alert" });
+    this.message = h("div", { class: "editor-error", id: message, role });
     this.element = h(
       "div",
       { class: "editor" },
@@ -57,6 +66,7 @@ export class Editor {
 
   /** `line` and `column` count from 1 in this text; 0 is nowhere in it. */
   fail({ message, hint, line, column }) {
+    this.failedAt = [line, column];
     this.error = line ? offsetOf(this.value, line, column) : null;
     const at = line
       ? h("button", { type: "button", class: "linkish", onclick: () => this.visit() }, `line ${line}, column ${column}`)
@@ -79,12 +89,43 @@ export class Editor {
   }
 
   visit() {
+    const { from, to } = offsetOf(this.value, ...this.failedAt);
+    this.select(from, to);
+  }
+
+  /** Select a part of the text, and show it. */
+  select(from, to) {
     this.area.focus();
-    this.area.setSelectionRange(this.error.from, this.error.to);
+    this.area.setSelectionRange(from, to);
+    this.paint.scrollTo(this.area.scrollLeft, this.area.scrollTop);
+    const { node, offset } = placeIn(this.paint, from);
+    const range = document.createRange();
+    range.setStart(node, offset);
+    range.setEnd(node, Math.min(node.length ?? 0, offset + 1));
+    const [at, box] = [range.getBoundingClientRect(), this.area.getBoundingClientRect()];
+    if (at.top < box.top || at.bottom > box.bottom) this.area.scrollTop += at.top - box.top - box.height / 3;
+  }
+
+  /** Put a text in the place of a part: only what differs, which undo brings back unless it has very many lines. */
+  replace(text, from = 0, to = this.value.length) {
+    const [before, after] = alike(this.value.slice(from, to), text);
+    const added = text.slice(before, text.length - after);
+    this.area.focus();
+    this.area.setSelectionRange(from + before, to - after);
+    const isSame = !added && before + after === to - from;
+    const command = added ? "insertText" : "delete";
+    const isTyped = isSame || (added.split("\n").length < MOST_TYPED && document.execCommand(command, false, added));
+    if (!isTyped) this.area.setRangeText(added, from + before, to - after, "end");
+    this.area.setSelectionRange(from + text.length, from + text.length);
+    this.repaint();
+    this.onInput(this.value);
+    this.close();
   }
 
   listen() {
     this.area.addEventListener("input", () => {
+      // Where the error was is no longer known.
+      this.error = null;
       this.repaint();
       this.suggest();
       this.onInput(this.value);
@@ -145,24 +186,21 @@ export class Editor {
     if (item) this.insert(this.options[Number(item.dataset.place)].text);
   }
 
-  /** With execCommand, so that undo knows of it. */
+  /** Put a completion in the place of what it completes. */
   insert(text) {
-    const caret = this.area.selectionStart;
     const goesOn = /[:(.]$/.test(text);
-    this.area.setSelectionRange(this.from, caret);
-    const added = goesOn || this.context().language === "sql" ? text : `${text} `;
-    if (!document.execCommand("insertText", false, added)) this.area.setRangeText(added, this.from, caret, "end");
-    this.repaint();
-    this.onInput(this.value);
+    const added = goesOn || this.context().language !== "lql" ? text : `${text} `;
+    this.replace(added, this.from, this.area.selectionStart);
     if (goesOn) this.suggest();
-    else this.close();
   }
 
   async suggest({ always = false } = {}) {
-    const { language, shape, valuesOf } = this.context();
+    const { language, shape, valuesOf, suggest } = this.context();
     const before = this.value.slice(0, this.area.selectionStart);
     if (!always && (!before.trim() || /\s$/.test(before))) return this.close();
-    const found = suggestions(language, before, shape, (path) => valuesOf(path, () => this.suggest()));
+    const again = () => this.suggest();
+    const values = (path) => valuesOf(path, again);
+    const found = suggest ? suggest(before, again) : suggestions(language, before, shape, values);
     this.options = found.options.slice(0, MOST_SHOWN);
     this.from = found.from;
     this.chosen = 0;
@@ -234,18 +272,29 @@ function painted(text, language, error) {
     if (to > at) pieces.push({ from: at, to, kind });
     at = Math.max(at, to);
   };
-  for (const match of text.matchAll(PAINT[language] ?? PAINT.lql)) {
-    add(match.index, "");
-    add(
-      match.index + match[0].length,
-      Object.keys(match.groups).find((name) => match.groups[name] !== undefined),
-    );
+  for (const { from, to, kind } of inks(text, language)) {
+    add(from, "");
+    add(to, kind);
   }
   add(text.length, "");
   const cut = error ? pieces.flatMap((piece) => cutAt(piece, error)) : pieces;
   return cut.map(({ from, to, kind, isWrong }) =>
     h("span", { class: `${kind ? `ink-${kind}` : ""}${isWrong ? " wrong" : ""}` }, text.slice(from, to)),
   );
+}
+
+/** What has a colour of its own: [{from, to, kind}]. The file of an endpoint has TOML before its SQL. */
+function inks(text, language, start = 0) {
+  if (text.length > MOST_PAINTED) return [];
+  if (language === "endpoint") {
+    const end = endOfSettings(text);
+    return [...inks(text.slice(0, end), "toml"), ...inks(text.slice(end), "sql", end)];
+  }
+  return [...text.matchAll(PAINT[language] ?? PAINT.lql)].map(({ 0: { length }, index, groups }) => ({
+    from: start + index,
+    to: start + index + length,
+    kind: Object.keys(groups).find((name) => groups[name] !== undefined),
+  }));
 }
 
 function cutAt(piece, error) {
@@ -256,13 +305,26 @@ function cutAt(piece, error) {
   });
 }
 
-/** The word at a line and column; at the end of the text, its last letter. */
+/** The word at a line and column, which counts characters; at the end of a line, its last letter. */
 function offsetOf(text, line, column) {
   const lines = text.split("\n");
-  const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0) + column - 1;
-  const from = Math.max(0, Math.min(start, text.length - 1));
-  const word = /^[\w$]+|^"[^"]*"?|^'[^']*'?|^./s.exec(text.slice(from));
+  const before = [...(lines[line - 1] ?? "")].slice(0, column - 1).join("").length;
+  const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0) + before;
+  const isEnd = start >= text.length || (text[start] === "\n" && before > 0);
+  const from = Math.max(0, Math.min(start, text.length) - Number(isEnd));
+  const word = /^[\w$]+|^(["'`]).*?(?:\1|$)|^./s.exec(text.slice(from));
   return { from, to: from + (word ? word[0].length : 1) };
+}
+
+/** How many characters two texts have in common at their beginnings, and after these at their ends, in whole lines. */
+function alike(one, other) {
+  const most = Math.min(one.length, other.length);
+  let [before, after] = [0, 0];
+  while (before < most && one[before] === other[before]) before += 1;
+  if (one !== other) before = one.slice(0, before).lastIndexOf("\n") + 1;
+  while (after < most - before && one.at(-1 - after) === other.at(-1 - after)) after += 1;
+  const end = one.slice(one.length - after).indexOf("\n");
+  return [before, end < 0 ? 0 : after - end];
 }
 
 function placeIn(element, offset) {

@@ -69,7 +69,7 @@ function parameterTable(one) {
   return lines.join("\n");
 }
 
-function quoted(text) {
+export function quoted(text) {
   // The settings stand in a comment, which must not end here.
   return JSON.stringify(String(text)).replaceAll("*/", "*\\u002F");
 }

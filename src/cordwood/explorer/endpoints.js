@@ -3,6 +3,8 @@
 import * as address from "./address.js";
 import { ask, written } from "./api.js";
 import { Chart } from "./chart.js";
+import { DefinitionEditor } from "./definition-editor.js";
+import { ENDPOINT } from "./definition-texts.js";
 import * as described from "./described.js";
 import { h, newId, option, put } from "./dom.js";
 import { EventTable } from "./event-table.js";
@@ -18,38 +20,57 @@ const PARAMETER = "p.";
 export class EndpointsPage {
   constructor() {
     this.list = h("nav", { class: "card list", "aria-label": "Endpoints" });
-    this.detail = h("section", { class: "card detail-card" });
+    this.head = h("div", { class: "part" });
+    this.body = h("div", { class: "part" });
+    this.editing = new DefinitionEditor(ENDPOINT, () => this.forget());
     this.element = h(
       "div",
       { class: "page split" },
       h("h1", { class: "off-screen" }, "Endpoints"),
       this.list,
-      this.detail,
+      h("section", { class: "card detail-card" }, this.head, this.editing.element, this.body),
     );
   }
 
   async update(values) {
-    const endpoints = await described.endpoints();
-    const endpoint = endpoints.find((one) => one.name === values.endpoint) ?? endpoints[0];
+    const [endpoints, definitions] = await Promise.all([described.endpoints(), described.definitions()]);
+    const isNew = definitions !== null && values.edit === "new";
+    const endpoint = isNew ? null : (endpoints.find((one) => one.name === values.endpoint) ?? endpoints[0]);
     put(
       this.list,
       h(
         "ul",
         {},
+        definitions ? h("li", {}, newLink(isNew)) : null,
         endpoints.map((one) => this.entry(one, one === endpoint)),
       ),
     );
-    if (!endpoint) return put(this.detail, h("p", { class: "empty" }, "There is no endpoint yet."));
-    const isSame = this.endpoint === endpoint.name;
-    this.endpoint = endpoint.name;
-    if (!isSame) this.fill(endpoint, values);
+    const editing = definitions ? this.editing.show(values.edit, endpoint?.name ?? "") : null;
+    await Promise.all([this.showOne(endpoint, definitions, values), editing]);
+  }
+
+  async showOne(endpoint, definitions, values) {
+    const isSame = endpoint && this.endpoint === endpoint.name;
+    this.endpoint = endpoint?.name ?? null;
+    if (!endpoint) {
+      put(this.head);
+      put(this.body, values.edit ? null : h("p", { class: "empty" }, "There is no endpoint yet."));
+      return;
+    }
+    if (!isSame) this.fill(endpoint, values, definitions?.get(endpoint.name));
     if (values.run && (!isSame || values.run !== this.ran)) await this.run(endpoint, values);
     this.ran = values.run;
-    return undefined;
+  }
+
+  /** What is served is another now: it is read, and asked, again. */
+  forget() {
+    described.askAgain();
+    this.endpoint = null;
   }
 
   leave() {
     this.asking?.abort();
+    this.editing.leave();
     this.endpoint = null;
   }
 
@@ -66,7 +87,7 @@ export class EndpointsPage {
     );
   }
 
-  fill(endpoint, values) {
+  fill(endpoint, values, definition) {
     this.inputs = new Map(endpoint.parameters.map((one) => [one.name, control(one, values[PARAMETER + one.name])]));
     const fields = endpoint.parameters.map((one) => field(one, this.inputs.get(one.name)));
     const form = h(
@@ -83,9 +104,12 @@ export class EndpointsPage {
     this.answer = h("div", { class: "answer", role: "status" });
     this.rows = h("div", {});
     put(
-      this.detail,
-      h("h2", {}, endpoint.name),
+      this.head,
+      h("div", { class: "bar-line" }, h("h2", {}, endpoint.name), definition ? editButton(definition) : null),
       h("p", { class: "about" }, endpoint.description),
+    );
+    put(
+      this.body,
       form,
       this.answer,
       this.rows,
@@ -172,6 +196,21 @@ export class EndpointsPage {
       ),
     );
   }
+}
+
+function newLink(isCurrent) {
+  const attributes = { href: address.hashOf("endpoints", { edit: "new" }), "aria-current": isCurrent ? "true" : null };
+  return h("a", attributes, h("span", { class: "linkish" }, "New endpoint"));
+}
+
+/** What cannot be changed here can be copied. */
+function editButton({ origin }) {
+  const open = (edit) => () => address.change({ edit });
+  const button = (words, edit) =>
+    h("button", { type: "button", class: "button small", "data-focus": "edit", onclick: open(edit) }, words);
+  if (origin === "managed") return button("Edit", "1");
+  const words = origin === "shipped" ? "It ships with cordwood." : "It is in a file of the operator.";
+  return [button("Copy as new", "copy"), h("span", { class: "faint" }, words)];
 }
 
 /** The rows as in Explore, but that there is no query of the reader's to filter. */

@@ -4,6 +4,8 @@ import { key } from "./key.js";
 
 /** Only addresses are kept, never rows; and only views that were saved outlive the tab. */
 const HISTORY = { name: "cordwood.history", storage: () => sessionStorage, most: 50 };
+/** What was typed into definitions and is not saved. */
+const DRAFTS = { name: "cordwood.drafts", storage: () => sessionStorage, most: 20 };
 const VIEWS = { name: "cordwood.views", storage: () => localStorage, most: 50 };
 /** A longer address is not worth its place. */
 const LONGEST = 8000;
@@ -37,9 +39,24 @@ export function clearHistory() {
   write(HISTORY, read(HISTORY).filter((one) => !isOwn(one)));
 }
 
+/** What was typed into the definition at this place, and the tag of the version that it changes: {text, tag}. */
+export function draft(place) {
+  return read(DRAFTS).find((one) => isOwn(one) && one.place === place);
+}
+
+/** Whether there was room for it. */
+export function keepDraft(place, { text, tag }) {
+  return add(DRAFTS, { place, text, tag }, (one) => one.place === place);
+}
+
+export function dropDraft(place) {
+  write(DRAFTS, read(DRAFTS).filter((one) => !isOwn(one) || one.place !== place));
+}
+
 /** Leave nothing of the key behind. */
 export function forgetAll() {
   clearHistory();
+  write(DRAFTS, read(DRAFTS).filter((one) => !isOwn(one)));
   write(VIEWS, read(VIEWS).filter((one) => !isOwn(one)));
 }
 
@@ -57,14 +74,15 @@ function isOwn(one) {
 function read(list) {
   try {
     const found = JSON.parse(list.storage().getItem(list.name) ?? "[]");
-    return Array.isArray(found) ? found.filter((one) => /^#explore\?/.test(one?.place) && isText(one)) : [];
+    const isPlace = (one) => /^#(explore|endpoints|streams)\?/.test(one?.place);
+    return Array.isArray(found) ? found.filter((one) => isPlace(one) && isText(one)) : [];
   } catch {
     return [];
   }
 }
 
-function isText({ owner: whose, name = "", text = "", about = "" }) {
-  return [whose, name, text, about].every((one) => typeof one === "string");
+function isText({ owner: whose, name = "", text = "", about = "", tag = "" }) {
+  return [whose, name, text, about, tag].every((one) => typeof one === "string");
 }
 
 function write(list, entries) {

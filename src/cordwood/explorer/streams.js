@@ -3,6 +3,9 @@
 import * as address from "./address.js";
 import { read, readIfAllowed } from "./api.js";
 import { placeOfStream } from "./choices.js";
+import { DefinitionEditor } from "./definition-editor.js";
+import { STREAM } from "./definition-texts.js";
+import { mayManage } from "./described.js";
 import { h, put } from "./dom.js";
 import { ago, bytes, compact, count, perSecond, time } from "./format.js";
 import { privateOnly } from "./private-only.js";
@@ -13,12 +16,18 @@ const AGAIN_MS = 5000;
 
 export class StreamsPage {
   constructor() {
-    this.list = h("section", { class: "card", "aria-label": "Streams" });
+    this.rows = h("div", {});
+    const place = address.hashOf("streams", { edit: "new" });
+    this.maker = h("p", { class: "pad", hidden: true }, h("a", { class: "button small", href: place }, "New stream"));
+    this.list = h("section", { class: "card", "aria-label": "Streams" }, this.maker, this.rows);
+    this.editing = new DefinitionEditor(STREAM, () => (this.chosen = null));
+    this.editor = h("section", { class: "card detail-card whole", hidden: true }, this.editing.element);
     this.detail = h("section", { class: "card detail-card", "aria-label": "Stream" });
     this.element = h(
       "div",
       { class: "page streams" },
       h("h1", { class: "off-screen" }, "Streams"),
+      this.editor,
       this.list,
       this.detail,
     );
@@ -26,7 +35,8 @@ export class StreamsPage {
 
   async update(values) {
     clearTimeout(this.timer);
-    const [sources, status, setAside] = await Promise.all([
+    const [isManager, sources, status, setAside] = await Promise.all([
+      mayManage(),
       readIfAllowed("/api/sources"),
       readIfAllowed("/api/status"),
       readIfAllowed("/api/quarantine", { limit: 1000 }),
@@ -34,8 +44,11 @@ export class StreamsPage {
     if (!sources || !status) return put(this.element, privateOnly("Streams are shown"));
     const wanted = values.stream ?? this.chosen;
     const chosen = sources.find((one) => one.name === wanted) ?? busiest(sources);
-    put(this.list, table(sources, status.streams, setAside ?? [], chosen));
-    if (chosen && this.chosen !== chosen.name) await this.show(chosen, setAside ?? []);
+    put(this.rows, table(sources, status.streams, setAside ?? [], chosen));
+    this.maker.hidden = !isManager;
+    this.editor.hidden = !isManager || !values.edit;
+    if (isManager) this.editing.show(values.edit, values.edit === "new" ? "" : (chosen?.name ?? ""));
+    if (chosen && this.chosen !== chosen.name) await this.show(chosen, setAside ?? [], isManager);
     this.later(values);
     return undefined;
   }
@@ -54,10 +67,11 @@ export class StreamsPage {
   leave() {
     this.isLeft = true;
     this.chosen = null;
+    this.editing.leave();
     clearTimeout(this.timer);
   }
 
-  async show(stream, setAside) {
+  async show(stream, setAside, isManager) {
     this.chosen = stream.name;
     const place = `/api/sources/${encodeURIComponent(stream.name)}`;
     const [kinds, events] = await Promise.all([
@@ -73,16 +87,27 @@ export class StreamsPage {
         { class: "bar-line" },
         h("h2", {}, stream.name),
         h("a", { class: "button small", href: placeOfStream(stream) }, "Show its events"),
+        isManager ? editButton(stream) : null,
       ),
       shape(kinds, events ?? []),
-      quarantine(own, () => this.again(stream)),
+      quarantine(own, () => this.again()),
     );
   }
 
-  async again(stream) {
+  /** Read everything anew. */
+  async again() {
+    const { chosen } = this;
     this.chosen = null;
-    await this.update({ stream: stream.name });
+    await this.update({ stream: chosen, ...address.current().values });
   }
+}
+
+/** What cannot be changed here can be copied. */
+function editButton({ name, origin }) {
+  const [words, edit] = origin === "file" ? ["Copy as new", "copy"] : ["Edit", "1"];
+  const open = () => address.go("streams", { stream: name, edit });
+  const button = h("button", { type: "button", class: "button small", "data-focus": "edit", onclick: open }, words);
+  return [button, origin === "file" ? h("span", { class: "faint" }, "It is in a file of the operator.") : null];
 }
 
 function busiest(sources) {

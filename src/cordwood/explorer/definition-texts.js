@@ -1,0 +1,101 @@
+/** Definitions as texts: where their settings end, what a new one begins as, and what can be added to one. */
+
+import { quoted } from "./endpoint-file.js";
+
+const COMMENTED = /^(?:\s|--[^\n]*(?:\n|$)|#[^\n]*(?:\n|$))*\/\*/;
+const NAME = /^((?:[ \t]*\/\*)?[ \t]*name[ \t]*=[ \t]*)("(?:\\.|[^"\\\n])*"|'[^'\n]*')/m;
+const ID = /^[ \t]*id[ \t]*=[^\n]*(?:\n|$)/m;
+const ALERT = /^[ \t]*\[alert\]/m;
+const INLINE_TRANSFORMS = /^[ \t]*transform[ \t]*=[ \t]*\[/m;
+const DROP = 'drop = "m.level:debug"';
+/** Settings whose names over HTTP are others than in the text. */
+const SETTINGS = {
+  max_limit: "max_rows",
+  cache_duration_seconds: "cache",
+  proactive_requerying_seconds: "warm",
+  timeout_seconds: "timeout",
+  sandboxable: "sandbox",
+  enable_auth: "auth",
+  retention_days: "retention in days",
+};
+const NOT_SET = ["id", "token", "revision", "origin", "events", "oldest", "newest"];
+const LONGEST_SHOWN = 30;
+
+/** `found(text)` is where the addition stands already; `added(text, definition)` is {at, text, chosen}. */
+export const ENDPOINT = {
+  noun: "endpoint",
+  page: "endpoints",
+  path: "/api/endpoints",
+  starting: (stream) =>
+    `/*\nname = "my.endpoint"\ndescription = "The newest events."\nmax_rows = 100\n*/\nselect t.timestamp, t.event_message\n` +
+    `from \`${stream}\` as t\norder by t.timestamp desc\n`,
+  addition: "alert",
+  found: (text) => ALERT.exec(text.slice(0, endOfSettings(text))),
+  added: withAlert,
+};
+
+export const STREAM = {
+  noun: "stream",
+  page: "streams",
+  path: "/api/sources",
+  starting: () => '[[stream]]\nname = "my.app"\nretention = "30d"\n',
+  addition: "transform",
+  found: () => null,
+  added: withTransform,
+};
+
+/** The end of the comment that holds an endpoint's settings; that of the text while the comment is open. */
+export function endOfSettings(text) {
+  const opening = COMMENTED.exec(text);
+  if (!opening) return 0;
+  const end = text.indexOf("*/", opening[0].length);
+  return end < 0 ? text.length : end + 2;
+}
+
+/** The text of another definition that is the same but for its name. */
+export function copyOf(text, name, kind) {
+  const end = kind === ENDPOINT ? endOfSettings(text) : text.length;
+  const settings = text.slice(0, end).replace(ID, "");
+  return settings.replace(NAME, (_, before) => `${before}${quoted(`${name}.copy`)}`) + text.slice(end);
+}
+
+/** Where the name stands, without its quotes: [from, to]. */
+export function placeOfName(text) {
+  const found = NAME.exec(text);
+  return found ? [found.index + found[1].length + 1, found.index + found[0].length - 1] : [0, 0];
+}
+
+/** A table that has what the endpoint needs, so that it is valid as it stands. */
+function withAlert(text, definition) {
+  const needed = (definition?.parameters ?? []).filter((one) => one.required && one.default === null);
+  const values = needed.map((one) => `${quoted(one.name)} = ${quoted(valueFor(one))}`).join(", ");
+  const end = endOfSettings(text);
+  const lines = ["[alert]", 'every = "1m"', 'condition = "rows > 10"', 'text = "{value} rows"'];
+  if (values) lines.push(`parameters = {${values}}`);
+  const at = Math.max(0, end - 2);
+  const isNewLine = /\n[ \t]*$/.test(text.slice(0, at));
+  return { at, text: `${isNewLine ? "" : "\n"}\n${lines.join("\n")}\n`, chosen: "rows > 10" };
+}
+
+function valueFor({ type, one_of: choices, example }) {
+  return /^(timestamp|datetime|date)$/i.test(type) ? "now-10m" : (choices[0] ?? (example || "default"));
+}
+
+/** Transforms stand in tables of their own, or all in one list. */
+function withTransform(text) {
+  const inline = INLINE_TRANSFORMS.exec(text);
+  if (inline) return { at: inline.index + inline[0].length, text: `{${DROP}}, `, chosen: "m.level:debug" };
+  const gap = /\n$/.test(text) ? "" : "\n";
+  return { at: text.length, text: `${gap}\n[[stream.transform]]\n${DROP}\n`, chosen: "m.level:debug" };
+}
+
+/** What one definition has otherwise than another, in words. */
+export function changesOf(before, after) {
+  const isSame = (name) => JSON.stringify(before[name]) === JSON.stringify(after[name]);
+  const changed = Object.keys(after).filter((name) => !NOT_SET.includes(name) && !isSame(name));
+  return changed.map((name) => {
+    const values = [before[name], after[name]].map((one) => (typeof one === "object" ? "" : String(one)));
+    const isShort = values.every((one) => one && one.length <= LONGEST_SHOWN);
+    return `${SETTINGS[name] ?? name}${isShort ? ` ${values.join(" → ")}` : ""}`;
+  });
+}

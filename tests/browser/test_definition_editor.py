@@ -1,0 +1,496 @@
+"""Endpoints, streams and alerts edited as text, as a person would: each docstring counts the steps, at most four."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, Tab, context_of, tab_in
+from tests.browser.test_accessible import faults, load_axe
+from tests.demo import Demo
+from tests.journey.conftest import PRIVATE, Service, start_service
+
+MARKUP = "<img src=x onerror=document.title='taken'>"
+QUERY = "select t.timestamp, t.event_message from `postgres.logs` as t where t.event_message = @wanted"
+FILE = """/*
+name = "of.a.file"
+[alert]
+every = "1h"
+condition = "rows > 1000"
+*/
+select id from `postgres.logs`
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with five events in postgres.logs, and an endpoint in a file of the operator."""
+    folder = tmp_path_factory.mktemp("definitions")
+    (folder / "files").mkdir()
+    (folder / "files" / "of.a.file.sql").write_text(FILE)
+    running = start_service(folder / "data", "--endpoints", str(folder / "files"))
+    events = [{"event_message": "seen", "metadata": {"level": "info", "database": "orders"}} for _ in range(5)]
+    assert running.send("postgres.logs", events).json()["accepted"] == 5
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def served(service: Service) -> Demo:
+    return Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
+
+
+@pytest.fixture
+def tab(window: BrowserContext, served: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    opened = tab_in(window, served, request)
+    yield opened
+    opened.page.close()
+    assert opened.went_wrong == []
+
+
+def make(service: Service, name: str, **fields: Any) -> str:
+    """Create an endpoint with the events of postgres.logs, and return its name."""
+    made = {"name": name, "query": QUERY, "max_limit": 3, **fields}
+    answer = service.client.post("/api/endpoints", json=made)
+    assert answer.status_code == 201, answer.text
+    return name
+
+
+def area(page: Page, noun: str = "endpoint") -> Locator:
+    """The text that is edited, once it is there."""
+    found = page.get_by_role("combobox", name=f"Definition of the {noun}")
+    expect(found).to_have_value(re.compile("\\S"))
+    return found
+
+
+def type_over(page: Page, before: str, after: str, noun: str = "endpoint") -> None:
+    text = area(page, noun).input_value()
+    assert before in text
+    area(page, noun).fill(text.replace(before, after, 1))
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def told(page: Page) -> Locator:
+    return page.get_by_role("region", name="Definition")
+
+
+def edited(tab: Tab, service: Service, name: str) -> Page:
+    """The page with the definition of a new endpoint."""
+    make(service, name)
+    page = tab.open(f"endpoints?endpoint={name}")
+    press(page, "Edit")
+    area(page)
+    expect(told(page)).to_contain_text("Valid. It does what is served.")
+    return page
+
+
+def test_a_limit_is_changed_and_served(tab: Tab, service: Service) -> None:
+    """Three steps: Edit, type, Save; the page itself runs the endpoint again."""
+    name = make(service, "limited")
+    page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
+    expect(page.locator(".receipt")).to_contain_text("3 rows")
+    press(page, "Edit")
+    type_over(page, "max_rows = 3", "max_rows = 2")
+    expect(told(page)).to_contain_text("Valid. Changed: max_rows 3 → 2.")
+    press(page, "Save endpoint")
+    expect(page.locator("#told")).to_contain_text("The endpoint limited is saved.")
+    expect(page.locator(".receipt")).to_contain_text("2 rows")
+    expect(told(page)).to_contain_text("Valid. It does what is served.")
+    assert len(service.rows(name, wanted="seen")) == 2
+
+
+def test_an_error_is_shown_at_its_place_while_it_is_typed(tab: Tab, service: Service) -> None:
+    """Two steps: type, and click the place."""
+    tab.expect_refusal(422)
+    page = edited(tab, service, "mistyped")
+    type_over(page, "`postgres.logs`", "`postgres.log`")
+    message = page.locator(".definition .editor-error")
+    expect(message).to_contain_text("Did you mean postgres.logs?")
+    expect(page.locator(".definition .wrong")).to_have_text("`postgres.log`")
+    message.get_by_role("button", name=re.compile(r"line \d+, column \d+")).click()
+    page.wait_for_function("document.getSelection().toString() === '`postgres.log`'")
+    page.keyboard.type("`postgres.logs`")
+    expect(message).to_be_empty()
+    type_over(page, "max_rows = 3", "max_rows = 0")
+    expect(page.locator(".definition .wrong").first).to_be_visible()
+    expect(message).to_contain_text("max_rows")
+    # A refused text is not stored.
+    press(page, "Save endpoint")
+    expect(message).to_contain_text("max_rows")
+    assert service.client.get("/api/endpoints/mistyped").json()["max_limit"] == 3
+
+
+def test_only_the_check_of_the_newest_text_is_awaited(tab: Tab, service: Service) -> None:
+    page = edited(tab, service, "hasty")
+    check = HeldRequest(page, re.compile(r"/hasty\?dry_run=true$"))
+    type_over(page, "max_rows = 3", "max_rows = 4")
+    check.sent()
+    with page.expect_event("requestfailed"):
+        type_over(page, "max_rows = 4", "max_rows = 5")
+    expect(told(page)).to_contain_text("max_rows 3 → 5")
+
+
+def put_text(page: Page, text: str) -> None:
+    """Set the text as a paste would; the browser takes long for thousands of lines that are typed."""
+    area(page).evaluate(
+        "(area, text) => { area.value = text; area.dispatchEvent(new Event('input', {bubbles: true})) }", text
+    )
+
+
+def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Service) -> None:
+    """Regression: the time to colour a word, and to put in lines, grew with the square of the length."""
+    tab.expect_refusal(422)
+    page = edited(tab, service, "long")
+    short = area(page).input_value()
+    put_text(page, "/*\n" + "x" * 39_000 + "\n*/")
+    expect(page.locator(".definition .editor-error")).not_to_be_empty()
+    put_text(page, short + "-- a comment\n" * 8_000)
+    press(page, "Save endpoint")
+    expect(page.locator("#told")).to_contain_text("is saved")
+    page.get_by_text("Versions", exact=True).click()
+    press(page, "Show version 1")
+    expect(area(page)).to_have_value(short)
+    press(page, "Discard changes")
+    page.wait_for_function("document.querySelector('.definition .editor-text').value.length > 100_000")
+
+
+def test_a_new_endpoint_is_made_of_nothing(tab: Tab, service: Service) -> None:
+    """Four steps: New endpoint, its name, Save, Run. The text that it begins with is valid."""
+    page = tab.open("endpoints")
+    page.get_by_role("link", name="New endpoint").click()
+    expect(told(page)).to_contain_text("Valid: my.endpoint would be new.")
+    # The name is selected.
+    page.keyboard.type("made.here")
+    press(page, "Save endpoint")
+    expect(page.get_by_role("heading", name="Edit made.here")).to_be_visible()
+    press(page, "Run")
+    expect(page.locator(".receipt")).to_contain_text("5 rows")
+    assert len(service.rows("made.here")) == 5
+    expect(page.get_by_role("link", name=re.compile("^made.here"))).to_have_attribute("aria-current", "true")
+
+
+def test_an_endpoint_that_ships_is_copied(tab: Tab, service: Service) -> None:
+    """Two steps: Copy as new, Save."""
+    page = tab.open("endpoints?endpoint=usage.api-counts")
+    expect(page.get_by_text("It ships with cordwood.")).to_be_visible()
+    expect(page.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
+    press(page, "Copy as new")
+    expect(told(page)).to_contain_text("Valid: usage.api-counts.copy would be new.")
+    press(page, "Save endpoint")
+    expect(page.get_by_role("heading", name="Edit usage.api-counts.copy")).to_be_visible()
+    made = service.client.get("/api/endpoints/usage.api-counts.copy").json()
+    assert (made["origin"], made["cache_duration_seconds"]) == ("managed", 900)
+
+
+def test_an_alert_is_added_and_seen_among_the_alerts(tab: Tab, service: Service) -> None:
+    """Four steps: Edit, Add an alert, Save, Alerts. The alert has what the endpoint needs."""
+    tab.expect_refusal(422)
+    parameters = [{"name": "since", "type": "timestamp", "required": True}]
+    query = "select t.id from `postgres.logs` as t where t.timestamp > @since"
+    name = make(service, "watched", query=query, parameters=parameters)
+    page = tab.open(f"endpoints?endpoint={name}")
+    press(page, "Edit")
+    area(page)
+    press(page, "Add an alert")
+    expect(told(page)).to_contain_text("Valid. Changed: alert.")
+    # The condition is selected.
+    page.keyboard.type("rowz > 100")
+    expect(page.locator(".definition .editor-error")).to_contain_text("rowz")
+    expect(page.locator(".definition .wrong").first).to_be_visible()
+    type_over(page, "rowz", "rows")
+    press(page, "Save endpoint")
+    expect(page.locator("#told")).to_contain_text("is saved")
+    page.get_by_role("link", name="Alerts").click()
+    card = page.get_by_role("region", name="Alert watched")
+    expect(card).to_contain_text("rows > 100")
+    tab.picture("alerts")
+    # And back: the caret is at the alert.
+    card.get_by_role("link", name="Edit watched").click()
+    area(page)
+    expect(page.get_by_role("button", name="Go to the alert")).to_be_visible()
+    selected = "document.getSelection().toString()"
+    page.wait_for_function(f"{selected} === '[alert]'")
+
+
+def test_an_alert_in_a_file_says_so_and_its_endpoint_is_copied(tab: Tab) -> None:
+    """Two steps: Copy as new, Save."""
+    page = tab.open("alerts")
+    card = page.get_by_role("region", name="Alert of.a.file")
+    expect(card).to_contain_text("It is in a file of the operator.")
+    card.get_by_role("link", name="Copy of.a.file as new").click()
+    expect(told(page)).to_contain_text("Valid: of.a.file.copy would be new.")
+    press(page, "Save endpoint")
+    expect(page.get_by_role("heading", name="Edit of.a.file.copy")).to_be_visible()
+    page.get_by_role("link", name="Alerts").click()
+    expect(page.get_by_role("link", name="Edit of.a.file.copy")).to_be_visible()
+
+
+def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
+    """Three steps: Edit, Add a transform, Save."""
+    page = tab.open("streams?stream=pgbouncer.logs.prod")
+    press(page, "Edit")
+    area(page, "stream")
+    press(page, "Add a transform")
+    expect(told(page)).to_contain_text("Valid. Changed: transform.")
+    press(page, "Save stream")
+    expect(page.locator("#told")).to_contain_text("The stream pgbouncer.logs.prod is saved.")
+    events = [{"event_message": "e", "metadata": {"level": level}} for level in ("debug", "info")]
+    assert service.send("pgbouncer.logs.prod", events).json()["dropped"] == 1
+    # One more, in the form in which the first is stored.
+    expect(told(page)).to_contain_text("It does what is served.")
+    press(page, "Add a transform")
+    page.keyboard.type("m.level:trace")
+    expect(told(page)).to_contain_text("Valid. Changed: transform.")
+    press(page, "Save stream")
+    expect(told(page)).to_contain_text("It does what is served.")
+    actions = service.client.get("/api/sources/pgbouncer.logs.prod").json()["transform"]
+    assert sorted(one["drop"] for one in actions) == ["m.level:debug", "m.level:trace"]
+    press(page, "Delete…")
+    press(page, "Delete pgbouncer.logs.prod")
+    expect(told(page)).to_be_hidden()
+    assert service.client.get("/api/sources/pgbouncer.logs.prod").json()["transform"] == []
+
+
+def test_a_new_stream_is_made(tab: Tab, service: Service) -> None:
+    """Three steps: New stream, its name, Save."""
+    page = tab.open("streams")
+    page.get_by_role("link", name="New stream").click()
+    expect(told(page)).to_contain_text("Valid: my.app would be new.")
+    page.keyboard.type("made.stream")
+    press(page, "Save stream")
+    expect(page.get_by_role("heading", name="Edit made.stream")).to_be_visible()
+    assert service.client.get("/api/sources/made.stream").json()["retention_days"] == 30
+
+
+def test_an_earlier_version_is_looked_at_and_restored(tab: Tab, service: Service) -> None:
+    """Three steps: Edit, Versions, Restore."""
+    name = make(service, "restored")
+    assert service.client.put(f"/api/endpoints/{name}", json={"max_limit": 1}).status_code == 200
+    page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
+    expect(page.locator(".receipt")).to_contain_text("One row")
+    press(page, "Edit")
+    area(page)
+    page.get_by_text("Versions", exact=True).click()
+    press(page, "Show version 1")
+    expect(area(page)).to_have_value(re.compile("max_rows = 3"))
+    expect(told(page)).to_contain_text("Version 1 is in the editor; it is not saved.")
+    press(page, "Discard changes")
+    expect(area(page)).to_have_value(re.compile("max_rows = 1"))
+    press(page, "Restore version 1")
+    expect(page.locator("#told")).to_contain_text("Version 1 is served again.")
+    expect(area(page)).to_have_value(re.compile("max_rows = 3"))
+    expect(page.locator(".receipt")).to_contain_text("3 rows")
+    expect(page.get_by_role("button", name="Show version 3")).to_be_visible()
+
+
+@pytest.mark.parametrize("choice", ["Save mine over it", "Take theirs"])
+def test_what_somebody_else_saved_meanwhile_is_shown_and_nothing_is_lost(
+    tab: Tab, service: Service, choice: str
+) -> None:
+    """Three steps after Save: look at theirs, and choose."""
+    tab.expect_refusal(412)
+    name = "shared." + choice.split(" ", maxsplit=1)[0].lower()
+    page = edited(tab, service, name)
+    type_over(page, "max_rows = 3", "max_rows = 4")
+    theirs = {"max_limit": 1, "description": MARKUP}
+    assert service.client.put(f"/api/endpoints/{name}", json=theirs).status_code == 200
+    press(page, "Save endpoint")
+    expect(told(page)).to_contain_text("Somebody else has changed it meanwhile.")
+    expect(area(page)).to_have_value(re.compile("max_rows = 4"))
+    page.get_by_text("Look at theirs").click()
+    expect(page.get_by_role("region", name="Their text")).to_contain_text("max_rows = 1")
+    expect(page.locator(".other", has_text="max_rows = 1")).to_be_visible()
+    expect(page.locator("main img")).to_have_count(0)
+    tab.picture("theirs")
+    press(page, choice)
+    if choice == "Take theirs":
+        expect(area(page)).to_have_value(re.compile("max_rows = 1"))
+        page.keyboard.press("Control+z")
+        expect(area(page)).to_have_value(re.compile("max_rows = 4"))
+        return
+    expect(page.locator("#told")).to_contain_text("is saved")
+    assert service.client.get(f"/api/endpoints/{name}").json()["max_limit"] == 4
+
+
+def test_what_is_typed_while_it_is_saved_stays(tab: Tab, service: Service) -> None:
+    page = edited(tab, service, "quick")
+    save = HeldRequest(page, "**/api/endpoints/quick")
+    type_over(page, "max_rows = 3", "max_rows = 4")
+    press(page, "Save endpoint")
+    held = save.sent()
+    type_over(page, "max_rows = 4", "max_rows = 5")
+    expect(told(page)).to_contain_text("max_rows 3 → 5")
+    held.continue_()
+    expect(page.locator("#told")).to_contain_text("is saved")
+    expect(told(page)).to_contain_text("Valid. Changed: max_rows 4 → 5.")
+    expect(area(page)).to_have_value(re.compile("max_rows = 5"))
+    assert service.client.get("/api/endpoints/quick").json()["max_limit"] == 4
+
+
+def test_what_is_deleted_meanwhile_is_saved_again(tab: Tab, service: Service) -> None:
+    """Two steps: Save, and Save it again."""
+    tab.expect_refusal(404)
+    page = edited(tab, service, "removed")
+    type_over(page, "max_rows = 3", "max_rows = 4")
+    expect(told(page)).to_contain_text("Valid. Changed")
+    assert service.client.delete("/api/endpoints/removed").status_code == 204
+    press(page, "Save endpoint")
+    expect(told(page)).to_contain_text("removed has been deleted meanwhile.")
+    press(page, "Save it again")
+    expect(page.locator("#told")).to_contain_text("is saved")
+    assert service.client.get("/api/endpoints/removed").json()["max_limit"] == 4
+
+
+def test_unsaved_text_stays_and_is_shown_to_no_other_key(tab: Tab, service: Service) -> None:
+    page = edited(tab, service, "unsaved")
+    type_over(page, "max_rows = 3", "max_rows = 77")
+    page.get_by_role("link", name="Streams").click()
+    expect(page.get_by_role("heading", name="Streams")).to_be_attached()
+    page.get_by_role("link", name="Endpoints").click()
+    expect(area(page)).to_have_value(re.compile("max_rows = 77"))
+    page.reload()
+    expect(area(page)).to_have_value(re.compile("max_rows = 77"))
+    expect(told(page)).to_contain_text("This is what you typed before. It is not saved.")
+    press(page, "Close")
+    expect(told(page)).to_be_hidden()
+    expect(page.get_by_role("button", name="Edit", exact=True)).to_be_focused()
+    press(page, "Edit")
+    expect(area(page)).to_have_value(re.compile("max_rows = 77"))
+    page.get_by_role("button", name=re.compile("^Key")).click()
+    press(page, "Forget the key")
+    assert "max_rows" not in page.evaluate("JSON.stringify(sessionStorage)")
+    page.get_by_label("Key", exact=True).fill(tab.new_key(scopes="private"))
+    press(page, "Open")
+    expect(area(page)).to_have_value(re.compile("max_rows = 3"))
+
+
+def test_an_endpoint_is_deleted_after_a_question(tab: Tab, service: Service) -> None:
+    """Three steps: Edit, Delete, Delete."""
+    page = edited(tab, service, "unwanted")
+    press(page, "Delete…")
+    press(page, "Keep it")
+    press(page, "Delete…")
+    expect(page.get_by_role("button", name="Delete unwanted")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#told")).to_contain_text("The endpoint unwanted is deleted.")
+    expect(page.locator("#content")).to_be_focused()
+    expect(page.get_by_role("link", name="unwanted")).to_have_count(0)
+    assert service.client.get("/api/endpoints/unwanted").status_code == 404
+
+
+def test_a_restricted_key_sees_no_buttons(tab: Tab, service: Service) -> None:
+    name = make(service, "guarded")
+    tab.demo = Demo(tab.demo.process, "", tab.demo.temporary, tab.demo.url, tab.new_key(scopes="private", redact=True))
+    page = tab.open(f"endpoints?endpoint={name}&edit=1")
+    expect(page.get_by_role("heading", name=name)).to_be_visible()
+    expect(page.get_by_text(re.compile("^(Edit|Copy as new|New endpoint)$"))).to_have_count(0)
+    expect(told(page)).to_be_hidden()
+    page.goto(f"{tab.demo.url}/#streams?edit=new")
+    expect(page.get_by_role("link", name="Show its events")).to_be_visible()
+    expect(page.get_by_role("button", name="Edit")).to_have_count(0)
+    expect(page.get_by_role("link", name="New stream")).to_be_hidden()
+    expect(told(page)).to_be_hidden()
+
+
+def test_markup_in_names_and_texts_stays_text(tab: Tab, service: Service) -> None:
+    name = make(service, f"{MARKUP}.x", description=MARKUP, query=f'select "{MARKUP}" as markup')
+    page = tab.open("endpoints")
+    page.get_by_role("link", name=re.compile("^<img.*x ")).click()
+    press(page, "Edit")
+    expect(area(page)).to_have_value(re.compile(re.escape(MARKUP)))
+    expect(page.get_by_role("heading", name=f"Edit {name}")).to_be_visible()
+    page.get_by_text("Versions", exact=True).click()
+    expect(page.get_by_role("button", name="Show version 1")).to_be_visible()
+    press(page, "Delete…")
+    expect(told(page)).to_contain_text(f"Delete {name}?")
+    expect(page.locator("main img")).to_have_count(0)
+    expect(page).to_have_title("Endpoints · cordwood")
+    press(page, f"Delete {name}")
+    expect(page.locator("#told")).to_contain_text("is deleted")
+
+
+def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -> None:
+    tab.expect_refusal(422)
+    page = edited(tab, service, "completed")
+    options = page.get_by_role("listbox", name="Completions").get_by_role("option")
+    text = area(page)
+    text.fill('/*\nname = "completed"\n')
+    text.press("End")
+    page.keyboard.type("max")
+    expect(options).to_have_text(["max_rows = "])
+    page.keyboard.press("Tab")
+    page.keyboard.type("9\n*/\nselect m.level from `postg")
+    expect(options.first).to_contain_text("`postgres.logs`")
+    page.keyboard.press("Tab")
+    page.keyboard.type(" as")
+    expect(options.first).to_have_text("as")
+    # What is complete already stays as it is.
+    page.keyboard.press("Tab")
+    page.keyboard.type(" t cross join unnest(metadata) as m where m.datab")
+    expect(options.first).to_contain_text("m.database")
+    page.keyboard.press("Tab")
+    page.keyboard.type(" = 'orders'")
+    expect(told(page)).to_contain_text("Valid. Changed: query, max_rows 3 → 9")
+
+
+def test_an_endpoint_is_changed_by_the_keyboard_alone(tab: Tab, service: Service) -> None:
+    name = make(service, "typed")
+    page = tab.open(f"endpoints?endpoint={name}")
+    page.get_by_role("button", name="Edit", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(area(page)).to_be_focused()
+    expect(told(page)).to_contain_text("It does what is served.")
+    page.keyboard.press("Control+End")
+    page.keyboard.type(" and true")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#told")).to_contain_text("The endpoint typed is saved.")
+    assert "and true" in service.client.get(f"/api/endpoints/{name}").json()["query"]
+    # Tab leaves the text.
+    page.keyboard.press("Tab")
+    expect(area(page)).not_to_be_focused()
+
+
+PLACES = {
+    "endpoint": "endpoints?endpoint=pictured&edit=1",
+    "stream": "streams?stream=postgres.logs&edit=1",
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_it_fits_and_has_no_serious_fault(
+    browser: Browser, service: Service, served: Demo, request: pytest.FixtureRequest, width: int, scheme: str
+) -> None:
+    if service.client.get("/api/endpoints/pictured").status_code == 404:
+        lines = QUERY.replace(" from", "\nfrom").replace(" where", "\nwhere")
+        query = f"-- One message, newest first.\n{lines}\norder by t.timestamp desc"
+        alert = {"every": "5m", "condition": "rows > 10", "text": "{value} times: {event_message}"}
+        make(service, "pictured", description="The events of one message.", query=query, alert=alert)
+    tab = tab_in(context_of(browser, width, scheme), served, request)
+    tab.expect_refusal(422)
+    page = tab.open("endpoints")
+    load_axe(page)
+    for noun, place in PLACES.items():
+        page.goto(f"{served.url}/#{place}")
+        type_over(page, "\nname =", "\nnam =", noun)
+        expect(page.locator(".definition .wrong").first).to_be_visible()
+        page.get_by_text("Versions", exact=True).click()
+        tab.picture(noun)
+        assert faults(page) == [], noun
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), noun
+        # What is painted lies below what is typed, also at the end of a long text.
+        area(page, noun).press("Control+End")
+        page.keyboard.insert_text("a long line " * 40 + "\n" * 40 + "end")
+        places = "[...document.querySelectorAll('.definition .editor-text, .definition .editor-paint')]"
+        typed, painted = page.evaluate(f"{places}.map(e => [e.scrollTop, e.scrollHeight, e.clientWidth])")
+        assert typed == painted
+        assert typed[0] > 0
+    page.context.close()
+    assert tab.went_wrong == []
