@@ -20,7 +20,7 @@ from cordwood.catalog.files import read_contents
 from cordwood.dialects import compile_sql, read_endpoint
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
 from cordwood.model.shape import Shape, ValueKind
@@ -258,6 +258,9 @@ class NeverCancelled:
     """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
+        pass
+
+    def on_progress(self, read: ReadProgress) -> None:
         pass
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.lql.compile import compile_lql
@@ -58,6 +58,8 @@ Ask = Callable[..., object]
 
 class _NeverCancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
+
+    def on_progress(self, read: ReadProgress) -> None: ...
 
 
 def events(secret: Mapping[str, str]) -> list[Event]:

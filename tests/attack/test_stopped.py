@@ -15,7 +15,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
@@ -67,6 +67,9 @@ class NeverCancelled:
     """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
+        pass
+
+    def on_progress(self, read: ReadProgress) -> None:
         pass
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from uuid import UUID, uuid5
 
-from cordwood.engines.engine import AnswerLimits, Cancel, Engine
+from cordwood.engines.engine import AnswerLimits, Cancel, Engine, ReadProgress
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Row, Rows
@@ -17,6 +17,8 @@ LIMITS = AnswerLimits(max_rows=10_000, seconds=20.0)
 
 class NeverCancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
+
+    def on_progress(self, read: ReadProgress) -> None: ...
 
 
 NOBODY = NeverCancelled()

@@ -3,11 +3,13 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 import pytest
 
-from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Appended, Engine
+from cordwood.engines.cancel_token import CancelToken
+from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Appended, Engine, Progress, ReadProgress
 from cordwood.errors import Cancelled, Fault, IsolationBroken, OutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event
@@ -15,8 +17,14 @@ from cordwood.model.shape import Kinds, ValueKind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, ask, batch, ids, rows, stream
+from tests.waiting import until
 
 SLOW = "select count(*) as n from unnest(generate_array(1, 100000)) as a cross join unnest(generate_array(1, 100000)) as b where mod(a * b, 7) = 3"
+# Compares each of 20,000 events with 3,000 others.
+SLOW_JOIN = (
+    "select count(*) as n from `s` as a cross join (select event_message from `s` limit 3000) as b"
+    " where strpos(concat(a.event_message, b.event_message), 'in no message') > 0"
+)
 
 
 def event(id_: str, metadata: object = None, **fields: object) -> Event:
@@ -170,6 +178,8 @@ def test_a_query_is_stopped_when_it_is_cancelled(engine: Engine) -> None:
         def on_cancel(self, stop: Callable[[], None]) -> None:
             threading.Timer(0.2, stop).start()
 
+        def on_progress(self, read: ReadProgress) -> None: ...
+
     with pytest.raises(Cancelled):
         rows(engine, SLOW, cancel=CancelledSoon())
 
@@ -242,3 +252,36 @@ def test_a_statement_that_reads_an_undeclared_stream_is_refused(engine: Engine) 
     with pytest.raises(IsolationBroken) as raised:
         engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NOBODY)
     assert "other.stream-2" not in raised.value.told()
+
+
+def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
+    for first in range(0, 20_000, 5_000):
+        events = [event(f"e{number}", event_message=f"{number:06}" * 10) for number in range(first, first + 5_000)]
+        engine.append([batch(*events)])
+    token = CancelToken()
+    seen: list[Progress] = []
+
+    def run() -> None:
+        with suppress(Cancelled):
+            rows(engine, SLOW_JOIN, AnswerLimits(10, 300.0), token)
+
+    def is_told() -> bool:
+        progress = token.progress()
+        if progress is not None:
+            seen.append(progress)
+        # It grows by the blocks in which an engine reads: few, for so few events.
+        return not thread.is_alive() or (bool(seen) and (seen[-1].part is None or seen[-1].part > (seen[0].part or 0)))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    until(is_told, 100)
+    token.cancel()
+    thread.join()
+    assert token.progress() is None
+    assert seen
+    if engine.target.name == "clickhouse":
+        assert seen[-1] == Progress(rows_read=25_000, rows_total=25_000)
+    else:
+        parts = [progress.part or 0 for progress in seen]
+        assert parts == sorted(parts)
+        assert 0 < parts[0] <= parts[-1] <= 1

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
+from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Progress, Run, RunRequest, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, Fault
@@ -31,6 +31,7 @@ class ScriptedEngine:
         self.rows: Callable[[int], Iterable[list[Row]]] = lambda number: [[(number,)]]
         self.truncated = False
         self.columns: tuple[Column, ...] = COLUMNS
+        self.progress: Progress | None = None
         self._released = threading.Event()
         self._released.set()
         self._lock = threading.Lock()
@@ -60,6 +61,7 @@ class ScriptedEngine:
             number = len(self.questions)
         cancelled = threading.Event()
         cancel.on_cancel(cancelled.set)
+        cancel.on_progress(lambda: self.progress)
         while not self._released.wait(0.001):
             if cancelled.is_set():
                 self.stopped += 1

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Engine
+from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.model.rows import Rows
@@ -78,6 +78,8 @@ class Unstoppable:
     """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
+
+    def on_progress(self, read: ReadProgress) -> None: ...
 
 
 class Worlds:

@@ -91,10 +91,31 @@ class Run(Protocol):
         """Return the receipt; call it after the last chunk."""
 
 
+class Progress(msgspec.Struct, frozen=True):
+    """The progress of a running query: the rows read so far, those that it will read, and the part done, from 0 to 1.
+
+    What the engine does not tell is None.
+    """
+
+    part: float | None = None
+    rows_read: int | None = None
+    rows_total: int | None = None
+
+
+# Returns the progress of a query; None while the engine does not tell any, and once the query has ended.
+ReadProgress = Callable[[], Progress | None]
+
+
 class Cancel(Protocol):
-    """A cancellation token for `answer`: the engine registers how to stop its work, and the caller triggers it."""
+    """The caller's hold on a running `answer`: the engine registers how to stop its work and how to read its progress.
+
+    The registered functions return at once, may be called from any thread and at any time, and do not raise.
+    """
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
+
+    def on_progress(self, read: ReadProgress) -> None:
+        """Register how to read the progress, in place of that of an earlier statement for the same answer."""
 
 
 class Engine(Protocol):

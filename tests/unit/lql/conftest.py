@@ -10,7 +10,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits
+from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.ingest.accept import Intake
 from cordwood.lql.compile import compile_lql
 from cordwood.lql.patterns import check_patterns
@@ -47,6 +47,8 @@ class Uncancelled:
     """A cancel token that is never cancelled."""
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
+
+    def on_progress(self, read: ReadProgress) -> None: ...
 
 
 @dataclass(frozen=True)

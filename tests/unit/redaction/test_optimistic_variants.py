@@ -11,7 +11,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.answers import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits
+from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.errors import QueryValue
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.endpoint import Endpoint
@@ -36,6 +36,8 @@ RunQuery = Callable[[str], list[Row]]
 
 class _Uncancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
+
+    def on_progress(self, read: ReadProgress) -> None: ...
 
 
 class Store:

@@ -9,7 +9,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits
+from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
@@ -55,6 +55,8 @@ Query = Callable[[str], list[object]]
 
 class _Uncancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
+
+    def on_progress(self, read: ReadProgress) -> None: ...
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of,
 from cordwood.engines.clickhouse.error_messages import NO_REGEX
 from cordwood.engines.clickhouse.faults import is_unavailable
 from cordwood.engines.clickhouse.pending import Pending
+from cordwood.engines.clickhouse.progress import RunningProgress
 from cordwood.engines.clickhouse.redaction_functions import KEY
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, RetryIntervals, Standby
@@ -84,6 +85,7 @@ class ClickHouse:
         self._options = options
         self._session = Session(address, response_timeout_seconds=options.response_timeout_seconds)
         self._check = StatementCheck(self._session, Isolation(self.target.name, options.note))
+        self._progress = RunningProgress(self._session)
         self._optimistic = OptimisticRedaction()
         self._redaction = AnswerRedaction(self._session, options.redacting)
         self._storage = Storage(
@@ -127,12 +129,12 @@ class ClickHouse:
         self._check.check(sql, question.statement.streams)
         mark, finished = uuid.uuid4().hex, threading.Event()
         cancel.on_cancel(lambda: self._session.stop(mark, finished))
+        cancel.on_progress(lambda: None if finished.is_set() else self._progress.of(mark))
         started_at = time.monotonic()
         query = self._query(sql, question, limits, mark)
-        stack = ExitStack()
-        stack.callback(finished.set)
-        selected = stack.enter_context(self._session.select(query))
-        with stack.pop_all() as resources:
+        with ExitStack() as resources:
+            resources.callback(finished.set)
+            selected = resources.enter_context(self._session.select(query))
             columns, renderers = _columns(selected, question)
             rows = Rows(columns, ())
             redact = partial(self._redaction.rows, question.statement, query=query, until=started_at + limits.seconds)

@@ -20,7 +20,7 @@ from cordwood.errors import DataFolderUnusable, QueryValue
 Values = Mapping[str, object]
 
 # The setting that holds a query's mark: unlike a query id, the in-process engine supports it as well.
-_MARK: Final = "log_comment"
+MARK: Final = "log_comment"
 
 # Failures are reported as faults; log lines of the client's libraries are not printed in addition.
 for _library in ("clickhouse_connect", "urllib3"):
@@ -91,7 +91,7 @@ class Session:
         """Run a query and read its answer during the block; leaving the block early cancels the query."""
         if not self.is_in_process:
             _check(query.values)
-        settings = dict(query.settings) | ({_MARK: query.mark} if query.mark else {})
+        settings = dict(query.settings) | ({MARK: query.mark} if query.mark else {})
         with self._borrow_client() as client, clickhouse_faults(query.seconds):
             stream = client.query_row_block_stream(
                 query.sql,
@@ -140,7 +140,7 @@ class Session:
     def _kill_query(self, mark: str) -> bool:
         """Return whether a query was cancelled; a failure counts as none."""
         with suppress(Exception), self._borrow_client() as client:
-            rows = client.query(_KILL, {"name": _MARK, "mark": mark}).result_rows
+            rows = client.query(_KILL, {"name": MARK, "mark": mark}).result_rows
             # A row with a text is a cancelled query; without one the client returns only its own counters.
             return any(isinstance(row[0], str) and row[0] for row in rows if row)
         return False

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.messages import Kind, unpack, unpack_exception, with_number
 from cordwood.errors import Fault
 
@@ -49,6 +50,8 @@ class Call:
         self.stopped_at = 0.0
         # The memory of the engine's process when the call began.
         self.bytes_before: int | None = None
+        # The progress that the engine's process reported last.
+        self.progress: Progress | None = None
         self._build_payload = build_payload
         self._changed = threading.Condition()
         self._chunks: deque[bytes] = deque()
@@ -91,7 +94,7 @@ class Call:
             self._chunks.clear()
         self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
         self.sent_at, self.waiting_since, self.cancel_is_sent = None, time.monotonic(), False
-        self.stop_fault, self.bytes_before = None, None
+        self.stop_fault, self.bytes_before, self.progress = None, None, None
 
     def wait(self, seconds: float) -> bool:
         """Wait until the call has ended or has a chunk; return False if the time is over."""

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Protocol, cast
 
 from cordwood.engines.cancel_token import CancelToken
-from cordwood.engines.engine import Appended, Engine, RunRequest
+from cordwood.engines.engine import Appended, Engine, Progress, RunRequest
 from cordwood.engines.hosted.messages import (
     CHUNK_BYTES,
     WINDOW_BYTES,
@@ -154,12 +154,19 @@ class _RequestLoop:
             kind, payload = frame
             if kind == Kind.PING:
                 self._frames.send(Kind.PONG)
+            elif kind == Kind.ASK_PROGRESS:
+                self._frames.send(Kind.PROGRESS, pack(self._progress()))
             elif kind == Kind.CREDIT:
                 number, consumed_bytes = unpack_credit(payload)
                 if outgoing := self._outgoing.get(number):
                     outgoing.add_credit(consumed_bytes)
             else:
                 self._dispatch(kind, *split_number(payload))
+
+    def _progress(self) -> Mapping[int, Progress]:
+        """Return the progress of the queries, as far as it is known, by the numbers of their requests."""
+        found = ((number, outgoing.cancel_token.progress()) for number, outgoing in self._outgoing.copy().items())
+        return {number: progress for number, progress in found if progress is not None}
 
     def _dispatch(self, kind: int, number: int, payload: memoryview) -> None:
         if kind == Kind.CANCEL:

@@ -4,7 +4,9 @@ import threading
 import time
 from bisect import insort
 from collections.abc import Mapping, Sequence
+from typing import cast
 
+from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.call import Call
 from cordwood.engines.hosted.link import KillReason, Link
 from cordwood.engines.hosted.messages import Kind, StreamState, pack_credit, split_number, unpack
@@ -148,6 +150,9 @@ class Host:
             return
         if kind == Kind.PONG:
             return
+        if kind == Kind.PROGRESS:
+            _note_progress(link, cast(Mapping[int, Progress], unpack(payload)))
+            return
         number, body = split_number(payload)
         if kind == Kind.CHUNK:
             call = link.calls.get(number)
@@ -204,6 +209,13 @@ States = Mapping[str, StreamState]
 def _register(link: Link, call: Call) -> None:
     link.calls[call.number] = call
     call.sent_at = time.monotonic()
+
+
+def _note_progress(link: Link, progress_by_number: Mapping[int, Progress]) -> None:
+    for number, progress in progress_by_number.items():
+        # A call that has ended meanwhile is forgotten.
+        if (call := link.calls.get(number)) is not None:
+            call.progress = progress
 
 
 def _send(link: Link, call: Call) -> None:

@@ -103,6 +103,7 @@ class HostedEngine:
             Kind.RUN, lambda _: payload, seconds=request.limits.seconds, is_buffered=request.max_bytes is not None
         )
         cancel.on_cancel(lambda: self._host.cancel(call))
+        cancel.on_progress(lambda: None if call.has_ended else call.progress)
         self._host.start(call)
         return _HostedRun(self._host, call)
 

@@ -27,7 +27,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class Kind(IntEnum):
-    """The kinds of frames: OPEN to PING go to the engine's process, OPENED to PONG come from there."""
+    """The kinds of frames: OPEN to ASK_PROGRESS go to the engine's process, OPENED to PROGRESS come from there."""
 
     OPEN = 1
     CALL = 2
@@ -37,12 +37,14 @@ class Kind(IntEnum):
     CANCEL = 6
     CREDIT = 7
     PING = 8
+    ASK_PROGRESS = 9
     OPENED = 16
     DONE = 17
     FAILED = 18
     CHUNK = 19
     NOTE = 20
     PONG = 21
+    PROGRESS = 22
 
 
 class StreamCounts(msgspec.Struct, frozen=True):

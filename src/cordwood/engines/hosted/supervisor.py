@@ -28,6 +28,8 @@ _KILL_RATIO = 1.1
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
 _GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
+# How often the progress of queries is asked for, and for how long the oldest of them must have run.
+_PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
 # The pause before the next process doubles with each failure. Where processes open and end soon, a query may be the
 # cause: then others' requests must not wait long.
 _FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECONDS = 0.1, 5.0, 0.4
@@ -61,7 +63,7 @@ class Supervisor:
         self._opened_link: Link | None = None
         self._failures = 0
         self._retry_at = 0.0
-        self._pinged_at = 0.0
+        self._pinged_at = self._asked_progress_at = 0.0
         self._initial_own_bytes = resident_bytes(os.getpid()) or 0
         self._thread = threading.Thread(target=self._work, name="engine-keeper", daemon=True)
 
@@ -164,6 +166,7 @@ class Supervisor:
         queries = [call for call in calls if call.is_query]
         self._kill_overdue(link, queries, now)
         self._enforce_memory_ceiling(link, queries, now)
+        self._ask_progress(link, queries, now)
         self._check_liveness(link, now)
 
     def _kill_overdue(self, link: Link, queries: Sequence[Call], now: float) -> None:
@@ -210,6 +213,12 @@ class Supervisor:
         if is_late or total_bytes > _KILL_RATIO * self._options.memory_ceiling:
             causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
             link.kill(KillReason("memory", "memory passed its ceiling while it ran", causes, suspects))
+
+    def _ask_progress(self, link: Link, queries: Sequence[Call], now: float) -> None:
+        """Ask the engine's process for the progress of its queries, if one of them takes long."""
+        is_long = any(now > (call.sent_at or now) + _LONG_SECONDS for call in queries)
+        if is_long and now > self._asked_progress_at + _PROGRESS_SECONDS and _try_send(link, Kind.ASK_PROGRESS):
+            self._asked_progress_at = now
 
     def _check_liveness(self, link: Link, now: float) -> None:
         if now > link.last_received_at + _SILENT_SECONDS and self._pinged_at > link.last_received_at:

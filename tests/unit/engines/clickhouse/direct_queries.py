@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse
-from cordwood.engines.engine import AnswerLimits
+from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Event
 from cordwood.model.stream import Stream
@@ -29,6 +29,8 @@ class ManualCancel:
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
         self.stop = stop
+
+    def on_progress(self, read: ReadProgress) -> None: ...
 
 
 class AlreadyCancelled(ManualCancel):

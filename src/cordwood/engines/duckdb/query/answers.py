@@ -1,6 +1,7 @@
 """Run a query: yield its rows in batches up to the limit; stop at the time limit or when it is cancelled."""
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +20,7 @@ from cordwood.engines.duckdb.query.deadlines import DeadlineTimer
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
-from cordwood.engines.engine import AnswerLimits, Cancel
+from cordwood.engines.engine import AnswerLimits, Cancel, Progress
 from cordwood.engines.optimistic_redaction import OptimisticRedaction
 from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.rows import Column, Row, Rows
@@ -41,6 +42,10 @@ _WORD_BYTES = 800
 _WORD = re.compile(r"\w+", re.ASCII)
 # A failed attempt costs a third of what a successful one saves, and a reader who pages back soon returns to the newest.
 _MISS_SECONDS = 10.0
+# DuckDB tracks progress only for a connection that wants a progress bar, which must not be printed. Setting that costs
+# 150 µs, which a statement whose last run was quick does not pay.
+_TRACK_PROGRESS = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
+_QUICK_SECONDS = 0.05
 
 Types = tuple[DuckDBPyType, ...]
 # The key of a parsed statement: its text, and the streams for which it was checked.
@@ -61,6 +66,10 @@ class QueryRunner:
         self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
         # Questions for which the recent table had too few events, and until when it is not tried again.
         self._recent_misses: dict[int, float] = {}
+        # The digests of statements whose last run was quick.
+        self._quick_digests: set[bytes] = set()
+        with storage.query_view(()) as view:
+            self._track_progress = view.cursor.extract_statements(_TRACK_PROGRESS)
         self._optimistic = OptimisticRedaction()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
@@ -137,14 +146,31 @@ class QueryRunner:
             # It had allocated hardly any memory itself: another query holds it and is about to fail as well.
             time.sleep(_RETRY_SECONDS)
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
-        rows.engine_seconds = time.perf_counter() - started_at
+        finally:
+            seconds = time.perf_counter() - started_at
+            self._note_duration(question.statement.digest, seconds)
+        rows.engine_seconds = seconds
         return rows
+
+    def _note_duration(self, digest: bytes, seconds: float) -> None:
+        if seconds > _QUICK_SECONDS:
+            self._quick_digests.discard(digest)
+            return
+        if len(self._quick_digests) >= _MAX_REMEMBERED:
+            self._quick_digests.clear()
+        self._quick_digests.add(digest)
 
     def _run_statement(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
         with ExitStack() as stack:
             view = stack.enter_context(self._storage.query_view(question.statement.streams))
             run = _RunningQuery(view.cursor, limits, question.statement, self._redaction)
+            stack.callback(run.end)
             cancel.on_cancel(run.cancel)
+            if question.statement.digest not in self._quick_digests:
+                with run.stoppable():
+                    for setting in self._track_progress:
+                        view.cursor.execute(setting)
+                cancel.on_progress(run.progress)
             reads = Reads.FLUSHED if view.at_rest else Reads.ALL
             variant = question.statement.plan.choose(reads, optimistic=optimistic)
             if variant is None:
@@ -230,6 +256,9 @@ class _RunningQuery:
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
+        # Held while the progress is read, so that the cursor is not closed meanwhile.
+        self._progress_lock = threading.Lock()
+        self._has_progress = self._has_ended = False
 
     def cancel(self) -> None:
         self._is_cancelled = True
@@ -238,6 +267,21 @@ class _RunningQuery:
     def expire(self) -> None:
         self._is_expired = True
         self._interrupt()
+
+    def progress(self) -> Progress | None:
+        """Return the part that DuckDB has processed; None before it is known and after the end.
+
+        DuckDB reports 0 for what it cannot tell, and until the query has been planned the end of the statement before.
+        """
+        with self._progress_lock:
+            percentage = -1.0 if self._has_ended else self._cursor.query_progress()
+        self._has_progress = self._has_progress or 0 < percentage < 100
+        return Progress(part=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
+
+    def end(self) -> None:
+        """Stop reading the progress; call it before the cursor is closed."""
+        with self._progress_lock:
+            self._has_ended = True
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:

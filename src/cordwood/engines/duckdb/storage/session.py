@@ -307,8 +307,14 @@ class Session:
             # The database file may be reopened; no other file of the machine is accessible.
             "allowed_paths": [str(self._file)],
             "enable_external_access": False,
-            # `release_blocks` and `stop_shredding` need them; no permitted statement can change a setting.
-            "allowed_configs": ["memory_limit", "variant_minimum_shredding_size"],
+            # `release_blocks`, `stop_shredding` and queries that track their progress need them; no permitted statement
+            # can change a setting.
+            "allowed_configs": [
+                "memory_limit",
+                "variant_minimum_shredding_size",
+                "enable_progress_bar",
+                "enable_progress_bar_print",
+            ],
             "lock_configuration": True,
         }
         for schema in ("memtable", "parts", "recent", "arrived"):
