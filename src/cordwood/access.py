@@ -110,6 +110,11 @@ def may_manage(caller: Caller) -> bool:
     return "private" in caller.scopes
 
 
+def may_see_others(caller: Caller) -> bool:
+    """Return whether the caller may know of requests of other keys: a private key that is not restricted."""
+    return may_manage(caller) and not (caller.pins or caller.redact_always)
+
+
 def may_query_something(caller: Caller) -> bool:
     """Return whether the caller may know that an endpoint does not exist."""
     return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)

@@ -38,6 +38,7 @@ from cordwood.serve.query_executor import QueryExecutor
 from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
 from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.serve.running_queries import RunningQueries, RunningQuery
 from cordwood.serve.sandbox_schema import SandboxSchema
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.serve.statement_cache import StatementCache, statement_key
@@ -118,6 +119,7 @@ class Answers:
         self._executor = QueryExecutor(engine, self._admission, observer)
         self._sandbox_schema = SandboxSchema(engine, self._statements, self._redactions)
         self._runs: SingleFlight[Finished] = SingleFlight()
+        self._running = RunningQueries()
         self._refresher = Refresher(dependencies.cache, dependencies.catalog, observer, clock_us, self._refresh)
         self._rate_limiter = RateLimiter(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         self._compiler_errors = CompilerErrorLog(observer)
@@ -213,15 +215,23 @@ class Answers:
             WaitingAccounts(account), self._sandbox_schema.sql_of, endpoint, caller, lql
         )
 
-    async def answer(self, request: QueryRequest) -> Answer:
+    def running(self, key_id: str | None) -> list[RunningQuery]:
+        """Return the queries that callers with this key wait for, or all callers for None."""
+        return self._running.of(key_id)
+
+    async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
-        with self._rate_limiter.query_of(request.account), add_fault_position(_callers_sql(request)):
-            return await self._answer_until_current(request)
+        with (
+            self._rate_limiter.query_of(request.account),
+            add_fault_position(_callers_sql(request)),
+            self._running.track(request, request_id) as running,
+        ):
+            return await self._answer_until_current(request, running)
 
-    async def _answer_until_current(self, request: QueryRequest) -> Answer:
-        return await _until_current(partial(self._answer_once, request))
+    async def _answer_until_current(self, request: QueryRequest, running: RunningQuery) -> Answer:
+        return await _until_current(partial(self._answer_once, request, running))
 
-    async def _answer_once(self, request: QueryRequest) -> Answer:
+    async def _answer_once(self, request: QueryRequest, running: RunningQuery) -> Answer:
         """Answer once; raise OutdatedError if the statement became outdated while it ran."""
         job = await self._job(request)
         self._executor.quarantine.check(job)
@@ -231,7 +241,8 @@ class Answers:
         if cached is not None:
             return cached
         if request.format.streams and not request.endpoint.cache_seconds and not request.is_paged:
-            return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
+            return await self._run_streamed(job, running)
+        running.read_progress = partial(self._runs.progress, key)
         return await self._join_run(request, key, job)
 
     async def _join_run(self, request: QueryRequest, key: bytes, job: Job) -> Answer:
@@ -240,10 +251,18 @@ class Answers:
         finished = await self._runs.join(key, request.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
-    async def export(self, request: QueryRequest, export_range: Range) -> Answer:
+    async def export(self, request: QueryRequest, export_range: Range, request_id: str = "") -> Answer:
         """Stream the stored events of a range. The answer is not cached."""
         job = export_job(request, export_range, self._engine, self._clock_us())
-        return Answer(await self._executor.run_streamed(job, CancelToken()), Outcome.UNCACHED)
+        with self._running.track(request, request_id) as running:
+            return await self._run_streamed(job, running)
+
+    async def _run_streamed(self, job: Job, running: RunningQuery) -> Answer:
+        cancel_token = CancelToken()
+        running.read_progress = cancel_token.progress
+        body = await self._executor.run_streamed(job, cancel_token)
+        running.streamed = body if isinstance(body, StreamedAnswer) else None
+        return Answer(body, Outcome.UNCACHED)
 
     async def followed(self, request: QueryRequest) -> Statement:
         """Return the compiled statement of a followed query; raise the error of one that cannot be followed."""

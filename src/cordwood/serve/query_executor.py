@@ -123,6 +123,7 @@ class QueryExecutor:
     ) -> T:
         run_token = CancelToken()
         cancel_token.on_cancel(run_token.cancel)
+        cancel_token.on_progress(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
         try:
             await self._until_done(job, running, slot, has_begun)

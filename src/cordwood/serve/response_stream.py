@@ -1,7 +1,7 @@
 """Response streams: the bounded queue of chunks between the engine's thread and the HTTP response."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
 
@@ -112,6 +112,10 @@ class StreamedAnswer:
         self._filling = filling
         self._cancel_token = cancel_token
         self.receipt: Receipt | None = None
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the run has ended."""
+        self._filling.add_done_callback(lambda _: callback())
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the chunks. Closing the generator early cancels the run."""

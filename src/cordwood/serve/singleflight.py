@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from cordwood.engines.cancel_token import CancelToken
+from cordwood.engines.engine import Progress
 from cordwood.serve.fair_queue import WaitingAccounts
 
 T = TypeVar("T")
@@ -27,6 +28,11 @@ class SingleFlight(Generic[T]):
 
     def is_running(self, key: Hashable) -> bool:
         return key in self._running
+
+    def progress(self, key: Hashable) -> Progress | None:
+        """Return the progress of the run; None if it is unknown, or there is no run."""
+        shared = self._running.get(key)
+        return None if shared is None else shared.cancel_token.progress()
 
     async def join(
         self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]

@@ -25,7 +25,7 @@ async def answer_ad_hoc(request: Request, services: Services, options: WebOption
     began = time.perf_counter()
     caller, endpoint, texts = await _read(request, services, options)
     query_request = ad_hoc_ask(request, endpoint, caller, texts)
-    answer = await while_connected(request, services.answers.answer(query_request))
+    answer = await while_connected(request, services.answers.answer(query_request, request.id))
     return await render_answer(request, query_request, answer, began)
 
 

@@ -136,7 +136,7 @@ async def answer_query(
     digest = services.answers.digest_of(query_request)
     answer = None if digest is None else services.answers.cached(digest)
     if answer is None:
-        answer = await while_connected(request, services.answers.answer(query_request))
+        answer = await while_connected(request, services.answers.answer(query_request, request.id))
     if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
         request_cache.keep(request, CachedRequest(address, admitted.key, query_request, digest, coding))

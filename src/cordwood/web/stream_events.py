@@ -65,7 +65,9 @@ async def export_events(request: Request, services: Services, name: str) -> Resp
     since_us, until_us = _bounds(query)
     wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
     query_request = QueryRequest(_EXPORT, caller, _format(query.get("format") or "parquet"))
-    return await render_answer(request, query_request, await services.answers.export(query_request, wanted), began)
+    return await render_answer(
+        request, query_request, await services.answers.export(query_request, wanted, request.id), began
+    )
 
 
 def _format(name: str) -> Format:
@@ -126,7 +128,7 @@ async def recent_events(request: Request, services: Services, address: str) -> R
     query_request = QueryRequest(
         endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True
     )
-    answer = await while_connected(request, services.answers.answer(query_request))
+    answer = await while_connected(request, services.answers.answer(query_request, request.id))
     rows = msgspec.json.decode(answer.finished.body)["result"]
     return no_store_json([_event(row) for row in rows])
 

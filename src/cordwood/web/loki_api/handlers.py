@@ -311,7 +311,7 @@ async def _run(
         fresh="no-cache" in asked.request.joined(b"cache-control"),
         counted_as=reader.account,
     )
-    answer = await while_connected(asked.request, asked.services.answers.answer(query_request))
+    answer = await while_connected(asked.request, asked.services.answers.answer(query_request, asked.request.id))
     response = await render_answer(asked.request, query_request, answer, asked.began)
     response.headers.append((b"vary", b"X-Loki-Response-Encoding-Flags"))
     return response

@@ -1,0 +1,33 @@
+"""The queries that are running now, with their progress, for callers that wait for them."""
+
+from typing import Any
+
+from cordwood.access import may_see_others, require_query
+from cordwood.serve.running_queries import RunningQuery
+from cordwood.web.asgi import Request, Response
+from cordwood.web.credentials import presented
+from cordwood.web.lifecycle import Services
+from cordwood.web.percent_encoding import pairs
+from cordwood.web.responses import no_store_json
+
+
+async def list_queries(request: Request, services: Services) -> Response:
+    """List the key's own queries, and those of all keys for an unrestricted private key."""
+    caller = services.access.who(presented(request, pairs(request.query_string, "query string")))
+    request.facts["key"] = caller.key_id
+    require_query(caller, None)
+    services.answers.admit(caller)
+    running = services.answers.running(None if may_see_others(caller) else caller.key_id)
+    return no_store_json({"queries": [_query(query) for query in running]})
+
+
+def _query(query: RunningQuery) -> dict[str, Any]:
+    progress = query.progress
+    return {
+        "id": query.request_id or None,
+        "endpoint": query.endpoint,
+        "seconds": round(query.seconds, 3),
+        "rows_read": progress.rows_read,
+        "rows_total": progress.rows_total,
+        "part": None if progress.part is None else round(progress.part, 4),
+    }

@@ -1,0 +1,118 @@
+"""The list of running queries: which ones a key sees, their progress, and that they disappear when they end."""
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from bench.process_family import children
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start, made_key, start_service
+from tests.journey.test_engine_process import STUCK
+from tests.waiting import until, until_flushed
+
+STREAM = "postgres.logs"
+EVENTS = 20_000
+# Runs for minutes unless it is stopped.
+SLOW = (
+    "select count(*) as n from postgres_logs a cross join postgres_logs b"
+    " cross join (select event_message from postgres_logs limit 1000) c"
+    " where strpos(concat(a.event_message, b.event_message, c.event_message), 'in no message') > 0"
+)
+# Runs for some twenty seconds, in which DuckDB processes one block of `a` after the other.
+TOLD = (
+    "select count(*) as n from postgres_logs a cross join (select event_message from postgres_logs limit 3000) b"
+    " where strpos(concat(a.event_message, b.event_message, a.event_message, b.event_message, a.event_message,"
+    " b.event_message, a.event_message, b.event_message), 'in no message') > 0"
+)
+_numbers = count(1)
+
+
+def with_events(service: Service) -> Service:
+    for first in range(0, EVENTS, 5_000):
+        events = [
+            {"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for number in range(first, first + 5_000)
+        ]
+        assert service.send(STREAM, events).status_code == 200
+    return service
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = with_events(start_service(tmp_path_factory.mktemp("running") / "data"))
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+def listed(service: Service, key: str = PRIVATE) -> Mapping[str, dict[str, Any]]:
+    answer = httpx.get(f"{service.url}/api/queries", headers={"X-API-KEY": key})
+    assert answer.status_code == 200, answer.text
+    return {one["id"]: one for one in answer.json()["queries"]}
+
+
+@contextmanager
+def running(service: Service, request_id: str, key: str = PRIVATE, query: str = SLOW) -> Iterator[str]:
+    """Send a slow query that is listed under this id; disconnect at the end of the block, which stops it."""
+    # Equal queries would share a run.
+    body = {"project": "p", "sql": f"{query} and {next(_numbers)} > 0"}
+    connection = http.client.HTTPConnection(service.url.removeprefix("http://"))
+    headers = {"X-API-KEY": key, "X-Request-Id": request_id, "Content-Type": "application/json"}
+    connection.request("POST", "/api/endpoints/query/logs.all", json.dumps(body), headers)
+    try:
+        until(lambda: request_id in listed(service))
+        yield request_id
+    finally:
+        connection.close()
+
+
+def test_a_key_sees_its_own_queries_and_an_unrestricted_private_key_all(service: Service) -> None:
+    own_only = [
+        made_key(service, "query"),
+        made_key(service, "query:endpoint:logs.all", pins={"project": "p"}),
+        made_key(service, "private", pins={"project": "p"}),
+    ]
+    with ExitStack() as queries:
+        ids = [queries.enter_context(running(service, f"own-{at}", key)) for at, key in enumerate(own_only)]
+        assert [set(listed(service, key)) for key in own_only] == [{one} for one in ids]
+        assert set(listed(service, made_key(service, "query"))) == set()
+        assert set(listed(service, made_key(service, "private", redact=True))) == set()
+        everything = listed(service)
+        assert list(everything) == ids
+        one = everything[ids[0]]
+        assert set(one) == {"id", "endpoint", "seconds", "rows_read", "rows_total", "part"}
+        assert one["endpoint"] == "logs.all"
+        assert one["seconds"] > everything[ids[1]]["seconds"] > 0
+    until(lambda: not listed(service))
+
+
+def test_a_running_query_has_its_progress(service: Service) -> None:
+    # DuckDB tells none for events that are all in memory.
+    until_flushed(service.data_dir)
+    with running(service, "told", query=TOLD) as request_id:
+        until(lambda: listed(service)[request_id]["part"] is not None, 60)
+        one = listed(service)[request_id]
+        assert 0 < one["part"] <= 1
+        # DuckDB tells no numbers of rows.
+        assert (one["rows_read"], one["rows_total"]) == (None, None)
+    until(lambda: not listed(service))
+
+
+def test_a_query_that_is_killed_with_the_engine_s_process_disappears(start: Start) -> None:
+    service = with_events(start(env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"}))
+    engine = children(service.process.pid)[-1]
+    with running(service, "killed", query=STUCK):
+        until(lambda: not listed(service))
+    until(lambda: children(service.process.pid)[-1] != engine)
+
+
+def test_keys_that_may_not_query_are_refused_and_others_are_counted(service: Service) -> None:
+    assert httpx.get(f"{service.url}/api/queries").status_code == 401
+    assert httpx.get(f"{service.url}/api/queries", headers={"X-API-KEY": PUBLIC}).status_code == 403
+    counted = made_key(service, "query", rate="1/h")
+    headers = {"X-API-KEY": counted}
+    assert [httpx.get(f"{service.url}/api/queries", headers=headers).status_code for _ in range(2)] == [200, 429]

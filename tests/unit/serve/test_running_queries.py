@@ -1,0 +1,101 @@
+"""The list of the queries that callers wait for, with the progress of their runs."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from cordwood.engines.engine import Progress
+from cordwood.errors import QueryValue
+from cordwood.model.key import Caller
+from cordwood.model.rows import Row
+from cordwood.serve.answer import Answer
+from cordwood.serve.query_request import QueryRequest
+from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.web.content_negotiation import FORMATS
+from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, until
+
+OTHER = Caller("key-2", frozenset({"query"}))
+HALF = Progress(0.5, 10, 20)
+
+
+def of_other(request: QueryRequest) -> QueryRequest:
+    return msgspec.structs.replace(request, caller=OTHER)
+
+
+def listed(harness: ServeHarness, key_id: str | None = None) -> list[tuple[str, str]]:
+    return [(one.request_id, one.endpoint) for one in harness.answers.running(key_id)]
+
+
+def started(harness: ServeHarness, request: QueryRequest, request_id: str) -> "asyncio.Task[Answer]":
+    return asyncio.ensure_future(harness.answers.answer(request, request_id))
+
+
+def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_the_run() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        harness.engine.progress = HALF
+        tasks = [started(harness, ask(), "first"), started(harness, of_other(ask()), "second")]
+        await until(lambda: harness.engine.asked > 0 and len(harness.answers.running(None)) == 2)
+        assert listed(harness, CALLER.key_id) == [("first", WARMED.name)]
+        assert listed(harness, OTHER.key_id) == [("second", WARMED.name)]
+        assert [one.progress for one in harness.answers.running(None)] == [HALF, HALF]
+        harness.engine.release()
+        await asyncio.gather(*tasks)
+        assert harness.engine.asked == 1
+        assert listed(harness) == []
+
+    run(test)
+
+
+def test_a_query_that_fails_or_is_abandoned_is_no_longer_listed() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        abandoned = started(harness, ask(), "abandoned")
+        await until(lambda: harness.engine.asked > 0)
+        assert listed(harness) == [("abandoned", WARMED.name)]
+        abandoned.cancel()
+        await asyncio.gather(abandoned, return_exceptions=True)
+        assert listed(harness) == []
+        harness.engine.release()
+        harness.engine.fails_with = QueryValue("No.")
+        with pytest.raises(QueryValue):
+            await harness.answers.answer(ask(project="other"), "failing")
+        assert listed(harness) == []
+
+    run(test)
+
+
+def test_progress_that_is_unknown_is_empty() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        task = started(harness, ask(UNCACHED), "one")
+        await until(lambda: harness.engine.asked > 0)
+        assert [one.progress for one in harness.answers.running(None)] == [Progress()]
+        harness.engine.release()
+        await task
+
+    run(test)
+
+
+def test_a_streamed_answer_is_listed_until_its_last_row() -> None:
+    async def test(harness: ServeHarness) -> None:
+        may_end = threading.Event()
+
+        def rows(_: int) -> Iterator[list[Row]]:
+            yield [("x" * 300_000,)]
+            may_end.wait()
+            yield [("y",)]
+
+        harness.engine.rows = rows
+        answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]), "streamed")
+        assert isinstance(answer.body, StreamedAnswer)
+        assert listed(harness) == [("streamed", UNCACHED.name)]
+        may_end.set()
+        async for _ in answer.body.chunks():
+            pass
+        await until(lambda: listed(harness) == [])
+
+    run(test)
