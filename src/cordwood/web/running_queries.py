@@ -3,6 +3,7 @@
 from typing import Any
 
 from cordwood.access import may_see_others, require_query
+from cordwood.engines.engine import Progress
 from cordwood.serve.running_queries import RunningQuery
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import presented
@@ -17,12 +18,17 @@ async def list_queries(request: Request, services: Services) -> Response:
     request.facts["key"] = caller.key_id
     require_query(caller, None)
     services.answers.admit(caller)
-    running = services.answers.running(None if may_see_others(caller) else caller.key_id)
-    return no_store_json({"queries": [_query(query) for query in running]})
+    sees_others = may_see_others(caller)
+    running = services.answers.running(None if sees_others else caller.key_id)
+    return no_store_json({"queries": [describe_query(query, has_rows=sees_others) for query in running]})
 
 
-def _query(query: RunningQuery) -> dict[str, Any]:
-    progress = query.progress
+def describe_query(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
+    """Return a query as it is listed.
+
+    Numbers of rows are for callers who may see all events, because the engine also counts those of other projects.
+    """
+    progress = query.progress if has_rows else Progress(part=query.progress.part)
     return {
         "id": query.request_id or None,
         "endpoint": query.endpoint,
