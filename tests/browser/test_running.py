@@ -8,13 +8,19 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
 SLOW = "select count(*) as n from unnest(generate_array(1, 60000)) as a cross join unnest(generate_array(1, 60000)) as b where mod(a * b, 7) = 3"
+
+# Runs for some ten seconds or more, in blocks whose progress DuckDB tells.
+TOLD = (
+    "select count(*) as n from edge_logs a cross join (select event_message from edge_logs limit 2500) b"
+    f" where strpos(concat({', '.join(['a.event_message, b.event_message'] * 24)}), 'in no message') > 0"
+)
 
 
 def ask(page: Page, text: str) -> None:
@@ -60,6 +66,46 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     ask(page, "select 2 as two")
     expect(page.get_by_role("columnheader", name="two")).to_be_visible()
     expect(page.locator(".explore.is-behind")).to_have_count(0)
+
+
+def test_a_slow_query_shows_how_much_of_it_is_done(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
+    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(".progress")).to_be_empty()
+    ask(page, TOLD)
+    expect(page.locator(".progress")).to_have_text(re.compile(r"^\d+ % done$"))
+    expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".progress")).to_be_empty()
+    # What is told of other queries, or by ClickHouse, or not at all.
+    of_another = {"id": "another", "endpoint": "logs.all", "seconds": 9, "rows_read": 7, "rows_total": 7, "part": 0.7}
+    asked: list[str] = []
+
+    def tell(route: Route) -> None:
+        own = {**of_another, "id": asked[-1], "rows_read": 1_234_567, "rows_total": 5_000_000, "part": None}
+        route.fulfill(json={"queries": [of_another, own, {**own, "rows_read": None}]})
+
+    page.route("**/api/queries", tell)
+    page.on("request", lambda one: asked.append(one.headers.get("x-request-id", "")) if "/query/" in one.url else None)
+    ask(page, f"{TOLD} and 1 = 1")
+    expect(page.locator(".progress")).to_have_text("1.2M of 5M rows read")
+    page.get_by_role("button", name="Stop").click()
+    page.unroute_all(behavior="wait")
+
+
+def test_a_list_of_queries_that_is_refused_is_asked_for_once_and_not_told(tab: Tab) -> None:
+    page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
+    expect(page.locator(ROWS)).to_have_count(1)
+    tab.expect_refusal(403)
+    lists: list[str] = []
+    page.route("**/api/queries", lambda route: (lists.append(route.request.url), route.fulfill(status=403, json={})))
+    ask(page, SLOW)
+    expect(page.locator(".clock")).to_have_text(re.compile(r"^([3-9]|\d\d)\.\d s$"))
+    expect(page.locator(".progress")).to_be_empty()
+    expect(page.locator("#told")).to_be_empty()
+    assert len(lists) == 1
+    page.get_by_role("button", name="Stop").click()
+    page.unroute_all(behavior="wait")
 
 
 def test_rows_that_wait_for_their_bars_are_not_those_of_the_query_before(tab: Tab) -> None:

@@ -7,6 +7,8 @@ const LONGEST_ADDRESS = 8000;
 /** Told of whatever page is shown when the service no longer knows the key. */
 export const KEY_REFUSED = "cordwood:key-refused";
 const UNREACHED = "unreached";
+/** The ids of the requests with a signal, by the signal: what they begin with, and how many there are. */
+const idsOfSignals = new WeakMap();
 const LONG_NUMBER = /[:[,]\s*-?(?:9\d{15}|\d{17})/;
 
 /** What went wrong, as the service tells it: a code, a sentence, perhaps a hint and a place in the query. */
@@ -113,9 +115,19 @@ export function given(parameters) {
   return Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
 }
 
+/** Send requests with this signal under ids that begin with `id`, by which the service's list of queries names them. */
+export function nameRequests(signal, id) {
+  idsOfSignals.set(signal, { id, count: 0 });
+}
+
+function idOf(signal) {
+  const named = signal && idsOfSignals.get(signal);
+  return named ? { "X-Request-Id": `${named.id}-${(named.count += 1)}` } : {};
+}
+
 /** Whatever the browser has kept is asked for again: a receipt must be of this answer. */
 async function sent(path, parameters, { signal, method = "GET", headers = {}, body, longest = Infinity }) {
-  const keyed = key() ? { "X-API-KEY": key(), ...headers } : headers;
+  const keyed = { ...(key() ? { "X-API-KEY": key() } : {}), ...idOf(signal), ...headers };
   const address = addressOf(path, parameters);
   const whileWanted = AbortSignal.any([untilForgotten(), signal].filter(Boolean));
   const options = { signal: whileWanted, method, headers: keyed, body, cache: "no-cache" };

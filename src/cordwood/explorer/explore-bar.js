@@ -3,6 +3,7 @@
 import { hashOf } from "./address.js";
 import { projectChoice } from "./choices.js";
 import { h, option, put } from "./dom.js";
+import { Progress } from "./progress.js";
 import { openParameters } from "./queries.js";
 import { TimePicker } from "./time-picker.js";
 import { countsOf, mayCount, projectsOf } from "./whole-streams.js";
@@ -50,6 +51,7 @@ export class ExploreBar {
       "Run",
     );
     this.clock = h("span", { class: "clock", role: "timer" });
+    this.progress = new Progress();
     this.stopper = h("button", { type: "button", class: "button", onclick: stop }, "Stop");
     // Its room is always taken, so that nothing moves when a query takes longer.
     this.running = h("span", { class: "running is-hidden" }, this.clock, this.stopper);
@@ -147,14 +149,19 @@ export class ExploreBar {
     return h("input", { type: "text", size: "10", autocomplete: "off", spellcheck: "false", onchange: set });
   }
 
-  busy(isBusy) {
+  /** Requests with the signal are under way, or no longer. */
+  busy(isBusy, signal) {
     this.element.classList.toggle("is-busy", isBusy);
     this.runner.setAttribute("aria-busy", String(isBusy));
     clearInterval(this.ticking);
     if (isBusy) {
+      this.progress.watch(signal);
       this.beganMs = performance.now();
       this.ticking = setInterval(() => this.tick(), CLOCK_MS);
-    } else if (this.isSlow) {
+      return;
+    }
+    this.progress.stop();
+    if (this.isSlow) {
       if (this.stopper === document.activeElement) this.runner.focus();
       this.isSlow = false;
       this.clock.textContent = "";

@@ -102,7 +102,7 @@ export class ExplorePage {
       h(
         "section",
         { class: "card chart-card", "aria-label": "Histogram" },
-        h("div", { class: "chart-head" }, this.summary, this.stack),
+        h("div", { class: "chart-head" }, this.summary, this.bar.progress.element, this.stack),
         this.histogram.element,
       ),
       h(
@@ -213,7 +213,7 @@ export class ExplorePage {
     clearTimeout(this.timer);
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
-    this.bar.busy(true);
+    this.bar.busy(true, asking.signal);
     this.bounds = ranges.bounds(this.view.range);
     const isLater = await this.askBoth(asking.signal);
     if (asking.signal.aborted) return undefined;

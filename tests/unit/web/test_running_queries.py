@@ -11,7 +11,7 @@ from cordwood.web.running_queries import describe_query
 
 @pytest.mark.parametrize(("has_rows", "rows"), [(True, (10, 20)), (False, (None, None))])
 def test_numbers_of_rows_are_only_told_to_callers_who_may_see_all_events(
-    has_rows: bool, rows: tuple[int | None, int | None]
+    *, has_rows: bool, rows: tuple[int | None, int | None]
 ) -> None:
     query = RunningQuery("mine", "logs.all", "1", time.monotonic(), lambda: Progress(0.123456, 10, 20))
     entry = describe_query(query, has_rows=has_rows)
