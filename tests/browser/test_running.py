@@ -98,7 +98,12 @@ def test_a_list_of_queries_that_is_refused_is_asked_for_once_and_not_told(tab: T
     expect(page.locator(ROWS)).to_have_count(1)
     tab.expect_refusal(403)
     lists: list[str] = []
-    page.route("**/api/queries", lambda route: (lists.append(route.request.url), route.fulfill(status=403, json={})))
+
+    def refuse(route: Route) -> None:
+        lists.append(route.request.url)
+        route.fulfill(status=403, json={})
+
+    page.route("**/api/queries", refuse)
     ask(page, SLOW)
     expect(page.locator(".clock")).to_have_text(re.compile(r"^([3-9]|\d\d)\.\d s$"))
     expect(page.locator(".progress")).to_be_empty()
