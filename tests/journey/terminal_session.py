@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+# The line about a query that takes long, which is overwritten.
+_PROGRESS = re.compile(r"\r\d+\.\d s[^\r\n]*\x1b\[K")
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -57,8 +59,8 @@ class TerminalSession:
 
     @property
     def text(self) -> str:
-        """Return the output without escape sequences."""
-        return _STYLES.sub("", self.raw)
+        """Return the output without escape sequences, and without the progress of queries."""
+        return _STYLES.sub("", _PROGRESS.sub("", self.raw))
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
@@ -70,6 +72,12 @@ class TerminalSession:
             assert self._read(max(0.0, deadline - time.monotonic())), f"{expected}, {last!r}: not in {self.unread!r}"
         printed, self._consumed = self.unread, len(self.text)
         return printed
+
+    def wait_for(self, pattern: str, seconds: float = 60.0) -> None:
+        """Wait until the output, with its escape sequences, matches the pattern."""
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.raw):
+            assert self._read(max(0.0, deadline - time.monotonic())), f"{pattern}: not in {self.raw!r}"
 
     @property
     def unread(self) -> str:

@@ -1,5 +1,6 @@
 """Commands in a terminal: width of tables, colours, footers, carets below errors, pager, shell and completion."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -38,6 +39,13 @@ def query_arguments(service: Service, project: str, sql: str, *more: str) -> lis
 
 
 MESSAGES = "select id, timestamp, event_message from postgres_logs order by timestamp limit 3"
+
+
+# Runs for some seconds.
+SLOW = (
+    "select count(*) as n from unnest(generate_array(1, 32000)) as a cross join unnest(generate_array(1, 32000)) as b"
+    " where mod(a * b, 7) = 3"
+)
 
 
 def test_a_table_fits_the_terminal_and_has_a_footer(service: Service, project: str) -> None:
@@ -89,6 +97,15 @@ def test_the_footer_marks_a_cached_answer(service: Service) -> None:
             session.end()
         texts.append(session.text.splitlines()[-1])
     assert [text.endswith("cached") for text in texts] == [False, True]
+
+
+def test_a_query_that_takes_long_shows_its_time_until_it_ends(service: Service, project: str) -> None:
+    with TerminalSession(*query_arguments(service, project, SLOW)) as session:
+        session.wait_for(r"\r[1-9]\d*\.\d s(, \d+ % done)?\x1b\[K")
+        assert session.end(60) == 0
+    # The line is gone when the table is printed.
+    assert re.search(r"\r\x1b\[K", session.raw)
+    assert session.text.splitlines()[0].strip() == "n"
 
 
 def test_an_error_has_a_caret_below_its_position(service: Service, project: str) -> None:

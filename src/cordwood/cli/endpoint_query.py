@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from cordwood.cli.client import Answer, Counterpart, Posted, end_progress, show_progress
+from cordwood.cli.query_progress import progress_shown
 from cordwood.cli.terminal import note
 
 JSON: Final = "application/json"
@@ -37,7 +38,9 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     def answer(self, service: Counterpart, **more: str) -> Answer:
         """Return an answer; raise Refused with the place in the own query."""
         posted = self.posted(**more)
-        return service.send("POST", self.path, posted.body, posted.headers).checked(self.source)
+        with progress_shown(service) as headers:
+            answer = service.send("POST", self.path, posted.body, {**posted.headers, **headers})
+        return answer.checked(self.source)
 
     def pages(self, service: Counterpart) -> Iterator[Answer]:
         """Yield all pages as of one answer, with their progress on the terminal."""
