@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED
 from cordwood.engines.engine import AnswerLimits
-from cordwood.errors import Backlog, Cancelled, EngineUnreachable, OutOfTime, QueryValue
+from cordwood.errors import Backlog, Cancelled, EngineUnreachable, Fault, OutOfTime, QueryValue
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from tests.clickhouse_server import ClickHouseServer
@@ -21,6 +22,7 @@ from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCan
 pytestmark = pytest.mark.usefixtures("written_by_hand")
 
 RETRY_SECONDS = 0.05
+LONG = AnswerLimits(10, 120.0)
 
 
 @pytest.fixture
@@ -293,3 +295,30 @@ def test_a_repeated_block_is_stored_once(remote: ClickHouse, server: ClickHouseS
         session.insert("`edge.logs`", columns, kinds, {"insert_deduplication_token": "t", "insert_deduplicate": 1})
     session.close()
     assert stored(remote) == ["1"]
+
+
+def test_the_rows_that_a_query_has_read_are_told_until_it_ends(remote: ClickHouse, server: ClickHouseServer) -> None:
+    token = CancelToken()
+    faults: list[type[Fault]] = []
+
+    def run() -> None:
+        try:
+            rows = remote.answer(question("SELECT count() FROM numbers(1e12) WHERE sipHash64(number) = 7"), LONG, token)
+            list(rows.batches)
+        except Fault as fault:
+            faults.append(type(fault))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    first = None
+    while first is None or (token.progress() or first).rows_read == first.rows_read:
+        assert thread.is_alive(), faults
+        first = first or token.progress()
+        time.sleep(RETRY_SECONDS)
+    assert (first.part, first.rows_total) == (None, 10**12)
+    asked = [(sql, settings) for sql, settings in server.mood.seen if "system.processes" in sql and "KILL" not in sql]
+    assert {settings["log_queries"] for _, settings in asked} == {"0"}
+    token.cancel()
+    thread.join()
+    assert faults == [Cancelled]
+    assert token.progress() is None
