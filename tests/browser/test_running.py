@@ -138,6 +138,15 @@ def test_nothing_moves_while_a_query_takes_longer_or_when_its_bars_come(tab_of: 
     assert width == NARROW or (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
 
 
+def test_endpoint_and_sub_query_can_be_read_on_a_narrow_page(tab_of: OpenTab) -> None:
+    page = tab_of(NARROW).open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    for label in ("Endpoint", "Sub-query"):
+        box = page.get_by_label(label, exact=True).bounding_box()
+        assert box is not None
+        assert box["width"] > 100
+
+
 def top_of(page: Page, selector: str) -> float:
     box = page.locator(selector).first.bounding_box()
     assert box is not None
