@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
 
 from tests.debian import need
 from tests.demo import Demo, demo_in
@@ -88,6 +88,15 @@ class HeldRequest:
         while not self._routes:
             self._page.wait_for_timeout(20)
         return self._routes[0]
+
+
+def copied(page: Page, button: Locator) -> str:
+    """Return what a button copies to the clipboard, after waiting for it."""
+    page.evaluate("navigator.clipboard.writeText('')")
+    button.click()
+    while not (text := str(page.evaluate("navigator.clipboard.readText()"))):
+        page.wait_for_timeout(20)
+    return text
 
 
 @pytest.fixture(scope="session")

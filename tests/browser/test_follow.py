@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab, copied
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
@@ -129,8 +129,7 @@ def test_lines_before_and_after_an_event_and_a_link_to_each(tab: Tab) -> None:
     expect(page.locator(".tree")).to_contain_text("line 20")
     page.get_by_role("link", name="line 25").click()
     expect(page.locator(".context .is-this")).to_contain_text("line 25")
-    page.get_by_role("button", name="Copy the link").click()
-    link = page.evaluate("navigator.clipboard.readText()")
+    link = copied(page, page.get_by_role("button", name="Copy the link"))
     page.goto("about:blank")
     page.goto(link)
     expect(page.locator(".tree")).to_contain_text("line 25")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, copied
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
@@ -271,21 +271,19 @@ def test_what_somebody_put_into_the_browser_s_storage_breaks_nothing(tab: Tab) -
     page.evaluate("localStorage.clear()")
 
 
-def copied(page: Page, what: str) -> str:
-    # What was copied before must not be taken for it.
-    page.evaluate("navigator.clipboard.writeText('')")
+def saved(page: Page, what: str) -> str:
+    """Return what the menu Save copies."""
     page.get_by_role("button", name="Save", exact=True).click()
-    page.get_by_role("button", name=what, exact=True).click()
+    text = copied(page, page.get_by_role("button", name=what, exact=True))
     expect(page.locator("#told")).to_contain_text("is in the clipboard")
-    page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
-    return str(page.evaluate("navigator.clipboard.readText()"))
+    return text
 
 
 def test_a_link_is_absolute_in_time_and_has_the_project(tab: Tab) -> None:
     page = tab.open("explore?range=24h&p.project=acme&q=limit:5")
     expect(page.locator(ROWS)).to_have_count(5)
     ids = page.locator(ROWS).all_inner_texts()
-    link = copied(page, "Copy a link to this view")
+    link = saved(page, "Copy a link to this view")
     for part in ("endpoint=logs.all", "sub=edge_logs", "p.project=acme"):
         assert part in link
     assert re.search(r"range=\d{16}%7E\d{16}", link)
@@ -302,7 +300,7 @@ def test_the_program_in_python_runs_and_answers_the_same(tab: Tab, query: str) -
     page = tab.open(f"explore?range=7d&{quote(query, safe='=')}")
     expect(page.locator(".summary")).to_have_text(re.compile(r"^\d+ rows? in "))
     rows = int(page.locator(".summary").inner_text().split()[0])
-    program = copied(page, "Copy as Python")
+    program = saved(page, "Copy as Python")
     assert tab.demo.key not in program
     said = subprocess.run(
         [sys.executable, "-c", program],
@@ -320,7 +318,7 @@ def test_the_lql_and_the_sql_are_copied_and_answer_the_same(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(3)
     address = f"{tab.demo.url}/api/endpoints/query/logs.all"
     for language, what in (("lql", "Copy as LQL"), ("sql", "Copy as SQL")):
-        text = copied(page, what)
+        text = saved(page, what)
         assert "\n" not in text or language == "sql"
         answer = page.request.get(
             address, params={"project": "default", language: text}, headers={"X-API-KEY": tab.demo.key}
