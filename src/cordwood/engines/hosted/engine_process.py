@@ -165,7 +165,7 @@ class _RequestLoop:
 
     def _progress(self) -> Mapping[int, Progress]:
         """Return the progress of the queries, as far as it is known, by the numbers of their requests."""
-        found = ((number, outgoing.cancel_token.progress()) for number, outgoing in self._outgoing.copy().items())
+        found = ((number, outgoing.cancel_token.progress()) for number, outgoing in dict(self._outgoing).items())
         return {number: progress for number, progress in found if progress is not None}
 
     def _dispatch(self, kind: int, number: int, payload: memoryview) -> None:
