@@ -2,11 +2,12 @@
 
 import os
 import re
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, e
 
 from tests.debian import need
 from tests.demo import Demo, demo_in
+from tests.journey.conftest import PRIVATE, Service
 
 PATIENCE_MS = 15_000
 WIDE, NARROW = 1280, 360
@@ -100,9 +102,20 @@ def copied(page: Page, button: Locator) -> str:
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+def shared_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with demo_in(tmp_path_factory.mktemp("explorer")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def demo(shared_demo: Demo) -> Demo:
+    """What tabs are opened on; a module may replace it by a service of its own."""
+    return shared_demo
+
+
+def demo_of(service: Service) -> Demo:
+    """Return a service of a module's own in place of the demo, with its private key."""
+    return Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,16 @@
 """The page Alerts, used as a person would: states, silences, targets, history, and texts of hostile senders."""
 
 import re
-import subprocess
-from collections.abc import Callable, Iterator
-from typing import cast
+from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.conftest import NARROW, WIDE, Tab, context_of, tab_in
+from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab, demo_of, tab_in
 from tests.browser.test_accessible import faults, load_axe
 from tests.demo import Demo
-from tests.journey.conftest import PRIVATE, PUBLIC, start_service
+from tests.journey.conftest import PUBLIC, start_service
 from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, alert_named, create, fire
 from tests.waiting import until
 
@@ -22,7 +20,7 @@ FAILS = "select cast(event_message as int64) as n from `postgres.logs`"
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """A service with an alert that fires for two databases, one that is quiet, and one that cannot be evaluated."""
     service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
     quiet = {"condition": "rows", "every": "1h", "for": "5m"}
@@ -32,7 +30,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     create(service, {"name": "fails", "query": FAILS, "alert": fails})
     fire(service, ("orders", HOSTILE))
     until(lambda: bool(alert_named(service, "fails")["error"]))
-    yield Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
+    yield demo_of(service)
     service.stop()
 
 
@@ -41,14 +39,6 @@ def silences(demo: Demo) -> list[dict[str, object]]:
         f"{demo.url}/api/alerts/silences", headers={"X-API-KEY": demo.key}
     ).json()["silences"]
     return told
-
-
-@pytest.fixture
-def tab(window: BrowserContext, watched: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    opened = tab_in(window, watched, request)
-    yield opened
-    opened.page.close()
-    assert opened.went_wrong == []
 
 
 @pytest.fixture
@@ -85,7 +75,7 @@ def test_texts_of_senders_stay_texts(page: Page) -> None:
     assert page.locator(".alert-card td bdi").count() > 0
 
 
-def test_a_group_is_silenced_and_the_silence_ended(page: Page, watched: Demo) -> None:
+def test_a_group_is_silenced_and_the_silence_ended(page: Page, demo: Demo) -> None:
     page.get_by_role("button", name="Silence database=orders").click()
     form = page.get_by_role("form", name="Silence")
     expect(form).to_contain_text("errors.now with database=orders")
@@ -96,7 +86,7 @@ def test_a_group_is_silenced_and_the_silence_ended(page: Page, watched: Demo) ->
     expect(form).to_be_hidden()
     expect(page.locator("#told")).to_contain_text("Silenced until")
     expect(page.get_by_role("button", name="Silence database=orders")).to_be_focused()
-    made = silences(watched)[0]
+    made = silences(demo)[0]
     assert (made["alert"], made["labels"], made["comment"]) == (
         "errors.now",
         {"database": "orders"},
@@ -109,10 +99,10 @@ def test_a_group_is_silenced_and_the_silence_ended(page: Page, watched: Demo) ->
     section.get_by_role("button", name="End the silence of errors.now with database=orders").click()
     expect(section).to_contain_text("Nothing is silenced.")
     expect(page.locator("#told")).to_contain_text("The silence has ended.")
-    assert silences(watched) == []
+    assert silences(demo) == []
 
 
-def test_an_alert_or_all_of_them_are_silenced_by_the_keyboard(page: Page, watched: Demo) -> None:
+def test_an_alert_or_all_of_them_are_silenced_by_the_keyboard(page: Page, demo: Demo) -> None:
     for name, alert in (("Silence quiet", "quiet"), ("Silence all", None)):
         page.get_by_role("button", name=name).focus()
         page.keyboard.press("Enter")
@@ -125,7 +115,7 @@ def test_an_alert_or_all_of_them_are_silenced_by_the_keyboard(page: Page, watche
         page.keyboard.press("Enter")
         end = page.get_by_role("button", name=f"End the silence of {alert or 'all alerts'}")
         expect(end).to_be_visible()
-        assert [one["alert"] for one in silences(watched)] == [alert]
+        assert [one["alert"] for one in silences(demo)] == [alert]
         end.click()
         expect(end).to_have_count(0)
         expect(page.get_by_role("heading", name="Alerts")).to_be_focused()
@@ -184,8 +174,8 @@ def test_the_history_goes_on_page_by_page_and_stays_while_it_is_read_again(page:
     expect(history.get_by_role("button", name="Show more")).to_be_hidden()
 
 
-def test_of_very_many_groups_a_hundred_are_shown_and_the_others_counted(page: Page, watched: Demo) -> None:
-    told = httpx.get(f"{watched.url}/api/alerts", headers={"X-API-KEY": watched.key}).json()
+def test_of_very_many_groups_a_hundred_are_shown_and_the_others_counted(page: Page, demo: Demo) -> None:
+    told = httpx.get(f"{demo.url}/api/alerts", headers={"X-API-KEY": demo.key}).json()
     alert = next(one for one in told["alerts"] if one["name"] == "errors.now")
     group = alert["instances"][0]
     alert["instances"] = [{**group, "fingerprint": str(number), "labels": {"n": str(number)}} for number in range(100)]
@@ -236,9 +226,9 @@ def test_a_key_that_is_not_private_is_told_so(tab: Tab) -> None:
 
 
 def test_without_alerts_it_says_how_to_write_one(
-    window: BrowserContext, demo: Demo, request: pytest.FixtureRequest
+    window: BrowserContext, shared_demo: Demo, request: pytest.FixtureRequest
 ) -> None:
-    opened = tab_in(window, demo, request)
+    opened = tab_in(window, shared_demo, request)
     page = opened.open("alerts")
     expect(page.get_by_text("There are no alerts yet.")).to_be_visible()
     expect(page.locator(".alert-example")).to_contain_text("[alert]")
@@ -249,24 +239,10 @@ def test_without_alerts_it_says_how_to_write_one(
     assert opened.went_wrong == []
 
 
-@pytest.fixture
-def tab_at(browser: Browser, watched: Demo, request: pytest.FixtureRequest) -> Iterator[Callable[[int, str], Tab]]:
-    tabs: list[Tab] = []
-
-    def open_tab(width: int, scheme: str) -> Tab:
-        tabs.append(tab_in(context_of(browser, width, scheme), watched, request))
-        return tabs[-1]
-
-    yield open_tab
-    for one in tabs:
-        one.page.context.close()
-        assert one.went_wrong == []
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_it_has_no_serious_fault_and_fits(tab_at: Callable[[int, str], Tab], width: int, scheme: str) -> None:
-    tab = tab_at(width, scheme)
+def test_it_has_no_serious_fault_and_fits(tab_of: OpenTab, width: int, scheme: str) -> None:
+    tab = tab_of(width, scheme)
     page = tab.open("alerts")
     expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
     load_axe(page)

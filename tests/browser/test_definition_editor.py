@@ -1,17 +1,16 @@
 """Endpoints, streams and alerts edited as text, as a person would: each docstring counts the steps, at most four."""
 
 import re
-import subprocess
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, HeldRequest, Tab, context_of, tab_in
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, demo_of
 from tests.browser.test_accessible import faults, load_axe
 from tests.demo import Demo
-from tests.journey.conftest import PRIVATE, Service, start_service
+from tests.journey.conftest import Service, start_service
 
 MARKUP = "<img src=x onerror=document.title='taken'>"
 QUERY = "select t.timestamp, t.event_message from `postgres.logs` as t where t.event_message = @wanted"
@@ -39,16 +38,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def served(service: Service) -> Demo:
-    return Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
-
-
-@pytest.fixture
-def tab(window: BrowserContext, served: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    opened = tab_in(window, served, request)
-    yield opened
-    opened.page.close()
-    assert opened.went_wrong == []
+def demo(service: Service) -> Demo:
+    return demo_of(service)
 
 
 def make(service: Service, name: str, **fields: Any) -> str:
@@ -160,15 +151,19 @@ def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Servi
     page.wait_for_function("document.querySelector('.definition .editor-text').value.length > 100_000")
 
 
+def name_and_save(page: Page, noun: str, first_name: str, name: str) -> None:
+    """Make a new endpoint or stream; the text that it begins with is valid, and its name is selected."""
+    page.get_by_role("link", name=f"New {noun}").click()
+    expect(told(page)).to_contain_text(f"Valid: {first_name} would be new.")
+    page.keyboard.type(name)
+    press(page, f"Save {noun}")
+    expect(page.get_by_role("heading", name=f"Edit {name}")).to_be_visible()
+
+
 def test_a_new_endpoint_is_made_of_nothing(tab: Tab, service: Service) -> None:
     """Four steps: New endpoint, its name, Save, Run. The text that it begins with is valid."""
     page = tab.open("endpoints")
-    page.get_by_role("link", name="New endpoint").click()
-    expect(told(page)).to_contain_text("Valid: my.endpoint would be new.")
-    # The name is selected.
-    page.keyboard.type("made.here")
-    press(page, "Save endpoint")
-    expect(page.get_by_role("heading", name="Edit made.here")).to_be_visible()
+    name_and_save(page, "endpoint", "my.endpoint", "made.here")
     press(page, "Run")
     expect(page.locator(".receipt")).to_contain_text("5 rows")
     assert len(service.rows("made.here")) == 5
@@ -260,11 +255,7 @@ def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
 def test_a_new_stream_is_made(tab: Tab, service: Service) -> None:
     """Three steps: New stream, its name, Save."""
     page = tab.open("streams")
-    page.get_by_role("link", name="New stream").click()
-    expect(told(page)).to_contain_text("Valid: my.app would be new.")
-    page.keyboard.type("made.stream")
-    press(page, "Save stream")
-    expect(page.get_by_role("heading", name="Edit made.stream")).to_be_visible()
+    name_and_save(page, "stream", "my.app", "made.stream")
     assert service.client.get("/api/sources/made.stream").json()["retention_days"] == 30
 
 
@@ -465,20 +456,18 @@ PLACES = {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_it_fits_and_has_no_serious_fault(
-    browser: Browser, service: Service, served: Demo, request: pytest.FixtureRequest, width: int, scheme: str
-) -> None:
+def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, service: Service, width: int, scheme: str) -> None:
     if service.client.get("/api/endpoints/pictured").status_code == 404:
         lines = QUERY.replace(" from", "\nfrom").replace(" where", "\nwhere")
         query = f"-- One message, newest first.\n{lines}\norder by t.timestamp desc"
         alert = {"every": "5m", "condition": "rows > 10", "text": "{value} times: {event_message}"}
         make(service, "pictured", description="The events of one message.", query=query, alert=alert)
-    tab = tab_in(context_of(browser, width, scheme), served, request)
+    tab = tab_of(width, scheme)
     tab.expect_refusal(422)
     page = tab.open("endpoints")
     load_axe(page)
     for noun, place in PLACES.items():
-        page.goto(f"{served.url}/#{place}")
+        page.goto(f"{tab.demo.url}/#{place}")
         type_over(page, "\nname =", "\nnam =", noun)
         expect(page.locator(".definition .wrong").first).to_be_visible()
         page.get_by_text("Versions", exact=True).click()
@@ -492,5 +481,3 @@ def test_it_fits_and_has_no_serious_fault(
         typed, painted = page.evaluate(f"{places}.map(e => [e.scrollTop, e.scrollHeight, e.clientWidth])")
         assert typed == painted
         assert typed[0] > 0
-    page.context.close()
-    assert tab.went_wrong == []

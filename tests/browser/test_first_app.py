@@ -1,24 +1,22 @@
 """The chart of the guide's page on one's own app, drawn as the page says."""
 
 import re
-import subprocess
 import time
 from collections.abc import Iterator
-from typing import cast
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Tab, tab_in
+from tests.browser.conftest import Tab, demo_of
 from tests.demo import Demo
-from tests.journey.conftest import PRIVATE, start_service
+from tests.journey.conftest import start_service
 from tests.journey.guide_walk import steps_of
 
 FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/first-app.md") if step.saved_as}
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """A service with the page's stream and endpoint, and requests of three minutes."""
     folder = tmp_path_factory.mktemp("shop")
     for name in ("streams.toml", "queries/shop.paths.sql"):
@@ -35,16 +33,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         for path in ("/", "/cart", "/pay")
     ]
     assert service.send("shop.requests", events).json()["accepted"] == 9
-    yield Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
+    yield demo_of(service)
     service.stop()
-
-
-@pytest.fixture
-def tab(window: BrowserContext, shop: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    opened = tab_in(window, shop, request)
-    yield opened
-    opened.page.close()
-    assert opened.went_wrong == []
 
 
 def test_the_pages_query_is_drawn_as_a_line_for_each_path(tab: Tab) -> None:
