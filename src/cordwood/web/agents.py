@@ -21,7 +21,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Application, Message, Request, Response, Scope
-from cordwood.web.credentials import account_of, presented
+from cordwood.web.credentials import account_of, identified_caller, presented
 from cordwood.web.describe.schemas import member_schema
 from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
@@ -43,8 +43,7 @@ _COUNTED_LATER = frozenset({"tools/call", "resources/list", "resources/read"})
 
 async def show_key(request: Request, services: Services) -> Response:
     """Return what the key may do: its terms, and the endpoints that it may query with their parameters."""
-    caller = services.access.who(presented(request, pairs(request.query_string, "query string")))
-    request.facts["key"] = caller.key_id
+    caller, _ = identified_caller(request, services)
     services.answers.admit(caller)
     return no_store_json(key_view(caller, services.catalog.endpoints()))
 

@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
-from cordwood.access import ANONYMOUS, require_management
+from cordwood.access import ANONYMOUS, may_see_others, require_management
 from cordwood.errors import Forbidden, TwoKeys
 from cordwood.model.key import Caller
 from cordwood.web.asgi import Request
@@ -129,14 +129,20 @@ def _network(host: str) -> str:
     return f"{IPv6Address(int(address) >> _SUBSCRIBER_BITS << _SUBSCRIBER_BITS)}/{_SUBSCRIBER_BITS}"
 
 
+def identified_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
+    """Return the caller of the request's key, which is noted for the log, and the query string."""
+    query = pairs(request.query_string, "query string")
+    caller = services.access.who(presented(request, query))
+    request.facts["key"] = caller.key_id
+    return caller, query
+
+
 def private_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller and the query string of a request with a private key, counted against its rate.
 
     Raise Forbidden for other keys.
     """
-    query = pairs(request.query_string, "query string")
-    caller = services.access.who(presented(request, query))
-    request.facts["key"] = caller.key_id
+    caller, query = identified_caller(request, services)
     require_management(caller)
     services.answers.admit(caller)
     return caller, query
@@ -148,6 +154,6 @@ def unrestricted_caller(request: Request, services: Services, refusal: str) -> t
     Raise Forbidden with the reason `refusal` for a key with pins, or one whose answers are always redacted.
     """
     caller, query = private_caller(request, services)
-    if caller.pins or caller.redact_always:
+    if not may_see_others(caller):
         raise Forbidden(refusal)
     return caller, query

@@ -15,12 +15,11 @@ from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import stream_of_events
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import identified_caller
 from cordwood.web.inflate import inflate
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.otlp import REJECTED, exported
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import read_body
 from cordwood.web.responses import JSON
 from cordwood.web.webhook_signatures import check_signature, verification
@@ -31,9 +30,7 @@ NAMED_IN_HEADER = (b"x-source", b"x-collection")
 
 
 async def ingest(request: Request, services: Services, options: WebOptions, observer: Observer, form: Form) -> Response:
-    query = pairs(request.query_string, "query string")
-    caller = services.access.who(presented(request, query))
-    request.facts["key"] = caller.key_id
+    caller, query = identified_caller(request, services)
     name = _stream_name(request, query)
     if name is None and form in REJECTED:
         # Some exporters can set the address and a key only.
