@@ -70,7 +70,7 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
     async def create(self) -> Response:
         author, is_dry = self._author(), self._is_dry()
         sent = await self._sent()
-        created = await self._changed("created", lambda found: found.create(sent, author, is_dry=is_dry))
+        created = await self._changed("created", lambda found: found.create(sent, author, is_dry=is_dry), is_dry=is_dry)
         return self._answer(created, 200 if is_dry else 201)
 
     async def change(self, address: str) -> Response:
@@ -80,7 +80,9 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
         """
         author, is_dry = self._author(), self._is_dry()
         sent = await self._sent()
-        changed = await self._changed("changed", lambda found: found.change(address, sent, author, is_dry=is_dry))
+        changed = await self._changed(
+            "changed", lambda found: found.change(address, sent, author, is_dry=is_dry), is_dry=is_dry
+        )
         if self.request.method == "PATCH":
             return Response(204, [self._tag(changed.definition)])
         return self._answer(changed)
@@ -123,12 +125,14 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
         address, number = _numbered(place)
         return self._answer(await self._changed("restored", lambda found: found.restore(address, number, author)))
 
-    async def _changed(self, action: str, change: Callable[[Definitions[T]], Defined[T]]) -> Defined[T]:
+    async def _changed(
+        self, action: str, change: Callable[[Definitions[T]], Defined[T]], *, is_dry: bool = False
+    ) -> Defined[T]:
         """Make the change in a thread, after earlier changes: at most one thread of the pool is occupied."""
         definitions = self._definitions()
         async with self.services.changing:
             changed = await asyncio.to_thread(change, definitions)
-        if not self._is_dry():
+        if not is_dry:
             audit_definition(self.observer, self.request, f"{self.kind.name}.{action}", changed.definition.name)
         return changed
 
