@@ -215,9 +215,9 @@ class Answers:
             WaitingAccounts(account), self._sandbox_schema.sql_of, endpoint, caller, lql
         )
 
-    def running(self, key_id: str | None) -> list[RunningQuery]:
-        """Return the queries that callers with this key wait for, or all callers for None."""
-        return self._running.of(key_id)
+    def running(self, caller: Caller | None) -> list[RunningQuery]:
+        """Return the requests of this caller that wait for a query, or of all callers for None."""
+        return self._running.of(caller)
 
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""

@@ -6,20 +6,18 @@ from cordwood.access import may_see_others, require_query
 from cordwood.engines.engine import Progress
 from cordwood.serve.running_queries import RunningQuery
 from cordwood.web.asgi import Request, Response
-from cordwood.web.credentials import presented
+from cordwood.web.credentials import identified_caller
 from cordwood.web.lifecycle import Services
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import no_store_json
 
 
 async def list_queries(request: Request, services: Services) -> Response:
-    """List the key's own queries, and those of all keys for an unrestricted private key."""
-    caller = services.access.who(presented(request, pairs(request.query_string, "query string")))
-    request.facts["key"] = caller.key_id
+    """List the caller's own queries; an unrestricted private key sees those of all callers."""
+    caller, _ = identified_caller(request, services)
     require_query(caller, None)
     services.answers.admit(caller)
     sees_others = may_see_others(caller)
-    running = services.answers.running(None if sees_others else caller.key_id)
+    running = services.answers.running(None if sees_others else caller)
     return no_store_json({"queries": [describe_query(query, has_rows=sees_others) for query in running]})
 
 

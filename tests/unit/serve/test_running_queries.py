@@ -25,8 +25,8 @@ def of_other(request: QueryRequest) -> QueryRequest:
     return msgspec.structs.replace(request, caller=OTHER)
 
 
-def listed(harness: ServeHarness, key_id: str | None = None) -> list[tuple[str, str]]:
-    return [(one.request_id, one.endpoint) for one in harness.answers.running(key_id)]
+def listed(harness: ServeHarness, caller: Caller | None = None) -> list[tuple[str, str]]:
+    return [(one.request_id, one.endpoint) for one in harness.answers.running(caller)]
 
 
 def started(harness: ServeHarness, request: QueryRequest, request_id: str) -> "asyncio.Task[Answer]":
@@ -39,13 +39,29 @@ def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_th
         harness.engine.progress = HALF
         tasks = [started(harness, ask(), "first"), started(harness, of_other(ask()), "second")]
         await until(lambda: harness.engine.asked > 0 and len(harness.answers.running(None)) == 2)
-        assert listed(harness, CALLER.key_id) == [("first", WARMED.name)]
-        assert listed(harness, OTHER.key_id) == [("second", WARMED.name)]
+        assert listed(harness, CALLER) == [("first", WARMED.name)]
+        assert listed(harness, OTHER) == [("second", WARMED.name)]
         assert [one.progress for one in harness.answers.running(None)] == [HALF, HALF]
         harness.engine.release()
         await asyncio.gather(*tasks)
         assert harness.engine.asked == 1
         assert listed(harness) == []
+
+    run(test)
+
+
+def test_callers_with_the_same_key_id_and_other_pins_do_not_see_each_other() -> None:
+    """Signed keys of one subject have the same id."""
+
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.hold()
+        pinned = msgspec.structs.replace(OTHER, pins={"project": "mine"})
+        task = started(harness, msgspec.structs.replace(ask(), caller=pinned), "pinned")
+        await until(lambda: len(harness.answers.running(None)) == 1)
+        assert listed(harness, pinned) == [("pinned", WARMED.name)]
+        assert listed(harness, OTHER) == []
+        harness.engine.release()
+        await task
 
     run(test)
 

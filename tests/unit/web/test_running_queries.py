@@ -5,15 +5,18 @@ import time
 import pytest
 
 from cordwood.engines.engine import Progress
+from cordwood.model.key import Caller
 from cordwood.serve.running_queries import RunningQuery
 from cordwood.web.running_queries import describe_query
+
+CALLER = Caller("1", frozenset({"query"}))
 
 
 @pytest.mark.parametrize(("has_rows", "rows"), [(True, (10, 20)), (False, (None, None))])
 def test_numbers_of_rows_are_only_told_to_callers_who_may_see_all_events(
     *, has_rows: bool, rows: tuple[int | None, int | None]
 ) -> None:
-    query = RunningQuery("mine", "logs.all", "1", time.monotonic(), lambda: Progress(0.123456, 10, 20))
+    query = RunningQuery("mine", "logs.all", CALLER, time.monotonic(), lambda: Progress(0.123456, 10, 20))
     entry = describe_query(query, has_rows=has_rows)
     assert (entry["id"], entry["endpoint"], entry["part"]) == ("mine", "logs.all", 0.1235)
     assert (entry["rows_read"], entry["rows_total"]) == rows
