@@ -134,6 +134,7 @@ export class ExplorePage {
   }
 
   leave() {
+    this.bar.busy(false);
     this.live.stop();
     this.patterns.leave();
     this.asking?.abort();
@@ -230,7 +231,6 @@ export class ExplorePage {
   stop() {
     const words = `Stopped after ${(this.bar.elapsedMs / 1000).toFixed(1)} s.`;
     this.leave();
-    this.bar.busy(false);
     // Rows may be there, and their bars not yet.
     return this.isWaiting ? this.mark(words) : tell(words);
   }
