@@ -93,3 +93,10 @@ def test_no_file_names_another_host() -> None:
     texts = {file.name: file.read_text() for folder in (FOLDER, DOCS) for file in folder.iterdir()}
     foreign = {name: re.findall(r"https?://(?!www\.w3\.org/2000/svg)[\w.]+", text) for name, text in texts.items()}
     assert {name: found for name, found in foreign.items() if found} == {}
+
+
+def test_no_browser_test_polls_with_eval_in_the_page() -> None:
+    """The content security policy blocks it, but only when the first evaluation is not yet true."""
+    tests = sorted((ROOT / "tests" / "browser").glob("*.py"))
+    assert tests
+    assert [test.name for test in tests if ".wait_for_function(" in test.read_text()] == []

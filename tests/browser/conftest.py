@@ -92,6 +92,16 @@ class HeldRequest:
         return self._routes[0]
 
 
+def wait_until_true(page: Page, expression: str, argument: object = None) -> None:
+    """Wait until an expression or a function of the page is true.
+
+    Page.wait_for_function polls with eval in the page, which the content security policy blocks unless the
+    first evaluation is already true.
+    """
+    while not page.evaluate(expression, argument):
+        page.wait_for_timeout(20)
+
+
 def copied(page: Page, button: Locator) -> str:
     """Return what a button copies to the clipboard, after waiting for it."""
     page.evaluate("navigator.clipboard.writeText('')")

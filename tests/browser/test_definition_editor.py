@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, demo_of
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, demo_of, wait_until_true
 from tests.browser.test_accessible import faults, load_axe
 from tests.demo import Demo
 from tests.journey.conftest import Service, start_service
@@ -105,7 +105,7 @@ def test_an_error_is_shown_at_its_place_while_it_is_typed(tab: Tab, service: Ser
     expect(message).to_contain_text("Did you mean postgres.logs?")
     expect(page.locator(".definition .wrong")).to_have_text("`postgres.log`")
     message.get_by_role("button", name=re.compile(r"line \d+, column \d+")).click()
-    page.wait_for_function("document.getSelection().toString() === '`postgres.log`'")
+    wait_until_true(page, "document.getSelection().toString() === '`postgres.log`'")
     page.keyboard.type("`postgres.logs`")
     expect(message).to_be_empty()
     type_over(page, "max_rows = 3", "max_rows = 0")
@@ -148,7 +148,7 @@ def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Servi
     press(page, "Show version 1")
     expect(area(page)).to_have_value(short)
     press(page, "Discard changes")
-    page.wait_for_function("document.querySelector('.definition .editor-text').value.length > 100_000")
+    wait_until_true(page, "document.querySelector('.definition .editor-text').value.length > 100_000")
 
 
 def name_and_save(page: Page, noun: str, first_name: str, name: str) -> None:
@@ -210,7 +210,7 @@ def test_an_alert_is_added_and_seen_among_the_alerts(tab: Tab, service: Service)
     area(page)
     expect(page.get_by_role("button", name="Go to the alert")).to_be_visible()
     selected = "document.getSelection().toString()"
-    page.wait_for_function(f"{selected} === '[alert]'")
+    wait_until_true(page, f"{selected} === '[alert]'")
 
 
 def test_an_alert_in_a_file_says_so_and_its_endpoint_is_copied(tab: Tab) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, copied
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, copied, wait_until_true
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
@@ -24,12 +24,13 @@ def ask(page: Page, text: str) -> None:
 
 def wait_until_kept(page: Page, count: int, text: str) -> None:
     """Wait until the newest of so many queries has been answered: one that is asked earlier takes its place."""
-    page.wait_for_function(
+    wait_until_true(
+        page,
         """([count, text]) => {
           const kept = JSON.parse(sessionStorage.getItem("cordwood.history") || "[]");
           return kept.length === count && kept[0].place.includes(text);
         }""",
-        arg=[count, text],
+        [count, text],
     )
 
 
