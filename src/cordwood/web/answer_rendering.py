@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
 from cordwood.model.endpoint import Endpoint
@@ -28,12 +28,17 @@ FORWARDED = {
 
 def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
     """Return the headers that stay the same as long as the answer is cached."""
-    headers = [
+    return [
         VARY,
         (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
-        (b"cordwood-rows", b"%d" % receipt.rows),
         (b"cordwood-revision", receipt.revision.encode()),
+        *_headers_of_rows(receipt),
     ]
+
+
+def _headers_of_rows(receipt: Receipt) -> list[Header]:
+    """Return the headers that are known after the last row."""
+    headers = [(b"cordwood-rows", b"%d" % receipt.rows)]
     if receipt.truncated:
         headers.append((b"cordwood-truncated", receipt.truncated.encode()))
     headers += [(b"cordwood-notice", header_text(notice)) for notice in receipt.notices]
@@ -52,8 +57,13 @@ def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, secon
 
 
 def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
-    """Return the headers that are known before the last row."""
-    return [VARY, (b"cache-control", b"private, no-store"), (b"cache-status", _cache_status(answer, endpoint))]
+    """Return the headers that are known before the last row, and the names of the trailers that follow it."""
+    return [
+        VARY,
+        (b"cache-control", b"private, no-store"),
+        (b"cache-status", _cache_status(answer, endpoint)),
+        (b"trailer", b"Cordwood-Rows, Cordwood-Truncated, Cordwood-Next, Cordwood-Notice"),
+    ]
 
 
 def ignored_headers(names: Iterable[str]) -> list[Header]:
@@ -61,11 +71,11 @@ def ignored_headers(names: Iterable[str]) -> list[Header]:
     return [(b"cordwood-notice", header_text(f"parameter ignored: {name}")) for name in names]
 
 
-def next_page_headers(query_request: QueryRequest, answer: Answer, cursors: Cursors) -> list[Header]:
+def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: Cursors | None) -> list[Header]:
     """Return the cursor of the next page, if there is one. Each request has its own, although they share an answer."""
-    if isinstance(answer.body, StreamedAnswer) or answer.body.receipt.next is None:
+    if receipt.next is None or cursors is None:
         return []
-    return [(b"cordwood-next", cursors.encode(query_request, answer.body.receipt.next).encode())]
+    return [(b"cordwood-next", cursors.encode(query_request, receipt.next).encode())]
 
 
 def rate_headers(allowance: Allowance) -> list[Header]:
@@ -121,13 +131,16 @@ def header_text(text: str) -> bytes:
 COMPRESSED_HERE_BYTES = 64 * 1024
 
 
-async def render_answer(request: Request, query_request: QueryRequest, answer: Answer, began: float) -> Response:
+async def render_answer(
+    request: Request, query_request: QueryRequest, answer: Answer, began: float, cursors: Cursors | None = None
+) -> Response:
+    """Return the response; it says where the next page begins if it is given cursors."""
     coding = chosen_coding(request.joined(b"accept-encoding"))
     if not needs_no_thread(answer, coding):
         await asyncio.to_thread(answer.finished.compressed, coding or "", compressed)
     if isinstance(answer.body, StreamedAnswer):
-        return _streamed(request, query_request, answer, answer.body, coding)
-    return render_complete(request, query_request, answer, coding, began)
+        return _streamed(request, query_request, answer, answer.body, coding, cursors)
+    return render_complete(request, query_request, answer, coding, began, cursors)
 
 
 def needs_no_thread(answer: Answer, coding: str | None) -> bool:
@@ -138,7 +151,12 @@ def needs_no_thread(answer: Answer, coding: str | None) -> bool:
 
 
 def render_complete(
-    request: Request, query_request: QueryRequest, answer: Answer, coding: str | None, began: float
+    request: Request,
+    query_request: QueryRequest,
+    answer: Answer,
+    coding: str | None,
+    began: float,
+    cursors: Cursors | None,
 ) -> Response:
     finished = answer.finished
     if len(finished.body) < WORTH_IT_BYTES:
@@ -149,10 +167,11 @@ def render_complete(
     if head is None:
         head = finished.headers_by_coding[coding or ""] = _head(query_request, finished, coding)
         finished.size += len(head)
+    next_page = _next_page_headers(query_request, finished.receipt, cursors)
     if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
-        return Response(304, [], b"", moving + head)
+        return Response(304, next_page, b"", moving + head)
     body = finished.body if coding is None else finished.compressed(coding, compressed)
-    return Response(200, [], body, moving + head)
+    return Response(200, next_page, body, moving + head)
 
 
 def _head(query_request: QueryRequest, finished: Finished, coding: str | None) -> bytes:
@@ -166,17 +185,28 @@ def _head(query_request: QueryRequest, finished: Finished, coding: str | None) -
 
 
 def _streamed(
-    request: Request, query_request: QueryRequest, answer: Answer, streamed: StreamedAnswer, coding: str | None
+    request: Request,
+    query_request: QueryRequest,
+    answer: Answer,
+    streamed: StreamedAnswer,
+    coding: str | None,
+    cursors: Cursors | None,
 ) -> Response:
-    pieces = _noted(request, streamed, answer)
+    def trailers() -> list[Header]:
+        receipt = streamed.receipt
+        if receipt is None:
+            return []
+        return [*_headers_of_rows(receipt), *_next_page_headers(query_request, receipt, cursors)]
+
+    pieces: AsyncIterator[bytes] = _noted(request, streamed, answer)
     headers = [
         (b"content-type", query_request.format.media_type.encode()),
         *streamed_headers(answer, query_request.endpoint),
     ]
-    if coding is None:
-        return Response(200, headers, pieces)
-    headers.append((b"content-encoding", coding.encode()))
-    return Response(200, headers, compressed_pieces(pieces, coding))
+    if coding is not None:
+        headers.append((b"content-encoding", coding.encode()))
+        pieces = compressed_pieces(pieces, coding)
+    return Response(200, headers, pieces, trailers=trailers)
 
 
 async def _noted(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:

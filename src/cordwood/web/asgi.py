@@ -21,6 +21,9 @@ WRITE_WHOLE = "cordwood.write_whole"
 # The scope key under which the server offers to write a part of a streamed answer at once; it returns whether it did.
 _WRITE_PART = "cordwood.write_part"
 
+# The scope key under which the server offers to end a streamed answer with trailers; it returns whether it did.
+_WRITE_TRAILERS = "cordwood.write_trailers"
+
 # The scope key under which the server offers to abort the connection.
 _CUT = "cordwood.cut"
 
@@ -40,6 +43,10 @@ def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
     """Return the function that writes a part of a streamed answer, framed for HTTP, if the client reads fast enough."""
     found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART)
     return found
+
+
+def offer_trailers(scope: Any, write: "Callable[[list[Header]], bool]") -> None:
+    scope[_WRITE_TRAILERS] = write
 
 
 def offer_cut(scope: Any, cut: Callable[[], None]) -> None:
@@ -104,24 +111,30 @@ class Request:
 class Response:
     """A status, headers, and a body that is either complete or a stream of chunks.
 
-    `block` holds more headers in rendered form.
+    `block` holds more headers in rendered form. `trailers` returns the headers that follow the last chunk of a stream.
     """
 
-    __slots__ = ("block", "body", "headers", "status")
+    __slots__ = ("block", "body", "headers", "status", "trailers")
 
     def __init__(
-        self, status: int, headers: list[Header], body: bytes | AsyncIterator[bytes] = b"", block: bytes = b""
+        self,
+        status: int,
+        headers: list[Header],
+        body: bytes | AsyncIterator[bytes] = b"",
+        block: bytes = b"",
+        trailers: "Callable[[], list[Header]] | None" = None,
     ) -> None:
         self.status = status
         self.headers = headers
         self.body = body
         self.block = block
+        self.trailers = trailers
 
     async def send_to(self, scope: Scope, send: Send, moved: Callable[[], None] = _nothing) -> None:
         """Send the response; call `moved` whenever the client has read a chunk of a large body."""
         with_body = scope["method"] != "HEAD"
         if not isinstance(self.body, bytes):
-            await self._send_pieces(send, self.body, with_body=with_body)
+            await self._send_pieces(scope, send, self.body, with_body=with_body)
             return
         write = scope.get(WRITE_WHOLE)
         if write is None or not write(self, self.body if with_body else b""):
@@ -137,12 +150,14 @@ class Response:
             moved()
         await send({"type": "http.response.body", "body": body[last:]})
 
-    async def _send_pieces(self, send: Send, pieces: AsyncIterator[bytes], *, with_body: bool) -> None:
+    async def _send_pieces(self, scope: Scope, send: Send, pieces: AsyncIterator[bytes], *, with_body: bool) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         if with_body:
             async for piece in pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        write = scope.get(_WRITE_TRAILERS)
+        if self.trailers is None or write is None or not with_body or not write(self.trailers()):
+            await send({"type": "http.response.body", "body": b""})
 
 
 def rendered(headers: list[Header]) -> bytes:

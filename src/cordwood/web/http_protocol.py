@@ -25,6 +25,7 @@ from cordwood.web.asgi import (
     mark_fault,
     offer_cut,
     offer_part,
+    offer_trailers,
     offer_whole,
     rendered,
 )
@@ -223,6 +224,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         offer_whole(self.scope, partial(_write_whole, self.cycle))
         offer_part(self.scope, partial(_write_part, self.cycle))
+        offer_trailers(self.scope, partial(_write_trailers, self.cycle))
         offer_cut(self.scope, self.cut)
 
     def _begin_scope(self) -> None:
@@ -326,13 +328,10 @@ def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -
         return True
     if not cycle.keep_alive:
         response.headers.append((b"connection", b"close"))
-    cycle.response_started = cycle.response_complete = True
+    cycle.response_started = True
     cycle.waiting_for_100_continue = False
     cycle.transport.write(_whole(response, cycle.default_headers, body))
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
+    _end(cycle)
     return True
 
 
@@ -342,6 +341,24 @@ def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
         return False
     cycle.transport.write(framed)
     return True
+
+
+def _write_trailers(cycle: RequestResponseCycle, trailers: list[Header]) -> bool:
+    """End a chunked body with trailers; return False for a body that is not chunked, which can have none."""
+    if cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
+        return False
+    cycle.transport.write(b"0\r\n%b\r\n" % rendered(trailers))
+    _end(cycle)
+    return True
+
+
+def _end(cycle: RequestResponseCycle) -> None:
+    """Do what the base class does after the last byte of a response."""
+    cycle.response_complete = True
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
 
 
 def _whole(response: Response, defaults: list[Header], body: bytes) -> bytes:

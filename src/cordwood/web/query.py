@@ -17,7 +17,6 @@ from cordwood.serve.rate_limiter import Allowance
 from cordwood.web.answer_rendering import (
     ignored_headers,
     needs_no_thread,
-    next_page_headers,
     rate_headers,
     render_answer,
     render_complete,
@@ -140,8 +139,7 @@ async def answer_query(
     if digest is not None:
         coding = chosen_coding(request.joined(b"accept-encoding"))
         request_cache.keep(request, CachedRequest(address, admitted.key, query_request, digest, coding))
-    response = await render_answer(request, query_request, answer, began)
-    response.headers += next_page_headers(query_request, answer, services.answers.cursors)
+    response = await render_answer(request, query_request, answer, began, services.answers.cursors)
     return _complete(response, query_request, admitted.allowance)
 
 
@@ -163,8 +161,8 @@ def answer_repeated(request: Request, services: Services, request_cache: Request
     request.facts["key"] = query_request.caller.key_id
     request.facts["endpoint"] = query_request.endpoint.name
     allowance = services.answers.admit(query_request.caller, account_of(request, query_request.caller))
-    response = render_complete(request, query_request, answer, cached_request.coding, began)
-    response.headers += next_page_headers(query_request, answer, services.answers.cursors)
+    cursors = services.answers.cursors
+    response = render_complete(request, query_request, answer, cached_request.coding, began, cursors)
     return _complete(response, query_request, allowance)
 
 
