@@ -5,16 +5,18 @@ import csv
 import io
 import json
 import random
+import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import h11
 import httpx
 import pytest
 
 from tests.chdb_databases import fresh_database
 from tests.clickhouse_server import serving
-from tests.journey.conftest import Service, Start, made_key, start_service
+from tests.journey.conftest import PRIVATE, Service, Start, made_key, start_service
 
 EDGE, AUTH = "cloudflare.logs.prod", "gotrue.logs.prod"
 EVENTS, PAGE = 300, 70
@@ -41,6 +43,38 @@ type = "INT64"
 required = true
 */
 select t.id from `cloudflare.logs.prod` as t where t.project = @project order by t.id limit @rows
+""",
+    "parameter_offset": """/*
+name = "parameter_offset"
+max_rows = 90
+[parameters.project]
+required = true
+[parameters.rows]
+type = "INT64"
+[parameters.skipped]
+type = "INT64"
+default = "0"
+*/
+select t.event_message, count(*) as n from `cloudflare.logs.prod` as t where t.project = @project group by 1, t.id limit @rows offset @skipped
+""",
+    "sandboxed": """/*
+name = "sandboxed"
+max_rows = 90
+sandbox = true
+[parameters.project]
+required = true
+*/
+with edge_logs as (select t.id, t.timestamp, t.event_message, t.metadata from `cloudflare.logs.prod` as t where t.project = @project),
+auth_logs as (select t.id, t.timestamp, t.event_message, t.metadata from `gotrue.logs.prod` as t where t.project = @project)
+select id from edge_logs
+""",
+    "streamed": """/*
+name = "streamed"
+max_rows = 10000
+[parameters.project]
+required = true
+*/
+select t.id, n, t.event_message from `cloudflare.logs.prod` as t cross join unnest(generate_array(1, 60)) as n where t.project = @project
 """,
     "recent": """/*
 name = "recent"
@@ -277,23 +311,89 @@ def test_a_cached_first_page_has_a_cursor(service: Service) -> None:
     assert len(set(flat(found))) == len(flat(found)) == EVENTS
 
 
-def test_truncated_groups_have_a_notice_about_paging(service: Service) -> None:
+@pytest.mark.parametrize("name", QUERIES)
+def test_an_answer_that_is_cut_goes_on_although_no_pages_were_requested(service: Service, name: str) -> None:
+    sql, expected = QUERIES[name]
+    project = f"plain-{list(QUERIES).index(name)}"
+    send(service, project)
+    found = pages(service, "sandboxed", {"project": project, "sql": sql})
+    assert len(found) > 1 or len(found[0]) <= 90
+    rows = Counter(flat(found))
+    assert expected is None or rows.total() == expected
+    if "limit" not in name and "offset" not in name:
+        assert rows == Counter(whole(service, project, sql))
+    else:
+        assert set(rows.values()) == {1}
+
+
+def test_groups_of_a_saved_query_go_on(service: Service) -> None:
     send(service, "grouped")
     cut = service.query("groups", project="grouped")
     assert cut.headers["cordwood-truncated"] == "max_rows=90"
-    assert "cordwood-next" not in cut.headers
-    assert cut.headers["cordwood-notice"].endswith("add page_size= to page through all of them")
-    found = pages(service, "groups", {"project": "grouped", "page_size": "90"})
+    assert "cordwood-notice" not in cut.headers
+    found = pages(service, "groups", {"project": "grouped"})
     assert len(set(flat(found))) == len(flat(found)) == EVENTS
     send(service, "few", 50)
-    assert "cordwood-notice" not in service.query("groups", project="few").headers
+    assert "cordwood-next" not in service.query("groups", project="few").headers
 
 
-def test_a_limit_that_is_a_parameter_is_truncated_without_a_cursor(service: Service) -> None:
-    send(service, "limited")
-    answer = service.query("parameter_limit", project="limited", rows="200")
-    assert answer.headers["cordwood-truncated"] == "max_rows=90"
-    assert "cordwood-next" not in answer.headers
+@pytest.mark.parametrize(
+    ("rows", "skipped", "expected"), [("200", "0", 200), ("95", "7", 95), ("1000", "30", EVENTS - 30), ("90", "5", 90)]
+)
+def test_a_limit_and_an_offset_that_are_parameters_count_for_all_pages(
+    service: Service, rows: str, skipped: str, expected: int
+) -> None:
+    project = f"limited-{rows}"
+    send(service, project)
+    found = pages(service, "parameter_limit", {"project": project, "rows": rows})
+    assert len(set(flat(found))) == len(flat(found)) == min(int(rows), EVENTS)
+    grouped = pages(service, "parameter_offset", {"project": project, "rows": rows, "skipped": skipped})
+    assert len(flat(grouped)) == expected
+    # Rows that are not cut need no order.
+    assert len(grouped) == 1 or flat(grouped) == sorted(flat(grouped))
+
+
+def read_streamed(connection: socket.socket, target: str, key: str) -> tuple[dict[str, str], str, dict[str, str]]:
+    """Return headers, body and trailers of an answer; httpx drops trailers."""
+    reader = h11.Connection(h11.CLIENT)
+    head = [("Host", "127.0.0.1"), ("X-API-KEY", key)]
+    connection.sendall(reader.send(h11.Request(method="GET", target=target, headers=head)) or b"")
+    headers: dict[str, str] = {}
+    body = bytearray()
+    while True:
+        event = reader.next_event()
+        if event is h11.NEED_DATA:
+            reader.receive_data(connection.recv(65536))
+        elif isinstance(event, h11.Response):
+            headers = texts_of(event.headers)
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            return headers, body.decode(), texts_of(event.headers)
+        else:
+            raise AssertionError(event)
+
+
+def texts_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode().lower(): value.decode() for name, value in headers}
+
+
+def test_a_streamed_answer_has_its_cursor_and_its_rows_in_trailers(service: Service) -> None:
+    """They are known only after the last row. The connection serves the next request."""
+    send(service, "trailers")
+    target = "/api/endpoints/query/streamed?project=trailers&format=ndjson"
+    with socket.create_connection((service.client.base_url.host, service.client.base_url.port), timeout=30) as peer:
+        for _ in range(2):
+            headers, body, trailers = read_streamed(peer, target, PRIVATE)
+            assert set(headers["trailer"].lower().split(", ")) >= set(trailers)
+            found = body.splitlines()
+            assert int(trailers["cordwood-rows"]) == len(found) > 5_000
+            assert trailers["cordwood-truncated"] == "max_rows=10000"
+    # A page that is requested is not streamed.
+    rest = service.client.get(f"{target}&cursor={trailers['cordwood-next']}")
+    assert rest.headers["cordwood-rows"] == str(60 * EVENTS - len(found))
+    found += rest.text.splitlines()
+    assert len(set(found)) == len(found) == 60 * EVENTS
 
 
 def test_an_endpoint_may_have_a_parameter_named_cursor(service: Service) -> None:

@@ -17,7 +17,7 @@ from cordwood.catalog.catalog import Catalog
 from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
 from cordwood.engines.run import OutdatedError
-from cordwood.errors import NOT_COMPILED, BadEndpointFile, CompilerBroke
+from cordwood.errors import NOT_COMPILED, BadEndpointFile, Busy, CompilerBroke, EngineUnreachable, Fault
 from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
@@ -33,7 +33,8 @@ from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, i
 from cordwood.serve.compilation import CompilePool, CompilerErrorLog
 from cordwood.serve.cursors import Cursors
 from cordwood.serve.fair_queue import SERVICE, WaitingAccounts
-from cordwood.serve.jobs import Finished, Job, Range, export_job
+from cordwood.serve.jobs import Finished, Job, Range, export_job, is_in_no_order
+from cordwood.serve.order_failures import OrderFailures, seconds_to_order
 from cordwood.serve.query_executor import QueryExecutor
 from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
@@ -127,6 +128,7 @@ class Answers:
         self._compilations: SingleFlight[Statement] = SingleFlight()
         self._is_regex = remember_short(_MAX_CACHED_PATTERN, max_entries=4096)(engine.is_regex)
         self._key_index = CacheKeyIndex()
+        self._order_failures = OrderFailures()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:
         """Count a request against the rate limit of the key or account; raise RateExceeded beyond it."""
@@ -261,6 +263,8 @@ class Answers:
         cancel_token = CancelToken()
         running.read_progress = cancel_token.progress
         body = await self._executor.run_streamed(job, cancel_token)
+        if isinstance(body, Finished):
+            body = await self._order_if_cut(job, body, cancel_token, WaitingAccounts(job.request.account))
         running.streamed = body if isinstance(body, StreamedAnswer) else None
         return Answer(body, Outcome.UNCACHED)
 
@@ -389,9 +393,44 @@ class Answers:
         self, key: bytes, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> Finished:
         finished = await self._executor.run_buffered(job, halt, waiting, refresh=refresh)
+        finished = await self._order_if_cut(job, finished, halt, waiting, refresh=refresh)
         if _may_be_cached(job.request):
             self._store(Entry(key, job.request, finished, requested_us=job.requested_us))
         return finished
+
+    async def _order_if_cut(
+        self, job: Job, finished: Finished, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
+    ) -> Finished:
+        """Return the answer in a total order if it is cut in none, so that it says where the next page begins.
+
+        The query is run again. Where that fails, the answer is returned as it is, with its notice.
+        """
+        receipt = finished.receipt
+        is_wanted = receipt.truncated is not None and is_in_no_order(job)
+        if not is_wanted or self._order_failures.is_recent(job):
+            return finished
+        seconds = seconds_to_order(job, receipt.engine_seconds)
+        try:
+            ordered = await self._run_ordered(job, seconds, halt, waiting, refresh=refresh)
+        except (Busy, EngineUnreachable):
+            return finished
+        except Fault:
+            self._order_failures.add(job)
+            return finished
+        ordered.receipt = msgspec.structs.replace(
+            ordered.receipt,
+            compile_seconds=receipt.compile_seconds + ordered.receipt.compile_seconds,
+            engine_seconds=receipt.engine_seconds + ordered.receipt.engine_seconds,
+        )
+        return ordered
+
+    async def _run_ordered(
+        self, job: Job, seconds: float, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool
+    ) -> Finished:
+        ordered = await self._job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
+        ordered = msgspec.structs.replace(ordered, limits=AnswerLimits(job.limits.max_rows, seconds))
+        self._executor.quarantine.check(ordered)
+        return await self._executor.run_buffered(ordered, halt, waiting, refresh=refresh)
 
     async def _refresh(self, request: QueryRequest, entry: Entry) -> None:
         await _until_current(partial(self._refresh_once, request, entry))

@@ -102,7 +102,7 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
     return Receipt(
         rows=stats.rows,
         truncated=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
-        notices=(*notices_of(statement), *([_CUT] if stats.truncated and statement.pages_on_request else [])),
+        notices=(*notices_of(statement), *([_CUT] if stats.truncated and is_in_no_order(job) else [])),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
@@ -111,23 +111,35 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
     )
 
 
+def is_in_no_order(job: Job) -> bool:
+    """Return whether the answer cannot say where its next page begins, because its rows are in no total order."""
+    return job.request.tells_next and job.question.statement.pages_on_request
+
+
 def _next_position(job: Job, stats: RunStats) -> Position | None:
     """Return where the next page begins; None after the last one."""
     paging = job.question.statement.paging
     if not stats.truncated or paging is None:
         return None
     before = job.request.position
-    limit = paging.limit if before is None else before.remaining
+    limit = _rows_of(paging.limit, job.question) if before is None else before.remaining
     remaining = None if limit is None else limit - stats.rows
     now_us = job.requested_us if before is None else before.now_us
     last_row = stats.last_row
     if last_row is None:
-        return Position(now_us, stats.rows + (before.skip if before else 0), None, remaining)
+        skipped = before.skip if before else _rows_of(paging.offset, job.question) or 0
+        return Position(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
         # The whole page has this time and id.
         last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
     return Position(now_us, 0, last_row, remaining)
+
+
+def _rows_of(rows: int | str | None, question: Question) -> int | None:
+    """Return the value of a LIMIT or an OFFSET, which may be a parameter."""
+    value = question.values[rows] if isinstance(rows, str) else rows
+    return value if isinstance(value, int) else None
 
 
 def _limit_name(job: Job) -> str:

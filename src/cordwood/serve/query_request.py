@@ -67,8 +67,8 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     `redact` is None if the caller leaves redaction to the endpoint. `fresh` bypasses the cache. `is_ad_hoc` is true if
     the endpoint was made for this request. `page_rows` is the requested size of a page, `position` where it begins; None
-    for the first one. `is_paged` if the caller pages through the answer, so that it must be told where the next page
-    begins. `follows` if it asks for rows of a followed query. `counted_as` is the account of a caller without a key.
+    for the first one. `tells_next` if an answer that is cut says where its next page begins, and `is_paged` if the
+    caller has asked for pages, so that the rows must be in a total order from the first one on. `follows` if it asks for rows of a followed query. `counted_as` is the account of a caller without a key.
     `ignored` lists the request parameters that have no meaning here.
     """
 
@@ -82,6 +82,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
     is_ad_hoc: bool = False
     page_rows: int | None = None
     position: Position | None = None
+    tells_next: bool = False
     is_paged: bool = False
     follows: bool = False
     counted_as: str = ""

@@ -75,12 +75,14 @@ class Paging(msgspec.Struct, frozen=True):
 
     `is_by_time` if the statement's last columns are the time and the id of each row; then `boundary` are the parameters
     for those of the last row that was answered. `has_elements` if rows with the same time and id are in no order, so
-    that no page must end between them. `limit` is the query's own LIMIT.
+    that no page must end between them. `limit` is the query's own LIMIT, or the parameter that has it; likewise
+    `offset`, which the first page has and the others count among the rows before.
     """
 
     is_by_time: bool
     has_elements: bool
-    limit: int | None
+    limit: int | str | None
+    offset: str | None
     boundary: tuple[str, str]
 
 
@@ -116,22 +118,24 @@ def _boundary(parameters: Mapping[str, Parameter]) -> tuple[str, str]:
 class PageBuilder:
     """Turns a resolved query into the one of a page: `restrict` before redaction, and `order` after it.
 
-    `pages_on_request` if the query is paged only for callers who ask for pages.
+    `pages_on_request` if this statement is of no page, but one of a page that is requested would be.
     """
 
     def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
         self._tree = tree
         self._page = page
         self._rows = max_rows if page.rows is None else min(page.rows, max_rows)
-        self._limit, self._offset = literal_rows(tree.args.get("limit")), literal_rows(tree.args.get("offset")) or 0
-        is_known = _has_literal_rows(tree) and isinstance(tree, exp.Select | exp.SetOperation)
-        is_first = not page.skip and page.remaining is None
-        is_cut = self._limit is None or self._limit > page.smallest(max_rows)
-        self._is_paged = is_known and (is_cut or not is_first)
-        self._time_order, self._row_ids = _find_places(tree, self._offset) if self._is_paged else (None, [])
-        # To order by all columns of an answer may cost far more than the query itself.
+        self._limit, self._offset = (_rows_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
+        self._is_first = not page.skip and page.remaining is None
+        is_cut = not isinstance(self._limit, int) or self._limit > page.smallest(max_rows)
+        names = {rows for rows in (self._limit, self._offset) if isinstance(rows, str)}
+        is_known = all(parameters[name].type is Kind.INT64 for name in names)
+        self._is_paged = is_known and isinstance(tree, exp.Select | exp.SetOperation) and (is_cut or not self._is_first)
+        self._time_order, self._row_ids = _find_places(tree) if self._is_paged else (None, [])
+        # To order by all columns of an answer may cost far more than the query itself, and a LIMIT that is a parameter
+        # is often within a page.
         is_order_costly = self._time_order is None and not self._row_ids
-        self.pages_on_request = is_order_costly and self._is_paged and not page.is_requested
+        self.pages_on_request = (is_order_costly or bool(names)) and self._is_paged and not page.is_requested
         self._is_paged &= not self.pages_on_request
         self._boundary = _boundary(parameters)
 
@@ -140,7 +144,8 @@ class PageBuilder:
         if not self._is_paged:
             return None
         order = self._time_order
-        return Paging(order is not None, order is not None and order.has_elements, self._limit, self._boundary)
+        offset = self._offset if isinstance(self._offset, str) else None
+        return Paging(order is not None, order is not None and order.has_elements, self._limit, offset, self._boundary)
 
     def restrict(self) -> None:
         """Read only what may be on the page. Sort keys that have texts of events are added here, to be redacted."""
@@ -168,9 +173,12 @@ class PageBuilder:
                 [ordered(_row_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
             )
         left = self._limit if self._page.remaining is None else self._page.remaining
-        self._tree.set("limit", _number(exp.Limit, self._rows + 1 if left is None else min(left, self._rows + 1)))
-        skip = self._offset + self._page.skip
-        self._tree.set("offset", _number(exp.Offset, skip) if skip else None)
+        if not self._is_first or not isinstance(left, str):
+            rows = min(left, self._rows + 1) if isinstance(left, int) else self._rows + 1
+            self._tree.set("limit", _number(exp.Limit, rows))
+        if not self._is_first or not isinstance(self._offset, str):
+            skip = self._page.skip + (self._offset if isinstance(self._offset, int) else 0)
+            self._tree.set("offset", _number(exp.Offset, skip) if skip else None)
 
     def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
         """Order by time and id first, because the next page begins with those of the last row."""
@@ -204,12 +212,16 @@ class PageBuilder:
         return [ordered(exp.Literal.number(index), is_descending=False) for index in indexes if index not in used]
 
 
-def _find_places(tree: exp.Expr, offset: int) -> tuple[_TimeOrder | None, list[exp.Column]]:
+def _find_places(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
     """Return the order by time, if it is one, and what tells the rows apart."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
     columns = _EventColumns()
-    return None if offset else columns.time_order(tree), columns.row_ids(tree)
+    return None if _has_offset(tree) else columns.time_order(tree), columns.row_ids(tree)
+
+
+def _has_offset(tree: exp.Expr) -> bool:
+    return tree.args.get("offset") is not None and literal_rows(tree.args["offset"]) != 0
 
 
 def literal_rows(clause: exp.Expr | None) -> int | None:
@@ -226,10 +238,11 @@ def limit_rows(tree: exp.Expr, max_rows: int) -> None:
         tree.set("limit", _number(exp.Limit, limit))
 
 
-def _has_literal_rows(tree: exp.Expr) -> bool:
-    """Return whether LIMIT and OFFSET are known when the query is compiled."""
-    clauses = (tree.args.get(name) for name in ("limit", "offset"))
-    return all(clause is None or literal_rows(clause) is not None for clause in clauses)
+def _rows_or_parameter(clause: exp.Expr | None) -> int | str | None:
+    """Return the number of rows of a LIMIT or an OFFSET, or the name of the parameter that has it."""
+    rows = None if clause is None else clause.expression
+    parameter = None if rows is None else rows.find(exp.Parameter)
+    return literal_rows(clause) if parameter is None else str(parameter.name)
 
 
 def _number(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> exp.Expr:

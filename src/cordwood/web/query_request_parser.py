@@ -63,6 +63,7 @@ async def read_ask(
         redact=redact_asked(request),
         fresh="no-cache" in request.joined(b"cache-control"),
         page_rows=None if not page_size else _page_rows(page_size, endpoint),
+        tells_next=True,
         is_paged=cursor is not None or page_size is not None,
         counted_as=account_of(request, caller),
         ignored=ignored,

@@ -1,0 +1,129 @@
+"""An answer that is cut in no total order is run again in one, so that it says where its next page begins."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.rows import Row
+from cordwood.serve.order_failures import RETRY_SECONDS, OrderFailures, seconds_to_order
+from cordwood.serve.query_request import QueryRequest
+from tests.unit.serve.harness import UNCACHED, WARMED, ServeHarness, ask, run, whole
+
+NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
+# A query whose rows have no ids; it may be cut.
+COLD = msgspec.structs.replace(WARMED, warm_seconds=None)
+
+
+def request(endpoint: Endpoint = UNCACHED) -> QueryRequest:
+    return msgspec.structs.replace(ask(endpoint), tells_next=True)
+
+
+def fail_to_order(harness: ServeHarness, fault: Exception) -> None:
+    """Fail every run that is ordered."""
+
+    def rows(number: int) -> Iterable[list[Row]]:
+        if " ORDER BY " in harness.engine.questions[-1].statement.sql:
+            raise fault
+        return [[(number,)]]
+
+    harness.engine.rows = rows
+
+
+def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        answer = whole(await harness.answers.answer(request()))
+        assert harness.engine.asked == 2
+        first, second = (question.statement.sql for question in harness.engine.questions)
+        assert "ORDER BY" not in first
+        assert "ORDER BY" in second
+        assert answer.receipt.next is not None
+        assert answer.receipt.notices == ()
+        # Both runs are told.
+        assert answer.receipt.engine_seconds == 0.002
+
+    run(test)
+
+
+def test_an_answer_that_is_not_cut_is_run_once() -> None:
+    async def test(harness: ServeHarness) -> None:
+        assert whole(await harness.answers.answer(request())).receipt.next is None
+        assert harness.engine.asked == 1
+
+    run(test)
+
+
+def test_an_answer_that_cannot_say_where_it_goes_on_is_run_once() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        answer = whole(await harness.answers.answer(ask(UNCACHED)))
+        assert (harness.engine.asked, answer.receipt.notices) == (1, ())
+
+    run(test)
+
+
+def test_the_ordered_answer_is_cached() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        first, second = [whole(await harness.answers.answer(request(COLD))) for _ in range(2)]
+        assert first.receipt.next is not None
+        assert second is first
+        assert harness.engine.asked == 2
+
+    run(test)
+
+
+def test_a_failed_order_leaves_the_answer_with_a_notice_and_is_not_tried_again_soon() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        fail_to_order(harness, OutOfMemory("too much"))
+        answers = [whole(await harness.answers.answer(request())) for _ in range(2)]
+        for answer in answers:
+            assert answer.receipt.truncated is not None
+            assert answer.receipt.next is None
+            assert answer.receipt.notices == (NOTICE,)
+        assert [answer.body for answer in answers] == [b'{"result":[{"n":1}]}', b'{"result":[{"n":3}]}']
+        assert harness.engine.asked == 3
+
+    run(test)
+
+
+def test_an_engine_that_cannot_be_reached_for_a_moment_is_not_remembered() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        fail_to_order(harness, EngineUnreachable("gone"))
+        for _ in range(2):
+            answer = whole(await harness.answers.answer(request()))
+            assert answer.receipt.notices == (NOTICE,)
+        assert harness.engine.asked == 4
+
+    run(test)
+
+
+def test_the_time_of_both_runs_is_limited() -> None:
+    async def test(harness: ServeHarness) -> None:
+        job = await harness.answers._job(request())
+        total = job.limits.seconds
+        assert total > 10
+        assert seconds_to_order(job, 0.01) == 1.0
+        assert seconds_to_order(job, 2.0) == 4.0
+        assert seconds_to_order(job, total - 1) == 1.0
+        failures = OrderFailures(lambda: now)
+        now = 0.0
+        failures.add(job)
+        assert failures.is_recent(job)
+        now = RETRY_SECONDS + 1
+        assert not failures.is_recent(job)
+
+    run(test)
+
+
+def test_an_order_that_takes_too_long_leaves_the_answer() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        fail_to_order(harness, OutOfTime("too long"))
+        assert whole(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
+
+    run(test)
