@@ -17,7 +17,7 @@ LONGEST_FILE = 400
 # Total of all files of the page, each compressed with gzip.
 MOST_BYTES = 120_000
 MOST_BYTES_OF_DOCS = 12_000
-IMPORT = re.compile(r'from "(\./[\w-]+\.js)"')
+IMPORT = re.compile(r'(?:from |import\()"(\./[\w-]+\.js)"')
 # Regular expressions, strings, and escapes, in which a backtick is no delimiter.
 LITERALS = re.compile(
     r"""(?<=[(=,:?&|!])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\n\[])+/|"(?:\\.|[^"\\\n])*"|\\."""

@@ -13,6 +13,24 @@ ROWS = ".events tbody tr.row"
 SQL_OF_TAGS = "select%20id,%20m.tags%20from%20edge_logs%20cross%20join%20unnest(metadata)%20as%20m"
 
 
+def test_a_page_whose_script_cannot_be_loaded_says_so_and_is_loaded_later(tab: Tab) -> None:
+    """Pages other than Explore are loaded once Explore is shown, or when they are visited."""
+    tab.expected.append("net::ERR_FAILED")
+    page = tab.page
+    page.route("**/alerts.js", lambda route: route.abort())
+    tab.open("explore?range=7d")
+    expect(page.locator(ROWS).first).to_be_visible()
+    page.get_by_role("link", name="Alerts", exact=True).click()
+    expect(page.locator("#content")).to_contain_text("This part of the explorer could not be loaded.")
+    page.get_by_role("link", name="Streams", exact=True).click()
+    expect(page.get_by_role("heading", name="Streams")).to_be_visible()
+    page.unroute("**/alerts.js")
+    page.get_by_role("link", name="Alerts", exact=True).click()
+    expect(page.get_by_role("heading", name="Alerts")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Streams")).to_be_visible()
+
+
 def paste(page: Page, key: str) -> None:
     page.get_by_label("Key", exact=True).fill(key)
     page.get_by_role("button", name="Open").click()

@@ -12,7 +12,8 @@ const [MARK, OPENER] = [3, 2];
 /** Microseconds of any plausible log: from 1990 until 2096. */
 const [FIRST_US, LAST_US] = [6e14, 4e15];
 
-const collator = new Intl.Collator("en", { numeric: true });
+/** Made when first used: it takes a browser milliseconds. */
+let collator = null;
 
 /** Columns with what their values are: `isTime`, `isNumber`, `isWide` for texts that take what width is left. */
 export function withKinds(rows, columns) {
@@ -76,6 +77,7 @@ function ordered(one, other, isDown) {
 function compare(one, other) {
   if (isNumeric(one) && isNumeric(other)) return one < other ? -1 : one > other ? 1 : 0;
   if (isNumeric(one) !== isNumeric(other)) return isNumeric(one) ? -1 : 1;
+  collator ??= new Intl.Collator("en", { numeric: true });
   return collator.compare(cell(one), cell(other));
 }
 

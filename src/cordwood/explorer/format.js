@@ -1,15 +1,18 @@
 /** Numbers, bytes, times and durations as people read them. */
 
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
-const whole = new Intl.NumberFormat("en");
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+/** Made when first used: each takes a browser milliseconds. */
+const formats = { whole: null, short: null };
 
 export function count(number) {
-  return whole.format(number);
+  formats.whole ??= new Intl.NumberFormat("en");
+  return formats.whole.format(number);
 }
 
 export function compact(number) {
-  return Math.abs(number) < 10_000 ? whole.format(round(number)) : short.format(number);
+  if (Math.abs(number) < 10_000) return count(round(number));
+  formats.short ??= new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  return formats.short.format(number);
 }
 
 export function bytes(number) {

@@ -36,6 +36,7 @@ export class Histogram {
     return Math.max(12, Math.min(90, Math.floor(this.plotWidth / NARROWEST_BAR)));
   }
 
+  /** Measures the frame, so that the browser must lay out the page: while drawing, `drawnWidth` has it. */
   get plotWidth() {
     return Math.max(120, (this.frame.clientWidth || 800) - MARGIN.left - MARGIN.right);
   }
@@ -58,7 +59,8 @@ export class Histogram {
   draw() {
     const { shown } = this;
     if (!shown) return;
-    const width = this.plotWidth + MARGIN.left + MARGIN.right;
+    this.drawnWidth = this.plotWidth;
+    const width = this.drawnWidth + MARGIN.left + MARGIN.right;
     const marks = valueMarks(Math.max(0, ...shown.bars.map((bar) => bar.events)));
     const y = (value) => HEIGHT - MARGIN.bottom - (value / marks.at(-1)) * (HEIGHT - MARGIN.top - MARGIN.bottom);
     const picture = svg("svg", { width, height: HEIGHT, role: "img", "aria-hidden": "true" });
@@ -68,7 +70,7 @@ export class Histogram {
       height: HEIGHT - MARGIN.top - MARGIN.bottom,
       width: 0,
     });
-    const times = timeMarks(shown.from, shown.to, Math.max(2, Math.floor(this.plotWidth / 80)), shown.utc);
+    const times = timeMarks(shown.from, shown.to, Math.max(2, Math.floor(this.drawnWidth / 80)), shown.utc);
     picture.append(
       ...[valueAxis(marks, y, MARGIN.left, width - MARGIN.right), timeAxis(times, this.x, HEIGHT)].flat(2),
     );
@@ -80,12 +82,12 @@ export class Histogram {
 
   x = (ms) => {
     const { from, to } = this.shown;
-    return MARGIN.left + ((ms - from) / (to - from)) * this.plotWidth;
+    return MARGIN.left + ((ms - from) / (to - from)) * this.drawnWidth;
   };
 
   bar(bar, y) {
     const left = Math.max(MARGIN.left, this.x(bar.at));
-    const right = Math.min(MARGIN.left + this.plotWidth, this.x(bar.at + this.shown.stepMs));
+    const right = Math.min(MARGIN.left + this.drawnWidth, this.x(bar.at + this.shown.stepMs));
     const gap = right - left > 5 ? 1 : 0;
     let below = 0;
     return this.shown.names.flatMap(({ name, tone }) => {
@@ -154,7 +156,7 @@ export class Histogram {
 
   msAt(event) {
     const left = this.frame.getBoundingClientRect().left + MARGIN.left;
-    const share = Math.min(1, Math.max(0, (event.clientX - left) / this.plotWidth));
+    const share = Math.min(1, Math.max(0, (event.clientX - left) / this.drawnWidth));
     return this.shown.from + share * (this.shown.to - this.shown.from);
   }
 

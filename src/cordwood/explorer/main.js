@@ -1,31 +1,26 @@
 /** Where the page begins: which page the address names, and whether there is a key to show it with. */
 
 import * as address from "./address.js";
-import { AlertsPage } from "./alerts.js";
-import { KEY_REFUSED } from "./api.js";
+import { KEY_REFUSED, Problem } from "./api.js";
 import { h, put } from "./dom.js";
-import { EndpointsPage } from "./endpoints.js";
-import { EventPage } from "./event-page.js";
 import { ExplorePage } from "./explore.js";
-import { FollowPage } from "./follow.js";
 import { forgetAll } from "./kept.js";
 import { forget, key } from "./key.js";
 import { keyMenu, keyPage } from "./key-gate.js";
-import { ServicePage } from "./service.js";
-import { StreamsPage } from "./streams.js";
-import { TimelinePage } from "./timeline.js";
 
-const PAGES = {
-  explore: ExplorePage,
-  endpoints: EndpointsPage,
-  alerts: AlertsPage,
-  streams: StreamsPage,
-  service: ServicePage,
+/** The other pages are loaded when they are first shown, or once nothing else is to be done. */
+const LOADERS = {
+  explore: async () => ExplorePage,
+  endpoints: async () => (await import("./endpoints.js")).EndpointsPage,
+  alerts: async () => (await import("./alerts.js")).AlertsPage,
+  streams: async () => (await import("./streams.js")).StreamsPage,
+  service: async () => (await import("./service.js")).ServicePage,
   // Reached by links alone.
-  follow: FollowPage,
-  event: EventPage,
-  timeline: TimelinePage,
+  follow: async () => (await import("./follow.js")).FollowPage,
+  event: async () => (await import("./event-page.js")).EventPage,
+  timeline: async () => (await import("./timeline.js")).TimelinePage,
 };
+const classes = new Map([["explore", ExplorePage]]);
 const content = document.getElementById("content");
 const account = document.getElementById("account");
 const tabs = document.querySelectorAll(".tabs a");
@@ -34,7 +29,8 @@ let shown = "";
 
 function show({ page, values }) {
   if (!key()) return gate();
-  const name = page in PAGES ? page : "explore";
+  const name = page in LOADERS ? page : "explore";
+  if (!classes.has(name)) return load(name).then(() => show(address.current()), fail);
   enter(name);
   keepPlace(name);
   return made
@@ -43,11 +39,25 @@ function show({ page, values }) {
     .catch((problem) => fail(problem));
 }
 
+async function load(name) {
+  try {
+    classes.set(name, await LOADERS[name]());
+  } catch {
+    const hint = "The service is stopped, or was upgraded since: reload the page in the browser.";
+    throw new Problem(0, { message: "This part of the explorer could not be loaded.", hint });
+  }
+}
+
+/** Load the other pages, so that they are shown at once and also after the service has stopped. */
+async function loadOthers() {
+  for (const name of Object.keys(LOADERS)) if (!classes.has(name)) await load(name).catch(() => {});
+}
+
 function enter(name) {
   if (shown === name) return;
   made.get(shown)?.leave();
   shown = name;
-  if (!made.has(name)) made.set(name, new PAGES[name]());
+  if (!made.has(name)) made.set(name, new (classes.get(name))());
   made.get(name).enter?.();
   put(content, made.get(name).element);
   document.title = `${name[0].toUpperCase()}${name.slice(1)} · cordwood`;
@@ -75,6 +85,7 @@ function gate(problem = "") {
 
 function fail(problem) {
   if (problem.name === "AbortError" || !key()) return;
+  made.get(shown)?.leave();
   put(
     content,
     h(
@@ -105,9 +116,10 @@ function restart() {
   show(address.current());
 }
 
-function begin() {
+async function begin() {
   keyMenu(account, gate);
-  show(address.current());
+  await show(address.current());
+  setTimeout(loadOthers);
 }
 
 /** A slash goes to the query, as in most places where one searches. */

@@ -23,14 +23,15 @@ export class RowWindow {
 
   /** Draw so many rows anew, at the same place. */
   show(count) {
-    const top = this.frame.scrollTop;
+    // To read the place makes the browser lay out the page, and without rows there is none.
+    const top = this.count ? this.frame.scrollTop : 0;
     this.count = count;
     this.heights = new Float64Array(count).fill(this.usualHeight ?? USUAL_HEIGHT);
     this.drawn.clear();
     this.frame.classList.toggle("is-long", this.isLong);
     this.body.replaceChildren(this.above, this.below);
     this.draw(top);
-    if (this.frame.scrollTop !== top) this.frame.scrollTop = top;
+    if (top && this.frame.scrollTop !== top) this.frame.scrollTop = top;
   }
 
   /** Make a row again, such as when it opens. */

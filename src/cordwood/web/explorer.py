@@ -31,11 +31,12 @@ _TYPES = {
     "css": b"text/css; charset=utf-8",
     "svg": b"image/svg+xml",
 }
-_PAGE = "index.html"
-_SIGN_IN_PAGE, _SIGN_IN_SCRIPT = "sign-in.html", "sign-in.js"
+_PAGE, _FIRST_SCRIPT = "index.html", "main.js"
+_SIGN_IN_PAGE = "sign-in.html"
 _FOR_A_YEAR = b"public, max-age=31536000, immutable"
 # The page is revalidated each time, because it names the files of its version.
 _ASK_AGAIN = b"no-cache"
+_STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
 # Comments on lines of their own, a seventh of the compressed scripts.
 _COMMENTS = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
 
@@ -100,11 +101,11 @@ def _sent(request: Request, file: _File, kept: bytes) -> Response:
 
 @cache
 def _files() -> _Files:
-    own = {one.name: one.read_bytes() for one in _found(resources.files("cordwood") / "explorer")}
-    bodies = own | {one.name: one.read_bytes() for one in _found(resources.files("cordwood.web.describe") / "docs")}
+    folders = resources.files("cordwood") / "explorer", resources.files("cordwood.web.describe") / "docs"
+    bodies = {one.name: one.read_bytes() for folder in folders for one in _found(folder)}
     bodies = {name: without_comments(body) if _is_script(name) else body for name, body in bodies.items()}
     version = _digest(b"".join(name.encode() + body for name, body in sorted(bodies.items())))
-    preloaded = sorted(name for name in own if _is_script(name) and name != _SIGN_IN_SCRIPT)
+    preloaded = sorted(_imported_statically(bodies))
     for page in (_PAGE, _SIGN_IN_PAGE):
         bodies[page] = _with_addresses(bodies[page], version, preloaded)
     return _Files(version, {name: _File(body, _type(name), _digest(body)) for name, body in bodies.items()})
@@ -123,6 +124,18 @@ def _with_addresses(page: bytes, version: str, names: list[str]) -> bytes:
     """Insert relative URLs, so that the page works below any path prefix."""
     ahead = [f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names]
     return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
+
+
+def _imported_statically(bodies: dict[str, bytes]) -> set[str]:
+    """Return the scripts that the page needs before its first one runs."""
+    found: set[str] = set()
+    pending = [_FIRST_SCRIPT]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += [one.decode() for one in _STATIC_IMPORT.findall(bodies[name])]
+    return found
 
 
 def _is_script(name: str) -> bool:
