@@ -81,7 +81,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--events", type=int, default=2_000_000, help="events that are stored before")
     parser.add_argument("--rounds", type=int, default=7, help="pages that are opened for each speed")
-    parser.add_argument("--chromium", default=shutil.which("chromium"), help="the browser; Playwright's own without one")
+    parser.add_argument(
+        "--chromium", default=shutil.which("chromium"), help="the browser; Playwright's own without one"
+    )
     return parser.parse_args()
 
 

@@ -115,6 +115,7 @@ def test_a_page_asks_nothing_while_its_tab_is_hidden_and_goes_on_after(tab: Tab,
     calls: list[str] = []
     page.on("request", lambda one: calls.append(one.url) if asked in one.url else None)
     tab.open(place)
+    expect(page.get_by_role("heading", name=place.title()).first).to_be_visible()
     expect(page.locator(f".{place} .skeleton")).to_have_count(0)
     with page.expect_response(lambda one: asked in one.url):
         page.clock.run_for(10_000)

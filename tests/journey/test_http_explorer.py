@@ -49,7 +49,7 @@ def test_every_imported_script_is_preloaded(service: Service, page: str) -> None
             assert {f"{folder}/{name}" for name in re.findall(r'from "\./([\w-]+\.js)"', script)} <= set(files)
 
 
-def test_pages_other_than_explore_are_loaded_later(service: Service, page: str) -> None:
+def test_pages_other_than_explore_are_loaded_later(page: str) -> None:
     names = {file.rpartition("/")[2] for file in files_of(page)}
     assert "explore.js" in names
     assert not names & {"alerts.js", "endpoints.js", "service.js", "streams.js", "sign-in.js"}

@@ -8,7 +8,10 @@ may fail at a row that was not reached before.
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Final
+
+import msgspec
 
 from cordwood.serve.jobs import Job
 
@@ -29,7 +32,7 @@ class OrderFailures:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._failed_at: OrderedDict[tuple[bytes, object], float] = OrderedDict()
+        self._failed_at: OrderedDict[bytes, float] = OrderedDict()
 
     def is_recent(self, job: Job) -> bool:
         failed_at = self._failed_at.get(_key(job))
@@ -42,6 +45,6 @@ class OrderFailures:
             self._failed_at.popitem(last=False)
 
 
-def _key(job: Job) -> tuple[bytes, object]:
-    """Return the statement with the pins: the events of two projects differ in number."""
-    return job.question.statement.digest, job.request.pin_items
+def _key(job: Job) -> bytes:
+    """Return a digest of the statement and the pins: the events of two projects differ in number."""
+    return blake2b(msgspec.msgpack.encode((job.question.statement.digest, job.request.pin_items))).digest()

@@ -127,17 +127,32 @@ class PageBuilder:
         self._rows = max_rows if page.rows is None else min(page.rows, max_rows)
         self._limit, self._offset = (_rows_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
         self._is_first = not page.skip and page.remaining is None
-        is_cut = not isinstance(self._limit, int) or self._limit > page.smallest(max_rows)
-        names = {rows for rows in (self._limit, self._offset) if isinstance(rows, str)}
-        is_known = all(parameters[name].type is Kind.INT64 for name in names)
-        self._is_paged = is_known and isinstance(tree, exp.Select | exp.SetOperation) and (is_cut or not self._is_first)
-        self._time_order, self._row_ids = _find_places(tree) if self._is_paged else (None, [])
-        # To order by all columns of an answer may cost far more than the query itself, and a LIMIT that is a parameter
-        # is often within a page.
-        is_order_costly = self._time_order is None and not self._row_ids
-        self.pages_on_request = (is_order_costly or bool(names)) and self._is_paged and not page.is_requested
-        self._is_paged &= not self.pages_on_request
+        may_go_on = self._may_go_on(parameters, page.smallest(max_rows))
+        self._time_order, self._row_ids = _find_places(tree) if may_go_on else (None, [])
+        self.pages_on_request = may_go_on and self._is_order_costly and not page.is_requested
+        self._is_paged = may_go_on and not self.pages_on_request
         self._boundary = _boundary(parameters)
+
+    @property
+    def _row_parameters(self) -> list[str]:
+        """The parameters that are the LIMIT or the OFFSET."""
+        return [rows for rows in (self._limit, self._offset) if isinstance(rows, str)]
+
+    @property
+    def _is_order_costly(self) -> bool:
+        """Whether a total order may cost far more than the query, or be needed for few of its calls.
+
+        It costs most by all columns of an answer. A LIMIT that is a parameter is within a page in most calls.
+        """
+        return bool(self._row_parameters) or (self._time_order is None and not self._row_ids)
+
+    def _may_go_on(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
+        """Return whether the query may have more rows than a page, or this is not its first page."""
+        if not isinstance(self._tree, exp.Select | exp.SetOperation):
+            return False
+        if any(parameters[name].type is not Kind.INT64 for name in self._row_parameters):
+            return False
+        return not isinstance(self._limit, int) or self._limit > rows or not self._is_first
 
     @property
     def paging(self) -> Paging | None:
