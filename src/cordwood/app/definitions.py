@@ -20,9 +20,8 @@ from cordwood.catalog.managed_files import ManagedFiles, read_text, streams_toml
 from cordwood.catalog.stream_fields import changed_stream, new_stream, stream_revision, table_of
 from cordwood.catalog.stream_fields import field_of as field_of_stream
 from cordwood.catalog.stream_fields import setting_of as setting_of_stream
-from cordwood.catalog.toml_document import Document
+from cordwood.catalog.toml_document import Document, assignments
 from cordwood.catalog.toml_document import Path as SettingPath
-from cordwood.catalog.toml_writing import assignments
 from cordwood.errors import (
     BadDefinition,
     BadEndpointFile,

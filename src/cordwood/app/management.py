@@ -14,13 +14,12 @@ from cordwood.app.definitions import (
     StreamDefinitions,
     StreamPreparer,
 )
-from cordwood.catalog.catalog import Author, Contents, Defined, Layer, Origin, Sent
+from cordwood.catalog.catalog import Author, Contents, Defined, Layer, Origin, Sent, Version
 from cordwood.catalog.files import FileCatalog, with_managed
 from cordwood.catalog.ids import is_uuid
-from cordwood.catalog.managed_files import ManagedFiles
+from cordwood.catalog.managed_files import ManagedFiles, append_version, with_current
 from cordwood.catalog.stream_file import read_stream_file, stream_name_problem
-from cordwood.catalog.toml_writing import toml_text
-from cordwood.catalog.versions import Version, append_version, with_current
+from cordwood.catalog.toml_document import toml_text
 from cordwood.errors import (
     BadDefinition,
     BadStreamFile,

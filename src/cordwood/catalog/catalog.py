@@ -8,7 +8,6 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from cordwood.catalog.field_values import Fields
-from cordwood.catalog.versions import Version
 from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
@@ -108,6 +107,15 @@ class Defined(msgspec.Struct, Generic[T_co], frozen=True):
     definition: T_co
     origin: Origin
     text: str
+
+
+class Version(msgspec.Struct, frozen=True):
+    """A version of a definition: `text` is the whole of it, or None for a deletion; `key` is the id of the key that made the change."""
+
+    number: int
+    at: float
+    key: str
+    text: str | None
 
 
 class Definitions(Protocol[T_co]):

@@ -21,7 +21,7 @@ from cordwood.catalog.field_values import (
     table,
     text,
 )
-from cordwood.catalog.toml_writing import assignments, table_header
+from cordwood.catalog.toml_document import assignments, table_header
 from cordwood.errors import NOT_COMPILED, BadDefinition
 from cordwood.model.endpoint import Dialect
 from cordwood.sql.ad_hoc import parameter_names

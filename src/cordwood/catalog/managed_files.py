@@ -1,5 +1,6 @@
 """The endpoint and streams files that the service writes in its data folder, and their earlier versions."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -8,9 +9,9 @@ from uuid import UUID
 
 import msgspec
 
+from cordwood.catalog.catalog import Version
 from cordwood.catalog.stream_file import tables_of
-from cordwood.catalog.toml_writing import assignments
-from cordwood.catalog.versions import Version, limit_versions
+from cordwood.catalog.toml_document import assignments
 from cordwood.errors import OutOfDisk
 from cordwood.folder import sync_folder, write_durably
 
@@ -19,6 +20,8 @@ ENDPOINTS: Final = "endpoints"
 HISTORY: Final = "history"
 # Histories of deleted definitions are kept for the latest of each kind.
 MAX_DELETED_HISTORIES: Final = 100
+_MAX_VERSIONS: Final = 50
+_MAX_HISTORY_BYTES: Final = 256 * 1024
 
 _FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
 
@@ -62,7 +65,7 @@ class ManagedFiles:
         return ()
 
     def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[Version]) -> None:
-        text = msgspec.json.encode(limit_versions(versions)).decode()
+        text = msgspec.json.encode(_limit_versions(versions)).decode()
         self.write(self._history_file(kind, definition_id), text)
 
     def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
@@ -116,3 +119,26 @@ def read_text(file: Path) -> str | None:
     with suppress(FileNotFoundError, NotADirectoryError):
         return file.read_text(encoding="utf-8")
     return None
+
+
+def with_current(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
+    """Append the current text if it differs from the last version, because the file was edited by hand."""
+    last = versions[-1].text if versions else None
+    return tuple(versions) if last == current else append_version(versions, current, "")
+
+
+def append_version(versions: Sequence[Version], text: str | None, key: str) -> tuple[Version, ...]:
+    number = versions[-1].number + 1 if versions else 1
+    return (*versions, Version(number, time.time(), key, text))
+
+
+def _limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
+    """Drop the oldest versions beyond the limits of number and size; always keep the last two."""
+    recent: list[Version] = []
+    size = 0
+    for version in reversed(versions[-_MAX_VERSIONS:]):
+        size += len((version.text or "").encode())
+        if size > _MAX_HISTORY_BYTES and len(recent) > 1:
+            break
+        recent.append(version)
+    return tuple(reversed(recent))

@@ -8,9 +8,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cordwood.catalog.catalog import Author, Defined, Definitions, Sent
+from cordwood.catalog.catalog import Author, Defined, Definitions, Sent, Version
 from cordwood.catalog.stream_fields import stream_revision
-from cordwood.catalog.versions import Version
 from cordwood.errors import BadBody, BadParameter, NotOffered, UnknownVersion
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
