@@ -32,6 +32,20 @@ _LEADING_COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
 
 Value = TypeVar("Value", str, int, bool)
 
+_PARAMETER_SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "example")
+_PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# Names with another meaning in a request.
+_RESERVED = ("sql", "lql", "api_key")
+_UNSUPPORTED_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
+_PARAMETER_TYPES = {
+    **{kind.value.lower(): kind for kind in Kind if kind not in _UNSUPPORTED_KINDS},
+    "int": Kind.INT64,
+    "integer": Kind.INT64,
+    "float": Kind.FLOAT64,
+    "boolean": Kind.BOOL,
+    "text": Kind.STRING,
+}
+
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
     """Parse an endpoint file; raise BadEndpointFile with the place of an error."""
@@ -218,22 +232,6 @@ def _value(document: Document, key: str, default: Value) -> Value:
     if isinstance(value, type(default)) and isinstance(value, bool) is isinstance(default, bool):
         return value
     raise document.fault_at(f"{key} must be {_TYPE_NAMES[type(default)]}.", (key,))
-
-
-_PARAMETER_SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "example")
-
-_PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Names with another meaning in a request.
-_RESERVED = ("sql", "lql", "api_key")
-_UNSUPPORTED_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
-_PARAMETER_TYPES = {
-    **{kind.value.lower(): kind for kind in Kind if kind not in _UNSUPPORTED_KINDS},
-    "int": Kind.INT64,
-    "integer": Kind.INT64,
-    "float": Kind.FLOAT64,
-    "boolean": Kind.BOOL,
-    "text": Kind.STRING,
-}
 
 
 def _read_parameters(document: Document) -> tuple[Parameter, ...]:

@@ -26,6 +26,15 @@ _POLICY_SETTINGS = ("after", "policy")
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
 _MAX_SHOWN = 200
 
+_MAX_TRANSFORMS = 50
+_MAX_FIELDS = 100
+_MAX_TEMPLATE_LENGTH = 2000
+_MAX_FILE_BYTES = 16 * 2**20
+_FIELD_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+# Fields that identify an event cannot be changed by transforms.
+_UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
+_ENRICH_SETTINGS = ("file", "from", "to")
+
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
     """Parse a streams file; raise BadStreamFile with the place of an error."""
@@ -183,16 +192,6 @@ def _find_repeated(
             if normalize(value) in seen_names:
                 yield number, key, value
             seen_names.add(normalize(value))
-
-
-_MAX_TRANSFORMS = 50
-_MAX_FIELDS = 100
-_MAX_TEMPLATE_LENGTH = 2000
-_MAX_FILE_BYTES = 16 * 2**20
-_FIELD_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-# Fields that identify an event cannot be changed by transforms.
-_UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
-_ENRICH_SETTINGS = ("file", "from", "to")
 
 
 def _read_transforms(document: Document, path: Path, value: object) -> tuple[Transform, ...]:

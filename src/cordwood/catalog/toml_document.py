@@ -31,6 +31,8 @@ Path = tuple[str | int, ...]
 T = TypeVar("T", str, bool)
 _TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
 
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
 
 class Document(msgspec.Struct, frozen=True):
     """A TOML text inside a file: it begins on the line `first_line` of the file."""
@@ -160,9 +162,6 @@ def _with_array_indexes(path: Path, counts: dict[Path, int], *, is_array: bool) 
     indexed = (*indexed, path[-1])
     counts[indexed] = counts.get(indexed, -1) + 1
     return (*indexed, counts[indexed])
-
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_text(text: str) -> str:

@@ -1,15 +1,17 @@
-"""Load settings from defaults < TOML file < environment < flags, with the source of each value."""
+"""Load settings from defaults < TOML file < environment < flags, with the source of each value.
+
+Six environment variables of Logflare are read as well; the others are ignored with a notice.
+"""
 
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from cordwood.errors import BadSetting, did_you_mean
-from cordwood.settings import logflare_variables
 from cordwood.settings.fields import fields, read, sections
 from cordwood.settings.settings import Settings
 
@@ -19,6 +21,25 @@ _PREFIX = "CORDWOOD_"
 _NO_SETTINGS = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
 # Kubernetes sets these in every pod if a service is called "cordwood".
 _SERVICE_LINK = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+
+_LOGFLARE_VARIABLES = {
+    "LOGFLARE_API_KEY": "keys.public",
+    "LOGFLARE_PUBLIC_ACCESS_TOKEN": "keys.public",
+    "LOGFLARE_PRIVATE_ACCESS_TOKEN": "keys.private",
+    "PHX_HTTP_PORT": "web.port",
+    "PHX_HTTP_IP": "web.host",
+    "LOGFLARE_LOG_LEVEL": "web.log_level",
+}
+# Elixir's log levels, with aliases and older spellings.
+_ELIXIR_LEVELS = {
+    **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
+    **dict.fromkeys(("warning", "warn"), "warning"),
+    **dict.fromkeys(("notice", "info"), "info"),
+    **dict.fromkeys(("debug", "all"), "debug"),
+}
+_LOGFLARE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
+# Other programs use such names, too, so alone they do not indicate an environment of Logflare.
+_SHARED_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -51,7 +72,7 @@ def load(
     }
     values = {name: read(fields()[name], one.written, one.origin) for name, one in given.items()}
     settings = _settings(values)
-    notices = (logflare_variables.ignored(env), _doubled_key(settings))
+    notices = (_ignored_of_logflare(env), _doubled_key(settings))
     return Loaded(
         settings=settings,
         origins={name: one.origin for name, one in given.items()},
@@ -140,9 +161,47 @@ def _in_folder(folder: Path, name: str, value: object) -> object:
 
 def _from_logflare(env: Mapping[str, str]) -> dict[str, Given]:
     return {
-        name: Given(value, f"environment {variable}")
-        for name, (variable, value) in logflare_variables.taken(env).items()
+        name: Given(value, f"environment {variable}") for name, (variable, value) in _values_of_logflare(env).items()
     }
+
+
+def _values_of_logflare(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the variable and value by setting; the newer variable of the public token has precedence."""
+    found: dict[str, tuple[str, str]] = {}
+    for variable, setting in _LOGFLARE_VARIABLES.items():
+        value = environment.get(variable, "").strip()
+        meant = _LOGFLARE_READERS.get(setting, str)(value)
+        if meant:
+            found[setting] = (variable, meant)
+    return found
+
+
+def _ignored_of_logflare(environment: Mapping[str, str]) -> str | None:
+    """Return a notice that lists the ignored variables of Logflare; None if there are none."""
+    certain = [name for name in environment if name.startswith(_LOGFLARE_PREFIXES) and name not in _LOGFLARE_VARIABLES]
+    if not certain and not any(name in environment for name in _LOGFLARE_VARIABLES):
+        return None
+    names = sorted(certain + [name for name in environment if name.startswith(_SHARED_PREFIXES)])
+    return f"Unsupported variables of Logflare are ignored: {', '.join(names)}." if names else None
+
+
+def _logflare_address(text: str) -> str:
+    """Return an address from Logflare's forms: plain, in brackets, or as numbers separated by commas."""
+    bare = text.strip("[]{}() ")
+    parts = [part.strip() for part in bare.split(",")]
+    if len(parts) == 4:
+        return ".".join(parts)
+    if len(parts) == 8 and all(part.isdigit() for part in parts):
+        return ":".join(f"{int(part):x}" for part in parts)
+    return bare
+
+
+def _elixir_level(text: str) -> str:
+    """Return the log level; empty for an unknown word, which must not prevent the start."""
+    return _ELIXIR_LEVELS.get(text.lower(), "")
+
+
+_LOGFLARE_READERS: Mapping[str, Callable[[str], str]] = {"web.host": _logflare_address, "web.log_level": _elixir_level}
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Given]:
