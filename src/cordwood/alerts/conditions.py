@@ -1,15 +1,15 @@
-"""Evaluate the condition of an alert over the rows of an answer, for each group of rows."""
+"""Evaluate the condition of an alert over the rows of an answer, for each group of rows, and fill its text from them."""
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
 
-from cordwood.alerts.text_template import filled, shown_value
-from cordwood.model.alert import Alert, Comparison, Condition, Measure
+from cordwood.model.alert import MAX_TEXT, Alert, Comparison, Condition, Measure
 
 Row = Mapping[str, object]
 Labels = tuple[tuple[str, str], ...]
@@ -25,6 +25,11 @@ _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     Comparison.EQUAL: operator.eq,
     Comparison.UNEQUAL: operator.ne,
 }
+
+# The bound of a value, because rows hold what senders of events wrote.
+_MAX_VALUE: Final = 200
+_TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class MissingColumn(Exception):
@@ -90,7 +95,7 @@ def _grouped(alert: Alert, rows: Sequence[Row]) -> dict[str, _Group]:
         if group is None:
             if len(groups) >= MAX_GROUPS:
                 continue
-            shown = zip(alert.group_by, map(shown_value, values), strict=True)
+            shown = zip(alert.group_by, map(_shown_value, values), strict=True)
             group = groups[fingerprint] = _Group(tuple(shown), [])
         group.rows.append(row)
     return groups
@@ -111,7 +116,7 @@ def _verdict(alert: Alert, fingerprint: str, labels: Labels, now: _Group, before
         case Measure.CHANGE:
             value = _change(condition, _total(condition, now.rows), _total(condition, before.rows))
             holds = _compare(condition, value)
-    text = filled(alert.text or _default_text(alert), {"value": value, **row})
+    text = _filled(alert.text or _default_text(alert), {"value": value, **row})
     return Verdict(fingerprint, labels, holds, value, text, is_present=bool(now.rows))
 
 
@@ -161,3 +166,47 @@ def _number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return None if math.isnan(number) else number
+
+
+def template_columns(template: str) -> tuple[str, ...]:
+    """Return the columns that a template names."""
+    return tuple(found[1] for found in _TEMPLATE_PART.finditer(template) if found[1] is not None)
+
+
+def template_problem(template: str) -> str | None:
+    """Return what is wrong with a template; None if nothing is."""
+    for found in _TEMPLATE_PART.finditer(template):
+        if found[0] in ("{", "}"):
+            return f"the brace at character {found.start() + 1} has no other."
+        if found[1] == "":
+            return f"the braces at character {found.start() + 1} name no column."
+    return None
+
+
+def _filled(template: str, values: Mapping[str, object]) -> str:
+    """Return the text with the values of a row. A column that the row has not is an empty text."""
+
+    def value(found: "re.Match[str]") -> str:
+        if found[1] is None:
+            return found[0][0]
+        return _shown_value(values.get(found[1]))
+
+    return _cut(_TEMPLATE_PART.sub(value, template), MAX_TEXT)
+
+
+def _shown_value(value: object) -> str:
+    """Return a value on one line, cut to a bounded length."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        text = str(int(value))
+    else:
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return _cut(_CONTROLS.sub(" ", text[: 2 * _MAX_VALUE]), _MAX_VALUE)
+
+
+def _cut(text: str, length: int) -> str:
+    """Return the text, or its beginning with an ellipsis."""
+    return text if len(text) <= length else text[: length - 1] + "…"

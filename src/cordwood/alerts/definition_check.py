@@ -1,21 +1,25 @@
-"""Check an alert when it is loaded: compile its query, and look for its columns and parameters."""
+"""Check an alert when it is loaded: compile its query, and look for its columns and its parameters, whose times may be relative."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cordwood.alerts.relative_times import resolve_times
-from cordwood.alerts.text_template import template_columns, template_problem
+from cordwood.alerts.conditions import template_columns, template_problem
 from cordwood.catalog.alert_table import fault_of_alert
 from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
 from cordwood.errors import NOT_COMPILED, BadParameter, Fault, did_you_mean
 from cordwood.model.alert import Alert, Measure
+from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.timestamps import now_us
+from cordwood.model.parameter import Parameter
+from cordwood.model.timestamps import datetime_of, now_us
+from cordwood.settings.quantities import read_duration
 from cordwood.sql.bind import value_of
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
+_TIMES: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+_RELATIVE: Final = re.compile(r"now(?:\s*-\s*(.+))?")
 # A star that is not that of COUNT(*): then the columns are those of the events.
 _STAR: Final = re.compile(r"(?<!\()\*(?!\))")
 
@@ -76,3 +80,22 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
         if name not in names:
             hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
             raise fault_of_alert(alert, f"the answer has no column {name}.", hint)
+
+
+def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
+    """Return the values with relative times as times. Other texts stay, and are refused where they are bound."""
+    kinds = {parameter.name: parameter.type for parameter in parameters}
+    return {name: _resolved_time(value, kinds.get(name), at_us) for name, value in values.items()}
+
+
+def _resolved_time(value: str, kind: Kind | None, at_us: int) -> str:
+    found = _RELATIVE.fullmatch(value.strip())
+    if found is None or kind not in _TIMES:
+        return value
+    try:
+        moment = datetime_of(at_us - round(read_duration(found[1] or "0") * 1e6))
+    except (ValueError, OverflowError):
+        return value
+    if kind is Kind.DATE:
+        return moment.date().isoformat()
+    return moment.isoformat() if kind is Kind.TIMESTAMP else moment.replace(tzinfo=None).isoformat()

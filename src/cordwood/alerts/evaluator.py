@@ -9,9 +9,8 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, Row, Verdict, judge
-from cordwood.alerts.relative_times import resolve_times
-from cordwood.alerts.silences import is_silenced
-from cordwood.alerts.states import SECOND_US, Evaluation, Step, advance, withdraw
+from cordwood.alerts.definition_check import resolve_times
+from cordwood.alerts.states import SECOND_US, Evaluation, Step, advance, is_silenced, withdraw
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint

@@ -1,4 +1,4 @@
-"""The states of the groups of an alert: pending, firing, and how they change with each evaluation."""
+"""The states of the groups of an alert, how they change with each evaluation, and the silences of groups."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -15,6 +15,7 @@ SECOND_US: Final = 1_000_000
 FORGET_SECONDS: Final = 7 * 86_400.0
 # That a quiet group was seen again is recorded in steps, so that most evaluations write nothing.
 _SEEN_STEP_US: Final = 3_600 * SECOND_US
+MAX_SILENCES: Final = 500
 
 
 class Phase(StrEnum):
@@ -191,3 +192,25 @@ def change_of(instance: Instance, state: State, ended_us: int | None) -> Change:
         instance.since_us,
         ended_us,
     )
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """A silence of an alert, or of all with an empty name; of the groups whose columns have the values of `labels`."""
+
+    id: str
+    alert: str
+    labels: Mapping[str, str]
+    starts_us: int
+    ends_us: int
+    comment: str
+    created_by: str
+
+    def covers(self, alert: str, labels: Labels, now_us: int) -> bool:
+        if not self.starts_us <= now_us < self.ends_us or self.alert not in ("", alert):
+            return False
+        values = dict(labels)
+        return all(values.get(name) == value for name, value in self.labels.items())
+
+
+def is_silenced(silences: Sequence[Silence], alert: str, labels: Labels, now_us: int) -> bool:
+    return any(silence.covers(alert, labels, now_us) for silence in silences)

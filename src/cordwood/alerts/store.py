@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 
 from cordwood.alerts.notification import Change
-from cordwood.alerts.silences import MAX_SILENCES, Silence
-from cordwood.alerts.states import Instance, Phase, Step
+from cordwood.alerts.states import MAX_SILENCES, Instance, Phase, Silence, Step
 from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
 from cordwood.model.alert import Severity
 

@@ -11,8 +11,7 @@ import msgspec
 
 from cordwood.alerts.notification import Change, DeliveryFailed, Notification, State
 from cordwood.alerts.service import AlertParts, Alerts, TargetFacts
-from cordwood.alerts.silences import Silence, is_silenced
-from cordwood.alerts.states import SECOND_US, Instance, Phase
+from cordwood.alerts.states import SECOND_US, Instance, Phase, Silence, is_silenced
 from cordwood.alerts.store import HistoryEntry
 from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
 from cordwood.model.alert import Alert, Severity

@@ -7,8 +7,7 @@ import pytest
 
 from cordwood.alerts import store as module
 from cordwood.alerts.notification import State
-from cordwood.alerts.silences import MAX_SILENCES, Silence
-from cordwood.alerts.states import withdraw
+from cordwood.alerts.states import MAX_SILENCES, Silence, withdraw
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.errors import DataFolderUnusable, TooManyDefinitions
 from cordwood.model.alert import Severity

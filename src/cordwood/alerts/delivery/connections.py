@@ -5,20 +5,38 @@ import io
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from cordwood.alerts.delivery.addresses import AddressPolicy
-from cordwood.alerts.delivery.deadline import Deadline
 from cordwood.alerts.notification import DeliveryFailed
 
 # The system's resolver cannot be stopped: a look-up that takes too long goes on in its thread.
 _MOST_LOOKUPS: Final = 16
 _MOST_ADDRESSES: Final = 20
 _MOST_READ: Final = 64 * 1024
-
 _Resolved = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+
+class Deadline:
+    """The moment at which a delivery is given up."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    def remaining(self) -> float:
+        """Return the seconds that are left; raise TimeoutError if there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
 
 
 class Connector:

@@ -11,20 +11,18 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cordwood.alerts.delivery.addresses import AddressPolicy, read_policy
-from cordwood.alerts.delivery.connections import Connector
-from cordwood.alerts.delivery.deadline import Deadline
-from cordwood.alerts.delivery.http_post import HttpPost
+from cordwood.alerts.delivery.connections import Connector, Deadline
+from cordwood.alerts.delivery.http_post import HttpPost, read_signing_key, webhook_headers
 from cordwood.alerts.delivery.messages import (
     alertmanager_alerts,
     mail,
     pagerduty_events,
+    shortened,
     slack_body,
     webhook_body,
 )
-from cordwood.alerts.delivery.signature import read_signing_key, webhook_headers
 from cordwood.alerts.delivery.smtp import Smtp
 from cordwood.alerts.delivery.targets import HttpAddress, Kind, MailAddress, Target, read_targets
-from cordwood.alerts.delivery.texts import shortened
 from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Alerts

@@ -1,20 +1,25 @@
-"""Posting over HTTP: one request after the other on a connection, without redirects."""
+"""Posting over HTTP, one request after the other on a connection, without redirects; and the signature of webhooks."""
 
+import base64
+import binascii
 import contextlib
+import hmac
 import http.client
 import io
+import re
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from hashlib import sha256
 from typing import Any, Final
 
-from cordwood.alerts.delivery.connections import BoundedFile, Connector, with_tls
-from cordwood.alerts.delivery.deadline import Deadline
+from cordwood.alerts.delivery.connections import BoundedFile, Connector, Deadline, with_tls
 from cordwood.alerts.delivery.targets import HttpAddress, Target
 from cordwood.alerts.notification import DeliveryFailed
+from cordwood.errors import BadSetting
 
 # What is read of the answer's body, to tell why a message was not taken.
 _MOST_OF_BODY: Final = 1024
@@ -23,6 +28,9 @@ _USUAL_PORTS: Final = {True: 443, False: 80}
 
 # The headers of a body; made when it is sent.
 Headers = Callable[[bytes], Mapping[str, str]]
+
+_ENCODED_KEY_PREFIX: Final = "whsec_"
+_MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class HttpPost:
@@ -130,3 +138,34 @@ def read_retry_after(text: str | None, now: float) -> float | None:
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return min(max(seconds, 0.0), _LONGEST_WAIT_SECONDS)
+
+
+def read_signing_key(secret: str) -> bytes:
+    """Return the bytes of the setting `alerts.signing_secret`, which are empty if nothing is signed."""
+    if not secret.startswith(_ENCODED_KEY_PREFIX):
+        return secret.encode()
+    try:
+        key = base64.b64decode(secret.removeprefix(_ENCODED_KEY_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise BadSetting(
+            "alerts.signing_secret begins with whsec_, but no base64 follows.",
+            hint='Make one: echo "whsec_$(openssl rand -base64 32)"',
+        )
+    return key
+
+
+def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> Mapping[str, str]:
+    """Return the headers of a message that is sent at a time in seconds; the id stays the same when it is sent again."""
+    # A dot parts the id from what follows.
+    own = (
+        identity
+        if _MESSAGE_ID.fullmatch(identity)
+        else f"msg_{sha256(identity.encode('utf-8', 'replace')).hexdigest()}"
+    )
+    headers = {"webhook-id": own, "webhook-timestamp": str(timestamp)}
+    if not key:
+        return headers
+    digest = hmac.new(key, f"{own}.{timestamp}.".encode() + body, sha256).digest()
+    return {**headers, "webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}

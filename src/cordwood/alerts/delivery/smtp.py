@@ -8,8 +8,7 @@ from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Final
 
-from cordwood.alerts.delivery.connections import BoundedFile, Connector, with_tls
-from cordwood.alerts.delivery.deadline import Deadline
+from cordwood.alerts.delivery.connections import BoundedFile, Connector, Deadline, with_tls
 from cordwood.alerts.delivery.targets import MailAddress, Target
 from cordwood.alerts.notification import DeliveryFailed
 

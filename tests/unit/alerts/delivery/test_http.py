@@ -16,8 +16,7 @@ import pytest
 
 from cordwood.alerts.delivery.addresses import read_policy
 from cordwood.alerts.delivery.deliverer import Deliverer
-from cordwood.alerts.delivery.http_post import read_retry_after
-from cordwood.alerts.delivery.signature import webhook_headers
+from cordwood.alerts.delivery.http_post import read_retry_after, webhook_headers
 from cordwood.alerts.delivery.targets import read_targets
 from cordwood.alerts.notification import DeliveryFailed, Notification, State
 from tests.certificates import Authority

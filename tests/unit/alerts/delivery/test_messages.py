@@ -12,9 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cordwood.alerts.delivery.messages import alertmanager_alerts, mail, pagerduty_events, slack_body, webhook_body
+from cordwood.alerts.delivery.messages import (
+    alertmanager_alerts,
+    cleaned,
+    mail,
+    pagerduty_events,
+    shortened,
+    slack_body,
+    webhook_body,
+)
 from cordwood.alerts.delivery.targets import MOST_CHANGES, Kind, MailAddress
-from cordwood.alerts.delivery.texts import cleaned, shortened
 from cordwood.alerts.notification import Change, Notification, State
 from cordwood.model.alert import Severity
 from tests.unit.alerts.delivery.receivers import change, notification
