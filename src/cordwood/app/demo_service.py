@@ -8,8 +8,7 @@ import msgspec
 
 from cordwood.app.compose import Components
 from cordwood.demo.bodies import Body
-from cordwood.demo.incident import PROJECT, incident_start
-from cordwood.demo.traffic import LiveTraffic, history_events
+from cordwood.demo.traffic import PROJECT, LiveTraffic, history_events, incident_start
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from cordwood.demo.bodies import AUTH, BACKGROUND, EDGE, FUNCTIONS, POSTGRES, RELAY, STORAGE
-from cordwood.demo.incident import LASTS, PATH, SLOW, incident_start
-from cordwood.demo.traffic import LIVE_SECONDS, LiveTraffic, history_events
+from cordwood.demo.traffic import LASTS, LIVE_SECONDS, PATH, SLOW, LiveTraffic, history_events, incident_start
 
 NOW = datetime(2026, 3, 4, 17, 31, tzinfo=UTC)
 
