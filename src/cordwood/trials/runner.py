@@ -17,9 +17,18 @@ from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.catalog.catalog import Contents
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
-from cordwood.trials.case_inputs import Call, CaseData, call_of, case_data
 from cordwood.trials.comparison import Outcome, differences, outcome_of, outcome_of_alert
-from cordwood.trials.test_page import ALERTS, Case, Replacement, apply_replacements, read_cases
+from cordwood.trials.test_page import (
+    ALERTS,
+    Call,
+    Case,
+    CaseData,
+    Replacement,
+    apply_replacements,
+    call_of,
+    case_data,
+    read_cases,
+)
 
 PAGES = "*.test.md"
 EMBEDDED = "duckdb"
