@@ -5,8 +5,7 @@ from cordwood.ingest.accept import Form
 from cordwood.ingest.stream_mapping import read_mapping
 from cordwood.listeners.address import read_all
 from cordwood.listeners.event_store import Destination
-from cordwood.listeners.fluent import FluentOptions
-from cordwood.listeners.fluent_handshake import read_security
+from cordwood.listeners.fluent import FluentOptions, read_security
 from cordwood.listeners.listeners import Listeners, ListenOptions, TlsFiles
 from cordwood.settings.settings import Settings
 from cordwood.web.receiving import BodyBounds

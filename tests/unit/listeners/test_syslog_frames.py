@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.ingest.formats.syslog import SyslogMessage
-from cordwood.listeners.syslog_frames import SyslogFrames
+from cordwood.listeners.syslog import SyslogFrames
 
 MAX_BYTES = 10_000
 ONE, TWO, LONG = b"<13>1 - h a - - - one", b"<13>1 - h a - - - two\nlines", b"<13>1 - h a - - - " + b"x" * 3 * MAX_BYTES
