@@ -184,7 +184,10 @@ def template_problem(template: str) -> str | None:
 
 
 def _filled(template: str, values: Mapping[str, object]) -> str:
-    """Return the text with the values of a row. A column that the row has not is an empty text."""
+    """Return the text with each `{column}` replaced by the value of the row; `{{` and `}}` are braces.
+
+    A column that the row has not is an empty text.
+    """
 
     def value(found: "re.Match[str]") -> str:
         if found[1] is None:

@@ -83,7 +83,10 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
 
 
 def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
-    """Return the values with relative times as times. Other texts stay, and are refused where they are bound."""
+    """Return the values with relative times (`now`, `now-5m`) as times.
+
+    Other texts stay, and are refused where they are bound.
+    """
     kinds = {parameter.name: parameter.type for parameter in parameters}
     return {name: _resolved_time(value, kinds.get(name), at_us) for name, value in values.items()}
 

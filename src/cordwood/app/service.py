@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -16,7 +16,6 @@ import msgspec
 import uvloop
 
 from cordwood.alerts.states import Phase
-from cordwood.app.background import SWEEP_SECONDS, WRITE_USES_SECONDS, cancel_all, every
 from cordwood.app.compose import Components, build, connections_allowed, web_options
 from cordwood.app.configured_keys import CreatedKeys, fixed_key
 from cordwood.app.engine_process import EngineHost, fork_server
@@ -27,6 +26,7 @@ from cordwood.errors import BadSetting, Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Noted
+from cordwood.observe.observer import Observer
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
 from cordwood.web.answering import HttpApplication
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from cordwood.listeners.listeners import Listeners
 
 _POLL_SECONDS = 0.02
+
+_SWEEP_SECONDS = 30.0
+_WRITE_USES_SECONDS = 5.0
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -211,7 +214,7 @@ class _ServiceRun(msgspec.Struct):
             await self._drain(components, http, serving)
         finally:
             gc.unfreeze()
-            await cancel_all(background_tasks)
+            await _cancel_all(background_tasks)
 
     async def _start_listeners(self, components: Components) -> None:
         listeners = self.listeners
@@ -227,10 +230,10 @@ class _ServiceRun(msgspec.Struct):
             components.services.alerts.run(),
             self._reload_on_request(components),
             self.hooks.in_background(components),
-            every(SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
-            every(FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
-            every(DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
-            every(WRITE_USES_SECONDS, components.keys.write_uses, observer),
+            _every(_SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
+            _every(FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
+            _every(DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
+            _every(_WRITE_USES_SECONDS, components.keys.write_uses, observer),
         ]
 
     async def _drain(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
@@ -300,3 +303,21 @@ def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
         return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.told()}")
     message = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."
     return Outcome(time.time(), ok=True, message=message)
+
+
+async def _every(seconds: float, work: Callable[[], object], observer: Observer) -> None:
+    """Run the work in a thread periodically until cancelled; log errors and continue."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await asyncio.to_thread(work)
+        except Fault as fault:
+            observer.note(Noted(message=fault.told(), level="warning"))
+
+
+async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they end."""
+    for task in tasks:
+        task.cancel()
+    pending: list[Awaitable[None]] = list(tasks)
+    await asyncio.gather(*pending, return_exceptions=True)

@@ -157,7 +157,10 @@ def read_signing_key(secret: str) -> bytes:
 
 
 def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> Mapping[str, str]:
-    """Return the headers of a message that is sent at a time in seconds; the id stays the same when it is sent again."""
+    """Return the headers of Standard Webhooks (https://www.standardwebhooks.com) for a message that is sent at a time in seconds.
+
+    The id stays the same when the message is sent again.
+    """
     # A dot parts the id from what follows.
     own = (
         identity
