@@ -8,11 +8,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from cordwood.agents.answers import read_document
 from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
-from cordwood.agents.asking import read_document
 from cordwood.agents.query_tools import EndpointName, named_endpoint
-from cordwood.agents.refusals import RefusedCallError
-from cordwood.agents.tool import Arguments, Tool, argument_schema, arguments_of
+from cordwood.agents.tool import Arguments, RefusedCallError, Tool, argument_schema, arguments_of
 from cordwood.errors import did_you_mean
 
 LIST_TABLES: Final = "list_tables"

@@ -7,12 +7,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from cordwood.agents.answers import MOST_BYTES, Bounds, ask_endpoint, ask_streams
 from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
-from cordwood.agents.asking import ask_endpoint, ask_streams
 from cordwood.agents.query_tools import EndpointName, Parameters, named_endpoint, with_query
-from cordwood.agents.refusals import RefusedCallError
-from cordwood.agents.rows import MOST_BYTES, Bounds
-from cordwood.agents.tool import Arguments, Tool, argument_schema, arguments_of
+from cordwood.agents.tool import Arguments, RefusedCallError, Tool, argument_schema, arguments_of
 
 READ_EVENT: Final = "read_event"
 _MOST_NEIGHBOURS: Final = 20

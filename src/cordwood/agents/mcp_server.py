@@ -33,8 +33,7 @@ from mcp.types import Tool as ToolInfo
 
 import cordwood
 from cordwood.agents.api import KeyedApi, KeyView
-from cordwood.agents.refusals import RefusedCallError, of_fault
-from cordwood.agents.tool import Tool
+from cordwood.agents.tool import RefusedCallError, Tool, of_fault
 from cordwood.agents.toolset import (
     NOT_UNICODE,
     Resource,

@@ -1,24 +1,27 @@
-"""The tools for queries that an agent writes itself: over an endpoint's tables, and over whole streams."""
+"""The tools that query: one for each endpoint, and those for queries that an agent writes itself."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 
+from cordwood.agents.answers import DEFAULT_ROWS, MOST_ROWS, Bounds, ask_endpoint, ask_streams
 from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
-from cordwood.agents.asking import ask_endpoint, ask_streams
-from cordwood.agents.endpoint_tools import rows_asked
-from cordwood.agents.refusals import RefusedCallError
-from cordwood.agents.rows import DEFAULT_ROWS, MOST_ROWS, Bounds
-from cordwood.agents.tool import Arguments, Tool, argument_schema, arguments_of
+from cordwood.agents.tool import Arguments, RefusedCallError, Tool, argument_schema, arguments_of, require_known
 from cordwood.errors import did_you_mean
+
+# Clients take no other characters in a name, and no longer ones.
+_MAX_NAME_LENGTH: Final = 64
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_ROWS: Final = "max_rows"
 
 QUERY: Final = "query"
 QUERY_STREAMS: Final = "query_streams"
 # A description goes to the model with every request.
 _MOST_NAMED: Final = 30
-
 EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
 Parameters = Annotated[
     Mapping[str, str | int | float | bool | None],
@@ -27,6 +30,93 @@ Parameters = Annotated[
     ),
 ]
 MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS, description="How many rows to return at most.")]
+_LQL: Final = (
+    'LQL is short: f:TABLE names the table, a word or "a phrase" searches the message, path:value, path:>=5 and path:~regex '
+    "filter fields (m. is metadata.), t:last@1h is a time range, s:path selects a column, c:count(*) c:group_by(t::minute) counts, "
+    "limit:20 limits."
+)
+_SQL: Final = (
+    "metadata and the objects in it are repeated records: from edge_logs as t cross join unnest(t.metadata) as m cross join "
+    "unnest(m.request) as r. timestamp is in microseconds since 1970 in answers; filter it with timestamp_sub(current_timestamp(), "
+    "interval 1 hour)."
+)
+
+
+def endpoint_tools(endpoints: Sequence[OfferedEndpoint], taken: Collection[str]) -> list[Tool]:
+    """Return the tools of endpoints; none has one of the names in `taken`."""
+    names = Counter(_tool_name(endpoint) for endpoint in endpoints)
+    return [
+        _endpoint_tool(
+            endpoint,
+            _tool_name(endpoint)
+            if names[_tool_name(endpoint)] == 1 and _tool_name(endpoint) not in taken
+            else _distinct_name(endpoint),
+        )
+        for endpoint in endpoints
+    ]
+
+
+def _tool_name(endpoint: OfferedEndpoint) -> str:
+    return _NOT_IN_NAMES.sub("_", endpoint.name).strip("_")[:_MAX_NAME_LENGTH] or "endpoint"
+
+
+def _distinct_name(endpoint: OfferedEndpoint) -> str:
+    """Return a name with a part of the UUID, for names that differ in punctuation alone."""
+    return f"{_tool_name(endpoint)[: _MAX_NAME_LENGTH - 9]}_{endpoint.token[:8]}"
+
+
+def _endpoint_tool(endpoint: OfferedEndpoint, name: str) -> Tool:
+    return Tool(
+        name,
+        endpoint.name,
+        _endpoint_description(endpoint),
+        _endpoint_schema(endpoint),
+        partial(_run_endpoint, endpoint),
+    )
+
+
+def _endpoint_description(endpoint: OfferedEndpoint) -> str:
+    own = f"Runs the saved query {endpoint.name} and returns its rows as JSON."
+    sandbox = (
+        f"Its tables can also be queried with the tool query, endpoint={endpoint.name}." if endpoint.sandboxable else ""
+    )
+    return " ".join(sentence for sentence in (endpoint.description, own, sandbox) if sentence)
+
+
+def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
+    schema = {**endpoint.parameters, "additionalProperties": False}
+    if _MAX_ROWS not in endpoint.parameters["properties"]:
+        most = min(MOST_ROWS, endpoint.max_limit)
+        schema["properties"] = {
+            **endpoint.parameters["properties"],
+            _MAX_ROWS: {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": most,
+                "default": min(DEFAULT_ROWS, most),
+                "description": "How many rows to return at most.",
+            },
+        }
+    return schema
+
+
+async def _run_endpoint(endpoint: OfferedEndpoint, api: KeyedApi, arguments: Arguments) -> object:
+    schema = _endpoint_schema(endpoint)
+    require_known(arguments, list(schema["properties"]))
+    own = endpoint.parameters["properties"]
+    most_rows = arguments.get(_MAX_ROWS) if _MAX_ROWS not in own else None
+    given = {name: value for name, value in arguments.items() if name in own}
+    return await ask_endpoint(api, endpoint, given, Bounds(_rows_asked(most_rows, endpoint.max_limit)))
+
+
+def _rows_asked(most_rows: object, limit: int) -> int:
+    """Return the number of rows to take; raise RefusedCallError if it is not one from 1 to the limit."""
+    most = min(MOST_ROWS, limit)
+    if most_rows is None:
+        return min(DEFAULT_ROWS, most)
+    if isinstance(most_rows, bool) or not isinstance(most_rows, int) or most_rows < 1:
+        raise RefusedCallError(f"max_rows must be a whole number from 1 to {most}.")
+    return min(most_rows, most)
 
 
 class QueryArguments(msgspec.Struct):
@@ -64,18 +154,6 @@ class StreamQueryArguments(msgspec.Struct):
     max_rows: MaxRows = DEFAULT_ROWS
 
 
-_LQL: Final = (
-    'LQL is short: f:TABLE names the table, a word or "a phrase" searches the message, path:value, path:>=5 and path:~regex '
-    "filter fields (m. is metadata.), t:last@1h is a time range, s:path selects a column, c:count(*) c:group_by(t::minute) counts, "
-    "limit:20 limits."
-)
-_SQL: Final = (
-    "metadata and the objects in it are repeated records: from edge_logs as t cross join unnest(t.metadata) as m cross join "
-    "unnest(m.request) as r. timestamp is in microseconds since 1970 in answers; filter it with timestamp_sub(current_timestamp(), "
-    "interval 1 hour)."
-)
-
-
 def query_tools(view: KeyView) -> list[Tool]:
     """Return the tools that a key may use."""
     return [*_over_endpoints(view.sandboxes), *([_over_streams()] if view.may_read_streams else [])]
@@ -105,7 +183,7 @@ async def _query(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, given: Arg
     if len(texts) != 1:
         raise RefusedCallError("Send either sql or lql.")
     parameters = with_query(endpoint, arguments.parameters, texts)
-    bounds = Bounds(rows_asked(arguments.max_rows, endpoint.max_limit))
+    bounds = Bounds(_rows_asked(arguments.max_rows, endpoint.max_limit))
     return await ask_endpoint(api, endpoint, parameters, bounds, next(iter(texts.values())))
 
 
@@ -139,4 +217,4 @@ def _over_streams() -> Tool:
 
 async def _query_streams(api: KeyedApi, given: Arguments) -> object:
     arguments = arguments_of(StreamQueryArguments, given)
-    return await ask_streams(api, arguments.sql, Bounds(rows_asked(arguments.max_rows, MOST_ROWS)))
+    return await ask_streams(api, arguments.sql, Bounds(_rows_asked(arguments.max_rows, MOST_ROWS)))

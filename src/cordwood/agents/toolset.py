@@ -5,14 +5,12 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from cordwood.agents.answers import read_document
 from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
-from cordwood.agents.asking import read_document
 from cordwood.agents.catalog_tools import LIST_STREAMS, LIST_TABLES, catalog_tools, schema_path, tables_path
-from cordwood.agents.endpoint_tools import endpoint_tools
 from cordwood.agents.event_tool import READ_EVENT, event_tools
-from cordwood.agents.query_tools import QUERY, QUERY_STREAMS, query_tools
-from cordwood.agents.refusals import RefusedCallError, of_fault
-from cordwood.agents.tool import Arguments, Tool
+from cordwood.agents.query_tools import QUERY, QUERY_STREAMS, endpoint_tools, query_tools
+from cordwood.agents.tool import Arguments, RefusedCallError, Tool, of_fault
 from cordwood.errors import Fault, did_you_mean
 
 _OWN_NAMES: Final = (QUERY, QUERY_STREAMS, LIST_TABLES, LIST_STREAMS, READ_EVENT)

@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from cordwood.agents.api import ApiCall, KeyView, Reply, Take, WholeBody, ended_early
-from cordwood.agents.refusals import refused_call
+from cordwood.agents.tool import refused_call
 from cordwood.cli.client import Remote, base_path, connection_to
 from cordwood.errors import Refused, Unreachable
 

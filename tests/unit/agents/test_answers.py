@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.agents.rows import MOST_BYTES, MOST_LINE_BYTES, MOST_READ_BYTES, AgentRows, Bounds, Shortening, shortened
+from cordwood.agents.answers import (
+    MOST_BYTES,
+    MOST_LINE_BYTES,
+    MOST_READ_BYTES,
+    AgentRows,
+    Bounds,
+    Shortening,
+    shortened,
+)
 
 
 def lines(rows: list[Any]) -> bytes:
