@@ -20,8 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import name_value
-from cordwood.cli.client import Counterpart
-from cordwood.cli.service_target import add_target, target
+from cordwood.cli.client import Counterpart, add_target, target
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, printable, say
 

@@ -14,7 +14,7 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.service_target import add_target, target
+from cordwood.cli.client import add_target, target
 from cordwood.cli.terminal import ByteProgress, say
 from cordwood.errors import BadBackup, Refused
 from cordwood.serve.backup_archive import MANIFEST, ArchivedFile, read_manifest, unpack_archive

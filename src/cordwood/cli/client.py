@@ -1,19 +1,21 @@
-"""The HTTP client of commands: requests with a key, errors as faults, and batches of events with retries."""
+"""The service that a command talks to: a named one, the owner of the data folder, or one inside this process; and requests to it."""
 
 import argparse
 import http.client
+import importlib
 import json
 import math
 import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
 from cordwood.cli.tables import excerpt
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused, Unreachable
@@ -22,6 +24,9 @@ from cordwood.settings.load import client_defaults
 from cordwood.settings.settings import Settings
 
 _PIECE_BYTES = 256 * 1024
+
+_SHOWN_REASONS = 10
+NDJSON = "application/x-ndjson"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -130,6 +135,47 @@ def local(settings: Settings, key: str | None = None) -> Remote | None:
     return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
 
 
+def add_target(parser: argparse.ArgumentParser) -> None:
+    add_service(parser)
+    add_data_dir(parser)
+    add_files(parser)
+    add_config(parser)
+
+
+@contextmanager
+def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator[Counterpart]:
+    """Yield the service; without a running one, open the data folder in this process.
+
+    A missing folder is created only with `may_make` and --data-dir, so that a typo in its name is an error.
+    """
+    remote = named(arguments)
+    if remote is not None:
+        yield remote
+        return
+    settings = loaded_settings(arguments).settings
+    owner = local(settings, arguments.key)
+    if owner is not None:
+        yield owner
+        return
+    folder = DataFolder(Path(settings.serve.data_dir))
+    is_there = folder.is_used() if arguments.data_dir is None else may_make or folder.path.is_dir()
+    if not is_there:
+        raise Unreachable(
+            f"No service runs on {folder.path}, and the data folder does not exist.",
+            hint="Start one with `cordwood serve`, or name it: --url, or --data-dir.",
+        )
+    with _in_process(settings) as counterpart:
+        yield counterpart
+
+
+def _in_process(settings: Settings) -> AbstractContextManager[Counterpart]:
+    """Open the data folder in this process. Imported on demand, because the service takes half a second to import."""
+    opened: AbstractContextManager[Counterpart] = importlib.import_module("cordwood.cli.in_process").in_process(
+        settings
+    )
+    return opened
+
+
 def connection_to(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -156,18 +202,12 @@ def _refusal(answer: Answer, source: str) -> str:
     return str(error or f"status {answer.status}")
 
 
-_SHOWN_REASONS = 10
-
-
 class RetryPolicy(msgspec.Struct, frozen=True):
     """The retry policy: how often, for which statuses, and the longest pause."""
 
     times: int
     statuses: tuple[int, ...] = (429, 503)
     most_seconds: float = math.inf
-
-
-NDJSON = "application/x-ndjson"
 
 
 def sent_events(service: Counterpart, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON) -> Answer:

@@ -19,8 +19,8 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
+from cordwood.cli.client import add_target, target
 from cordwood.cli.output_file import add_output, format_of, is_standard_output, output
-from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import ByteProgress, note, say
 from cordwood.errors import Refused
 

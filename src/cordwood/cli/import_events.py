@@ -32,9 +32,18 @@ from urllib.parse import quote
 import msgspec
 
 from cordwood.app.event_files import EventFile, Record, opened_events
-from cordwood.cli.client import Answer, Counterpart, Outcome, RetryPolicy, end_progress, sent_events, show_progress
+from cordwood.cli.client import (
+    Answer,
+    Counterpart,
+    Outcome,
+    RetryPolicy,
+    add_target,
+    end_progress,
+    sent_events,
+    show_progress,
+    target,
+)
 from cordwood.cli.reading import add_reading, reading_of
-from cordwood.cli.service_target import add_target, target
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault, Refused
 

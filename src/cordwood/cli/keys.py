@@ -24,8 +24,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from cordwood.cli.arguments import name_value
-from cordwood.cli.client import Counterpart
-from cordwood.cli.service_target import add_target, target
+from cordwood.cli.client import Counterpart, add_target, target
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused

@@ -22,8 +22,17 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from cordwood.cli.client import Counterpart, Outcome, RetryPolicy, end_progress, named, sent_events, show_progress
-from cordwood.cli.service_target import add_target, target
+from cordwood.cli.client import (
+    Counterpart,
+    Outcome,
+    RetryPolicy,
+    add_target,
+    end_progress,
+    named,
+    sent_events,
+    show_progress,
+    target,
+)
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused, did_you_mean
 from cordwood.folder import write_durably

@@ -16,8 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from cordwood.cli.client import Counterpart
-from cordwood.cli.service_target import add_target, target
+from cordwood.cli.client import Counterpart, add_target, target
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused

@@ -25,10 +25,9 @@ from pathlib import Path
 import msgspec
 
 from cordwood.cli.arguments import add_parameters
-from cordwood.cli.client import Answer, Counterpart
+from cordwood.cli.client import Answer, Counterpart, add_target, target
 from cordwood.cli.endpoint_query import EndpointQuery, footer, tell_notices
 from cordwood.cli.output_file import Write, add_output, format_of, is_standard_output, output
-from cordwood.cli.service_target import add_target, target
 from cordwood.cli.tables import Look, table, terminal_look
 from cordwood.cli.terminal import note, page
 from cordwood.errors import Refused

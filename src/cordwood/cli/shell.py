@@ -34,9 +34,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import add_parameters
-from cordwood.cli.client import Counterpart
+from cordwood.cli.client import Counterpart, add_target, target
 from cordwood.cli.endpoint_query import EndpointQuery, footer, tell_notices
-from cordwood.cli.service_target import add_target, target
 from cordwood.cli.tables import table, terminal_look
 from cordwood.cli.terminal import note, page, say
 from cordwood.errors import Fault, Refused

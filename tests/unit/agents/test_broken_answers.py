@@ -12,7 +12,7 @@ import pytest
 
 from cordwood.agents.api import ApiCall, Reply, WholeBody
 from cordwood.cli.client import Remote
-from cordwood.cli.remote_api import RemoteApi
+from cordwood.cli.mcp import RemoteApi
 from cordwood.errors import Busy, Refused, Unreachable
 from cordwood.model.key import Caller
 from cordwood.web.agents import InProcessApi
