@@ -26,7 +26,7 @@ from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observer import Observer
-from cordwood.serve.active_queries import Load
+from cordwood.serve.active_queries import Load, RunningQueries, RunningQuery
 from cordwood.serve.admission import Admission, QuerySlots, ServeLimits
 from cordwood.serve.cache_keys import CacheKeyIndex, cache_key, request_digest
 from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, is_expired, is_stale
@@ -39,11 +39,9 @@ from cordwood.serve.query_executor import QueryExecutor
 from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
 from cordwood.serve.response_stream import StreamedAnswer
-from cordwood.serve.running_queries import RunningQueries, RunningQuery
-from cordwood.serve.sandbox_schema import SandboxSchema
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.serve.statement_cache import StatementCache, statement_key
-from cordwood.serve.visibility import Redactions, shapes_without_names, visible_shapes
+from cordwood.serve.visibility import Redactions, SandboxSchema, shapes_without_names, visible_shapes
 from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
 from cordwood.sql.dialects.run_faults import add_fault_position

@@ -4,7 +4,7 @@ from typing import Any
 
 from cordwood.access import may_see_others, require_query
 from cordwood.engines.engine import Progress
-from cordwood.serve.running_queries import RunningQuery
+from cordwood.serve.active_queries import RunningQuery
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import identified_caller
 from cordwood.web.lifecycle import Services

@@ -6,7 +6,7 @@ from functools import partial
 from cordwood.errors import BadParameter, Fault, Forbidden
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.timestamps import now_us
-from cordwood.serve.tail.position import Position, read_position
+from cordwood.serve.tail.pages import Position, read_position
 from cordwood.settings.quantities import read_duration
 from cordwood.web.answer_rendering import header_text, ignored_headers, rate_headers
 from cordwood.web.asgi import Header, Request, Response, write_part_of

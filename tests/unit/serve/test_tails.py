@@ -14,7 +14,7 @@ from cordwood.model.rows import Column, Row
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tail.follower import Follower
-from cordwood.serve.tail.position import Position, read_position
+from cordwood.serve.tail.pages import Position, read_position
 from cordwood.serve.tail.tails import OnStored, TailLimits, Tails
 from cordwood.web.encode.followed import FOLLOWED
 from tests.fakes.engines import COLUMNS

@@ -10,8 +10,7 @@ from typing import Final, Protocol
 import msgspec
 
 from cordwood.errors import Fault
-from cordwood.serve.tail.pages import Cursor, Pages
-from cordwood.serve.tail.position import FollowedRow, Position
+from cordwood.serve.tail.pages import Cursor, FollowedRow, Pages, Position
 
 # The pause between two runs, in which events collect. With ten feeds at 5,000 events a second, half of it makes rows
 # later, because the runs take the processor time that sending the rows needs.

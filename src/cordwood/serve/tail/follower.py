@@ -10,8 +10,7 @@ import msgspec
 
 from cordwood.errors import Fault, OutOfTime
 from cordwood.serve.tail.feed import BLOCK_BYTES, Block, Feed, Frames
-from cordwood.serve.tail.pages import Cursor, Page
-from cordwood.serve.tail.position import Position
+from cordwood.serve.tail.pages import Cursor, Page, Position
 
 HEARTBEAT_SECONDS: Final = 15.0
 # How often it is checked that the key may still follow the query.

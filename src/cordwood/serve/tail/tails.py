@@ -18,8 +18,7 @@ from cordwood.serve.jobs import notices_of
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tail.feed import Feed
 from cordwood.serve.tail.follower import Follower
-from cordwood.serve.tail.pages import Cursor, Pages
-from cordwood.serve.tail.position import Position
+from cordwood.serve.tail.pages import Cursor, Pages, Position
 from cordwood.sql.compile import FOLLOWED_ROWS
 
 OnStored = Callable[[frozenset[str], int], None]

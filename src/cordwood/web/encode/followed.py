@@ -6,7 +6,7 @@ import msgspec
 
 from cordwood.model.rows import Row, Rows
 from cordwood.serve.query_request import Format
-from cordwood.serve.tail.position import FollowedRow, pack_rows
+from cordwood.serve.tail.pages import FollowedRow, pack_rows
 from cordwood.sql.follow import HIDDEN_COLUMNS
 from cordwood.web.encode.cells import distinct_names
 
