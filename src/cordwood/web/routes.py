@@ -29,7 +29,7 @@ from cordwood.web.backup import back_up
 from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
-from cordwood.web.loki_api import routes as loki_api
+from cordwood.web.loki_api import handlers as loki_api
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded
 from cordwood.web.query import RequestCache, answer_query, answer_repeated

@@ -26,7 +26,7 @@ from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
 from cordwood.web.encode import arrow, parquet
-from cordwood.web.encode.events import encode_event_array, encode_event_lines
+from cordwood.web.encode.text import encode_event_array, encode_event_lines
 from cordwood.web.ingest import logged
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions

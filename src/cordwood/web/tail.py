@@ -1,21 +1,48 @@
 """Follow a query: send its rows as Server-Sent Events as their events arrive."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
+
+import msgspec
 
 from cordwood.errors import BadParameter, Fault, Forbidden
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.rows import Row, Rows
 from cordwood.model.timestamps import now_us
-from cordwood.serve.tail.pages import Position, read_position
+from cordwood.serve.query_request import Format
+from cordwood.serve.tail.pages import FollowedRow, Position, pack_rows, read_position
 from cordwood.settings.quantities import read_duration
+from cordwood.sql.follow import HIDDEN_COLUMNS
 from cordwood.web.answer_rendering import header_text, ignored_headers, rate_headers
 from cordwood.web.asgi import Header, Request, Response, write_part_of
 from cordwood.web.credentials import account_of_key
-from cordwood.web.encode.followed import FOLLOWED
+from cordwood.web.encode.cells import distinct_names
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.query import admit_query
 from cordwood.web.receiving import while_connected
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _encode_followed(rows: Rows) -> Iterator[bytes]:
+    names = distinct_names(rows.columns[:-HIDDEN_COLUMNS])
+    for batch in rows.batches:
+        if batch:
+            yield pack_rows([_followed_row(names, row) for row in batch])
+
+
+def _followed_row(names: list[str], row: Row) -> FollowedRow:
+    data = _encode(dict(zip(names, row[:-HIDDEN_COLUMNS], strict=True)))
+    if b"\n" in data or b"\r" in data:
+        # JSON as it was sent may have line breaks between its tokens, and a line break ends a line of the stream.
+        data = data.replace(b"\r", b" ").replace(b"\n", b" ")
+    receipt_us, time_us, key = row[-HIDDEN_COLUMNS:]
+    return FollowedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
+
+
+FOLLOWED = Format("tail", "text/event-stream", _encode_followed)
+
 
 SINCE = "since"
 _HEADERS: tuple[Header, ...] = (

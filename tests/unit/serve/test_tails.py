@@ -16,7 +16,7 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tail.follower import Follower
 from cordwood.serve.tail.pages import Position, read_position
 from cordwood.serve.tail.tails import OnStored, TailLimits, Tails
-from cordwood.web.encode.followed import FOLLOWED
+from cordwood.web.tail import FOLLOWED
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED, ServeHarness, run, until
 

@@ -1,4 +1,4 @@
-"""Text encoders: JSON, NDJSON and CSV.
+"""Text encoders: JSON, NDJSON and CSV of rows, and the events of exports as they can be sent.
 
 In CSV null is an empty field, a nested value its JSON text, and a TIMESTAMP is ISO 8601, as the other times are.
 """
@@ -10,9 +10,12 @@ from collections.abc import Iterator
 import msgspec
 
 from cordwood.model.datatype import Kind
-from cordwood.model.rows import Cell, Rows
+from cordwood.model.rows import Cell, Row, Rows
 from cordwood.model.timestamps import format_time
 from cordwood.web.encode.cells import distinct_names, text_of
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_json(rows: Rows) -> Iterator[bytes]:
@@ -60,3 +63,34 @@ def _lines(records: list[list[str]]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\r\n").writerows(records)
     return out.getvalue().encode()
+
+
+def encode_event_lines(rows: Rows) -> Iterator[bytes]:
+    for batch in rows.batches:
+        if batch:
+            yield b"\n".join(map(_event, batch)) + b"\n"
+
+
+def encode_event_array(rows: Rows) -> Iterator[bytes]:
+    opening = b"["
+    for batch in rows.batches:
+        if batch:
+            yield opening + b",\n".join(map(_event, batch))
+            opening = b",\n"
+    yield b"[]\n" if opening == b"[" else b"]\n"
+
+
+def _event(row: Row) -> bytes:
+    """Return a row of the columns `STORED` as an event; the time of receipt is left out."""
+    event_id, timestamp_us, message, project, metadata, extras, *_ = row
+    event: dict[str, object] = {"id": event_id, "timestamp": format_time(int(str(timestamp_us)))}
+    if message is not None:
+        event["event_message"] = message
+    if project is not None:
+        event["project"] = project
+    if metadata is not None:
+        event["metadata"] = msgspec.Raw(str(metadata).encode())
+    if extras is not None:
+        event |= _fields.decode(str(extras))
+    # JSON as it was sent may have line breaks between its tokens.
+    return _encode(event).replace(b"\r", b" ").replace(b"\n", b" ")

@@ -1,6 +1,7 @@
-"""Encoders of rows as Loki's answers: streams of entries, samples, label values, label sets and counts."""
+"""Encoders of rows as Loki's answers: streams of entries, samples, label values, label sets, counts and detected fields."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
@@ -9,10 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from cordwood.errors import TooManyBytes, TooManyRows
-from cordwood.logql.entry_labels import EntryLabels, format_line, read_labels
+from cordwood.logql.entry_labels import MAX_FIELDS, EntryLabels, format_line, json_paths, parsed_fields, read_labels
 from cordwood.logql.label_names import label_of_column
 from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.quantities import read_bytes, read_duration
 from cordwood.logql.request import Steps, most_series
+from cordwood.logql.syntax import ParserKind
 from cordwood.model.rows import Cell, Rows
 
 # Bytes of the lines and metadata of an answer, which are held until all entries are there.
@@ -23,6 +26,11 @@ _MICROSECOND_NS: Final = "000"
 Labels = dict[str, str]
 _encode = msgspec.json.Encoder().encode
 
+_INTEGER: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_FLOAT: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_BOOLEANS: Final = frozenset({"true", "false"})
+_LONGEST_QUANTITY: Final = 40
+
 
 class Entry(msgspec.Struct, frozen=True):
     time_us: int
@@ -30,12 +38,12 @@ class Entry(msgspec.Struct, frozen=True):
     labels: EntryLabels
 
 
-def read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
+def _read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
     """Yield the entries of a log query; raise TooManyBytes beyond the limit of what is held."""
     size = 0
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
-            line = text_of_cell(message)
+            line = _text_of_cell(message)
             encoded = _raw(metadata)
             labels = read_labels(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
             if state.formats:
@@ -51,7 +59,7 @@ def read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
 def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> Iterator[bytes]:
     """Encode entries by stream. If `is_categorized`, only labels of streams tell streams apart."""
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
-    for entry in read_entries(rows, state):
+    for entry in _read_entries(rows, state):
         labels = entry.labels.stream if is_categorized else entry.labels.all()
         value: list[Any] = [f"{entry.time_us}{_MICROSECOND_NS}", entry.line]
         if is_categorized:
@@ -96,17 +104,17 @@ def encode_constant(value: float, steps: Steps, *, is_instant: bool, is_vector: 
 
 
 def encode_values(rows: Rows) -> Iterator[bytes]:
-    yield succeeded([text_of_cell(row[0]) for batch in rows.batches for row in batch])
+    yield succeeded([_text_of_cell(row[0]) for batch in rows.batches for row in batch])
 
 
 def encode_label_sets(rows: Rows) -> Iterator[bytes]:
-    yield succeeded(list(read_label_sets(rows)))
+    yield succeeded(list(_read_label_sets(rows)))
 
 
 def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
     """Encode the labels of streams, each with the number of its values."""
     values: dict[str, set[str]] = {}
-    for labels in read_label_sets(rows):
+    for labels in _read_label_sets(rows):
         for name, text in labels.items():
             values.setdefault(name, set()).add(text)
     yield _encode(
@@ -121,7 +129,7 @@ def encode_counts(rows: Rows) -> Iterator[bytes]:
     yield _encode({name: int(str(count)) for name, count in counts.items()})
 
 
-def read_label_sets(rows: Rows) -> Iterator[Labels]:
+def _read_label_sets(rows: Rows) -> Iterator[Labels]:
     names = [label_of_column(column.name) for column in rows.columns]
     for batch in rows.batches:
         for row in batch:
@@ -132,14 +140,14 @@ def succeeded(data: object) -> bytes:
     return _encode({"status": "success", "data": data})
 
 
-def text_of_cell(cell: Cell) -> str:
+def _text_of_cell(cell: Cell) -> str:
     if isinstance(cell, msgspec.Raw):
         decoded = msgspec.json.decode(cell)
         return decoded if isinstance(decoded, str) else bytes(cell).decode()
     return "" if cell is None else str(cell)
 
 
-def format_value(value: float) -> str:
+def _format_value(value: float) -> str:
     """Return a sample's value as Loki writes it: without an exponent, and +Inf, -Inf and NaN by name."""
     if math.isnan(value):
         return "NaN"
@@ -180,13 +188,13 @@ def _samples(numbers: Cell, values: Cell, steps: Steps) -> Iterator[tuple[int, f
 
 
 def _labels(names: Sequence[str], cells: Iterable[Cell]) -> Labels:
-    texts = zip(names, map(text_of_cell, cells), strict=False)
+    texts = zip(names, map(_text_of_cell, cells), strict=False)
     return {name: text for name, text in texts if text}
 
 
 def _sample(time_us: int, value: float) -> list[object]:
     seconds = time_us // _SECOND_US if time_us % _SECOND_US == 0 else time_us / _SECOND_US
-    return [seconds, format_value(value)]
+    return [seconds, _format_value(value)]
 
 
 def _categories(labels: EntryLabels) -> Mapping[str, Labels]:
@@ -203,3 +211,68 @@ def _raw(cell: Cell) -> bytes:
     if isinstance(cell, msgspec.Raw):
         return bytes(cell)
     return b"" if cell is None else str(cell).encode()
+
+
+class _Field(msgspec.Struct):
+    kind: str
+    values: set[str] = msgspec.field(default_factory=set)
+    parsers: set[str] = msgspec.field(default_factory=set)
+    path: tuple[str, ...] = ()
+
+
+def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
+    """Encode the fields of entries: their types, how many values they have, and which parsers extract them."""
+    fields: dict[str, _Field] = {}
+    for entry in _read_entries(rows, ParserState()):
+        for name, text, parser in _fields_of(entry):
+            if name not in fields and len(fields) >= min(limit, MAX_FIELDS):
+                continue
+            field = fields.setdefault(name, _Field(_kind(text)))
+            field.values.add(text)
+            field.parsers.update([parser] if parser else ())
+            if field.kind != _kind(text):
+                field.kind = "string"
+        _note_paths(fields, entry.line)
+    described = [_described(name, field) for name, field in sorted(fields.items())]
+    yield _encode({"fields": described, "limit": limit})
+
+
+def _fields_of(entry: Entry) -> Iterator[tuple[str, str, str | None]]:
+    for name, text in entry.labels.fields.items():
+        yield name, text, None
+    for kind in ParserKind:
+        for name, text in parsed_fields(entry.line, kind):
+            if name not in entry.labels.fields and name not in entry.labels.stream:
+                yield name, text, kind.value
+
+
+def _note_paths(fields: dict[str, _Field], line: str) -> None:
+    for name, path in json_paths(line):
+        field = fields.get(name)
+        if field is not None and not field.path and ParserKind.JSON.value in field.parsers:
+            field.path = path
+
+
+def _described(name: str, field: _Field) -> dict[str, Any]:
+    path = {"jsonPath": list(field.path)} if field.path else {}
+    return {
+        "label": name,
+        "type": field.kind,
+        "cardinality": len(field.values),
+        "parsers": sorted(field.parsers) or None,
+        **path,
+    }
+
+
+def _kind(text: str) -> str:
+    if _INTEGER.fullmatch(text):
+        return "int"
+    if _FLOAT.fullmatch(text):
+        return "float"
+    if text in _BOOLEANS:
+        return "boolean"
+    if len(text) > _LONGEST_QUANTITY:
+        return "string"
+    if read_duration(text) is not None:
+        return "duration"
+    return "bytes" if read_bytes(text) is not None else "string"

@@ -1,4 +1,4 @@
-"""The handlers of Loki's read API, by the path below `/loki/api/v1/`."""
+"""The handlers of Loki's read API, and their routes."""
 
 import re
 import time
@@ -25,18 +25,25 @@ from cordwood.web.credentials import account_of_key
 from cordwood.web.lifecycle import Services
 from cordwood.web.loki_api import answers
 from cordwood.web.loki_api.answers import Order
-from cordwood.web.loki_api.detected_fields import encode_detected_fields
-from cordwood.web.loki_api.sources import Reader, read_caller
-from cordwood.web.loki_api.times import SECOND_US, TimeRange, read_interval, read_range, read_step, read_time
+from cordwood.web.loki_api.requests import (
+    SECOND_US,
+    Reader,
+    TimeRange,
+    read_caller,
+    read_interval,
+    read_range,
+    read_step,
+    read_time,
+)
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded, each_pair, pairs
 from cordwood.web.problems import CHALLENGE, status_of, when_to_retry
 from cordwood.web.query_request_parser import redact_asked
 from cordwood.web.receiving import read_body, while_connected
 from cordwood.web.responses import JSON, NO_STORE
-from cordwood.web.route import HandlerContext
+from cordwood.web.route import HandlerContext, Route
 
-PREFIX: Final = "/loki/api/v1/"
+_PREFIX: Final = "/loki/api/v1/"
 
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON: Final = JSON.decode()
@@ -68,7 +75,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 }
 
 
-class Asked(msgspec.Struct, frozen=True):
+class _Asked(msgspec.Struct, frozen=True):
     """A request with its parameters. `matches` are the selectors of `match[]`."""
 
     request: Request
@@ -108,15 +115,15 @@ def failed(fault: Fault, _: Request) -> Response:
     return Response(status, headers, fault.told().encode())
 
 
-async def answer_root(context: HandlerContext) -> Response:
+async def _answer_root(context: HandlerContext) -> Response:
     """Answer at `/loki/api/v1/…`: the streams for a private key, else logs.all."""
     path = decoded(context.request.path, "path").rstrip("/")
-    return await _answer(context, "", path.removeprefix(PREFIX))
+    return await _answer(context, "", path.removeprefix(_PREFIX))
 
 
-async def answer_below_endpoint(context: HandlerContext) -> Response:
+async def _answer_below_endpoint(context: HandlerContext) -> Response:
     """Answer at `/api/endpoints/NAME/loki/api/v1/…`."""
-    endpoint, _, path = context.address.partition(PREFIX)
+    endpoint, _, path = context.address.partition(_PREFIX)
     return await _answer(context, endpoint, path)
 
 
@@ -127,7 +134,7 @@ async def _answer(context: HandlerContext, endpoint: str, path: str) -> Response
     reader = read_caller(request, services, query, endpoint)
     sent = [*each_pair(request.query_string, "query string"), *await _sent_in_body(request, context.edge.options)]
     matches = tuple(text for name, text in sent if name in ("match[]", "match"))
-    asked = Asked(request, services, reader, dict(sent), matches, now_us(), began)
+    asked = _Asked(request, services, reader, dict(sent), matches, now_us(), began)
     values = _VALUES_PATH.fullmatch(path)
     if values is not None:
         return await _label_values(asked, values[1])
@@ -148,7 +155,7 @@ async def _sent_in_body(request: Request, options: WebOptions) -> list[tuple[str
         return list(each_pair(await read_body(request, options.queries, reservation), "form"))
 
 
-async def _range_query(asked: Asked) -> Response:
+async def _range_query(asked: _Asked) -> Response:
     time_range = asked.time_range(_HOUR_SECONDS)
     query = parse(asked.query)
     if isinstance(query, Pipeline):
@@ -157,7 +164,7 @@ async def _range_query(asked: Asked) -> Response:
     return await _samples(asked, query, _request_of_steps(asked.query, time_range, step_us), is_instant=False)
 
 
-async def _instant_query(asked: Asked) -> Response:
+async def _instant_query(asked: _Asked) -> Response:
     query = parse(asked.query)
     if isinstance(query, Pipeline):
         raise BadParameter(
@@ -176,7 +183,7 @@ def _request_of_steps(text: str, time_range: TimeRange, step_us: int) -> LogqlRe
     return request
 
 
-async def _log_lines(asked: Asked, query: Pipeline, time_range: TimeRange) -> Response:
+async def _log_lines(asked: _Asked, query: Pipeline, time_range: TimeRange) -> Response:
     if read_interval("interval", asked.texts, 0):
         raise BadParameter("interval is not supported.", hint="Leave it out, and send a smaller limit.")
     direction = asked.texts.get("direction", "").lower() or "backward"
@@ -199,7 +206,7 @@ async def _log_lines(asked: Asked, query: Pipeline, time_range: TimeRange) -> Re
     return await _run(asked, wanted, encode, (state, is_categorized))
 
 
-async def _samples(asked: Asked, query: Metric, wanted: LogqlRequest, *, is_instant: bool) -> Response:
+async def _samples(asked: _Asked, query: Metric, wanted: LogqlRequest, *, is_instant: bool) -> Response:
     constant = fold(query)
     if constant is None:
         order = _ORDERS.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
@@ -209,21 +216,21 @@ async def _samples(asked: Asked, query: Metric, wanted: LogqlRequest, *, is_inst
     return Response(200, [(b"content-type", JSON), NO_STORE], body)
 
 
-async def _labels(asked: Asked) -> Response:
+async def _labels(asked: _Asked) -> Response:
     reader = asked.reader
     sub_queries = await asked.services.answers.sub_queries(reader.endpoint, reader.caller, reader.account)
     body = answers.succeeded(stream_label_names(sub_queries))
     return Response(200, [(b"content-type", JSON), NO_STORE], body)
 
 
-async def _label_values(asked: Asked, label: str) -> Response:
+async def _label_values(asked: _Asked, label: str) -> Response:
     if not _LABEL.fullmatch(label):
         raise BadParameter(f"{label[:60]!r} is no name of a label.")
     wanted = _selection(asked, Wanted.VALUES, (asked.texts.get("query") or "{}",))
     return await _run(asked, msgspec.structs.replace(wanted, label=label), answers.encode_values, ())
 
 
-async def _series(asked: Asked) -> Response:
+async def _series(asked: _Asked) -> Response:
     if not asked.matches:
         raise BadParameter("The parameter match[] is missing.", hint='Send a selector, as in {service_name=~".+"}.')
     if len(asked.matches) > _MAX_MATCHES:
@@ -231,29 +238,29 @@ async def _series(asked: Asked) -> Response:
     return await _run(asked, _selection(asked, Wanted.STREAMS, asked.matches), answers.encode_label_sets, ())
 
 
-async def _stats(asked: Asked) -> Response:
+async def _stats(asked: _Asked) -> Response:
     return await _run(asked, _selection(asked, Wanted.COUNTS, (asked.query,)), answers.encode_counts, ())
 
 
-async def _detected_labels(asked: Asked) -> Response:
+async def _detected_labels(asked: _Asked) -> Response:
     wanted = _selection(asked, Wanted.STREAMS, (asked.texts.get("query") or "{}",))
     return await _run(asked, wanted, answers.encode_detected_labels, ())
 
 
-async def _detected_fields(asked: Asked) -> Response:
+async def _detected_fields(asked: _Asked) -> Response:
     wanted = _selection(asked, Wanted.ENTRIES, (asked.query,))
     lines = asked.limit("line_limit", _SAMPLE_LINES, _MAX_LIMIT)
     limit = asked.limit("limit", _MAX_VALUES, _MAX_LIMIT)
     wanted = msgspec.structs.replace(wanted, limit=lines)
-    return await _run(asked, wanted, partial(encode_detected_fields, limit=limit), (limit,))
+    return await _run(asked, wanted, partial(answers.encode_detected_fields, limit=limit), (limit,))
 
 
-def _selection(asked: Asked, wanted: Wanted, queries: tuple[str, ...]) -> LogqlRequest:
+def _selection(asked: _Asked, wanted: Wanted, queries: tuple[str, ...]) -> LogqlRequest:
     time_range = asked.time_range(_LABELS_SECONDS)
     return LogqlRequest(wanted, queries, time_range.start_us, time_range.end_us, limit=_MAX_VALUES)
 
 
-async def _volume(asked: Asked) -> Response:
+async def _volume(asked: _Asked) -> Response:
     time_range = asked.time_range(_HOUR_SECONDS)
     width_us = max(1, time_range.end_us - time_range.start_us)
     at = TimeRange(time_range.end_ns, time_range.end_ns)
@@ -261,14 +268,14 @@ async def _volume(asked: Asked) -> Response:
     return await _volumes(asked, wanted, is_instant=True)
 
 
-async def _volume_range(asked: Asked) -> Response:
+async def _volume_range(asked: _Asked) -> Response:
     time_range = asked.time_range(_HOUR_SECONDS)
     step_us = read_step(asked.texts, time_range)
     wanted = _request_of_steps(_volume_query(asked, step_us), time_range, step_us)
     return await _volumes(asked, wanted, is_instant=False)
 
 
-async def _volumes(asked: Asked, wanted: LogqlRequest, *, is_instant: bool) -> Response:
+async def _volumes(asked: _Asked, wanted: LogqlRequest, *, is_instant: bool) -> Response:
     limit = asked.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
     encode = partial(
         answers.encode_samples, steps=wanted.steps, is_instant=is_instant, order=Order.DESCENDING, limit=limit
@@ -276,7 +283,7 @@ async def _volumes(asked: Asked, wanted: LogqlRequest, *, is_instant: bool) -> R
     return await _run(asked, wanted, encode, (wanted.steps, is_instant, limit))
 
 
-def _volume_query(asked: Asked, width_us: int) -> str:
+def _volume_query(asked: _Asked, width_us: int) -> str:
     """Return the metric query of the bytes in ranges of a width, by the target labels or those of the selector."""
     selector = parse_selectors(asked.query)
     if selector.stages:
@@ -292,7 +299,7 @@ def _volume_query(asked: Asked, width_us: int) -> str:
 
 
 async def _run(
-    asked: Asked, wanted: LogqlRequest, encode: Callable[[Rows], Iterator[bytes]], options: tuple[object, ...]
+    asked: _Asked, wanted: LogqlRequest, encode: Callable[[Rows], Iterator[bytes]], options: tuple[object, ...]
 ) -> Response:
     """Compile and run a request like a sandbox query. `options` are all that the encoder depends on."""
     reader = asked.reader
@@ -317,7 +324,7 @@ async def _run(
     return response
 
 
-_HANDLERS: Final[Mapping[str, Callable[[Asked], Awaitable[Response]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[_Asked], Awaitable[Response]]]] = {
     "query_range": _range_query,
     "query": _instant_query,
     "labels": _labels,
@@ -329,4 +336,18 @@ _HANDLERS: Final[Mapping[str, Callable[[Asked], Awaitable[Response]]]] = {
     "detected_labels": _detected_labels,
     "detected_fields": _detected_fields,
 }
-PATHS: Final = (*_HANDLERS,)
+
+# The routes.
+_METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
+_ROOT: Final = Route("loki_read", _METHODS, _answer_root)
+
+EXACT: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT for path in _HANDLERS}
+NAMED: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
+    (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT),
+    # What is not offered, and what does not exist.
+    (re.compile(rb"/loki/api/v1/([^/]+)"), _ROOT),
+    (
+        re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),
+        Route("loki_read", _METHODS, _answer_below_endpoint),
+    ),
+)
