@@ -1,7 +1,7 @@
-"""Answer saved queries: the request cache, the fast path for repeated requests, and the full path.
+"""Answer queries: those of endpoints, and SQL over whole streams with a private key.
 
-The request cache holds parsed requests by their bytes, so that a repeated one is not parsed again. Permissions of the
-key and the endpoint's revision are checked each time.
+The request cache holds parsed requests for endpoints by their bytes, so that a repeated one is not parsed again.
+Permissions of the key and the endpoint's revision are checked each time.
 """
 
 import time
@@ -11,6 +11,9 @@ import msgspec
 
 from cordwood.access import require_query
 from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.errors import BadParameter, Forbidden
+from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.serve.rate_limiter import Allowance
@@ -24,12 +27,13 @@ from cordwood.web.answer_rendering import (
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
-from cordwood.web.credentials import account_of, presented
+from cordwood.web.credentials import account_of, presented, private_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import pairs
-from cordwood.web.query_request_parser import read_ask
+from cordwood.web.query_request_parser import ad_hoc_ask, read_ask, texts_in_body
 from cordwood.web.receiving import while_connected
+from cordwood.web.responses import no_store_json
 
 # Every header that affects parsing.
 READ_HEADERS = (
@@ -48,6 +52,10 @@ LONGEST_CACHED_BYTES = 2048
 _STRUCT_BYTES = 300
 
 RequestKey = tuple[bytes | None, ...]
+
+# The names under which Logflare's clients send the text: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
+_TEXT_NAMES = ("sql", "bq_sql")
+_UNREAD_NAMES = ("ch_sql", "pg_sql")
 
 
 class CachedRequest(msgspec.Struct, frozen=True):
@@ -177,3 +185,61 @@ def _complete(response: Response, query_request: QueryRequest, allowance: Allowa
     if allowance is not None:
         response.headers += rate_headers(allowance)
     return response
+
+
+async def answer_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
+    began = time.perf_counter()
+    caller, endpoint, texts = await _read_ad_hoc(request, services, options)
+    query_request = ad_hoc_ask(request, endpoint, caller, texts)
+    answer = await while_connected(request, services.answers.answer(query_request, request.id))
+    return await render_answer(request, query_request, answer, began)
+
+
+async def parse_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
+    """Return the parameters of a query. `expanded_query` is the text itself, since it cannot refer to saved queries."""
+    _, endpoint, _ = await _read_ad_hoc(request, services, options)
+    names = [parameter.name for parameter in endpoint.parameters]
+    return no_store_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
+
+
+async def _read_ad_hoc(
+    request: Request, services: Services, options: WebOptions
+) -> tuple[Caller, Endpoint, Mapping[str, str]]:
+    caller, query = private_caller(request, services)
+    if caller.pins:
+        pins = ", ".join(f"{name} = {value!r}" for name, value in caller.pins.items())
+        raise Forbidden(
+            f"This key is pinned to {pins}, and an ad hoc query reads whole streams.",
+            hint="Query an endpoint that has a parameter of that name.",
+        )
+    texts = {**query, **await texts_in_body(request, query, options, _TEXT_NAMES)}
+    streams = [QUARANTINE.name, *(stream.name for stream in services.catalog.streams())]
+    endpoint = await services.answers.ad_hoc(_ad_hoc_text(texts), streams, caller.key_id)
+    request.facts["endpoint"] = endpoint.name
+    return caller, endpoint, texts
+
+
+def _ad_hoc_text(texts: Mapping[str, str]) -> str:
+    _check_backend(texts.get("backend_id"))
+    sent = [name for name in _TEXT_NAMES if texts.get(name, "").strip()]
+    if len(sent) > 1:
+        raise BadParameter("sql= and bq_sql= were sent together.", hint="Send one of them.")
+    if sent:
+        return texts[sent[0]]
+    other = next((name for name in _UNREAD_NAMES if name in texts), None)
+    if other is not None:
+        raise BadParameter(
+            f"{other}= is not read here.", hint="Write the query in BigQuery's dialect and send it as sql=."
+        )
+    empty = next((name for name in _TEXT_NAMES if name in texts), None)
+    raise BadParameter(
+        "No query was sent." if empty is None else f"{empty}= was sent empty.",
+        hint="Send a query in BigQuery's dialect as sql= or bq_sql=.",
+    )
+
+
+def _check_backend(backend_id: str | None) -> None:
+    if backend_id is not None and not backend_id.isdecimal():
+        raise BadParameter("Invalid backend_id: must be an integer.")
+    if backend_id is not None:
+        raise BadParameter("Backend not found.", hint="There is only one engine: omit backend_id.")

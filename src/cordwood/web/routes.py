@@ -10,14 +10,12 @@ from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
 from cordwood.web import (
     account,
-    ad_hoc,
     agents,
     alerts,
     explorer,
     keys,
     manage,
     quarantine,
-    running_queries,
     sandbox,
     shippers,
     status,
@@ -32,7 +30,7 @@ from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.loki_api import handlers as loki_api
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded
-from cordwood.web.query import RequestCache, answer_query, answer_repeated
+from cordwood.web.query import RequestCache, answer_ad_hoc, answer_query, answer_repeated, parse_ad_hoc
 from cordwood.web.responses import preflight
 from cordwood.web.route import READ, WRITE, Edge, Handler, HandlerContext, Route
 from cordwood.web.send_budget import SendBudget
@@ -139,11 +137,11 @@ def _shown(handle: Callable[[Request, Services, str], Awaitable[Response]]) -> H
 
 
 async def _ad_hoc(context: HandlerContext) -> Response:
-    return await ad_hoc.answer_ad_hoc(context.request, context.services(), context.edge.options)
+    return await answer_ad_hoc(context.request, context.services(), context.edge.options)
 
 
 async def _ad_hoc_parse(context: HandlerContext) -> Response:
-    return await ad_hoc.parse_ad_hoc(context.request, context.services(), context.edge.options)
+    return await parse_ad_hoc(context.request, context.services(), context.edge.options)
 
 
 def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
@@ -278,7 +276,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/account": Route("account", READ, _listed(account.show_account)),
     b"/api/backends": Route("account", READ_OR_MAKE, _listed(account.backends)),
     b"/api/rules": Route("account", READ_OR_MAKE, _listed(account.rules)),
-    b"/api/queries": Route("queries", READ, _listed(running_queries.list_queries)),
+    b"/api/queries": Route("queries", READ, _listed(status.list_queries)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
     b"/api/status": Route("status", READ, _status),

@@ -1,16 +1,17 @@
-"""Health, readiness, liveness and metrics without a key; the status of the service with a private key."""
+"""Health, readiness, liveness and metrics without a key; the status of the service; and the queries that are running."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import cordwood
-from cordwood.engines.engine import StreamFacts
+from cordwood.access import may_see_others, require_query
+from cordwood.engines.engine import Progress, StreamFacts
 from cordwood.model.key import Caller
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
-from cordwood.serve.active_queries import ActiveQuery, Load
+from cordwood.serve.active_queries import ActiveQuery, Load, RunningQuery
 from cordwood.web.asgi import Request, Response
-from cordwood.web.credentials import private_caller
+from cordwood.web.credentials import identified_caller, private_caller
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.responses import NO_STORE, no_store_json
 
@@ -115,3 +116,29 @@ def _stream(facts: StreamFacts | None, size: int | None, per_second: float) -> M
 def _gauge(metrics: Metrics, name: str) -> int | None:
     read = metrics.gauges.get(name)
     return None if read is None else int(read())
+
+
+async def list_queries(request: Request, services: Services) -> Response:
+    """List the caller's own queries; an unrestricted private key sees those of all callers."""
+    caller, _ = identified_caller(request, services)
+    require_query(caller, None)
+    services.answers.admit(caller)
+    sees_others = may_see_others(caller)
+    running = services.answers.running(None if sees_others else caller)
+    return no_store_json({"queries": [describe_query(query, has_rows=sees_others) for query in running]})
+
+
+def describe_query(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
+    """Return a query as it is listed.
+
+    Numbers of rows are for callers who may see all events, because the engine also counts those of other projects.
+    """
+    progress = query.progress if has_rows else Progress(part=query.progress.part)
+    return {
+        "id": query.request_id or None,
+        "endpoint": query.endpoint,
+        "seconds": round(query.seconds, 3),
+        "rows_read": progress.rows_read,
+        "rows_total": progress.rows_total,
+        "part": None if progress.part is None else round(progress.part, 4),
+    }

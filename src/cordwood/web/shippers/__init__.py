@@ -7,7 +7,6 @@ from cordwood.errors import Fault
 from cordwood.web.asgi import Request, Response
 from cordwood.web.route import READ, WRITE, Route
 from cordwood.web.shippers import datadog, elastic, journald, loki, splunk
-from cordwood.web.shippers.elastic_cluster import ROOTS
 
 _CHECK = ("GET", "HEAD", "PUT", "OPTIONS")
 _ANY = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
@@ -35,7 +34,10 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/elastic/(.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK, elastic.receive_bulk)),
     (re.compile(rb"/journald/([^/]+)/upload"), Route("journald", WRITE, journald.receive_upload)),
-    (re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(ROOTS).encode()), Route("elastic", _CHECK, elastic.answer_check)),
+    (
+        re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(elastic.ROOTS).encode()),
+        Route("elastic", _CHECK, elastic.answer_check),
+    ),
 )
 
 # The form of errors, by the name of the route.

@@ -5,7 +5,7 @@ All of it is also below the prefix `/elastic`, for clients that are told a path.
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from cordwood.web.problems import status_of, when_to_retry
 from cordwood.web.responses import JSON, NO_STORE
 from cordwood.web.route import READ, HandlerContext
 from cordwood.web.shippers.delivery import Delivered, Protocol, admitted, deliver
-from cordwood.web.shippers.elastic_cluster import CLUSTER, checked, may_be_put
 
 BULK: Final = ("POST", "PUT", "OPTIONS")
 _PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic, b"apikey": key_of_pair})
@@ -158,7 +157,7 @@ def is_client(request: Request) -> bool:
 async def show_cluster(context: HandlerContext) -> Response:
     """Answer the request for `/` of a client."""
     admitted(context, _PLACES)
-    return _answered(context.request, msgspec.json.encode(CLUSTER))
+    return _answered(context.request, msgspec.json.encode(_CLUSTER))
 
 
 async def answer_check(context: HandlerContext) -> Response:
@@ -166,11 +165,11 @@ async def answer_check(context: HandlerContext) -> Response:
     admitted(context, _PLACES)
     request, address = context.request, context.address.strip("/")
     if request.method == "PUT":
-        if not may_be_put(address):
+        if not _may_be_put(address):
             request.methods = READ
             raise BadMethod("Clients of Elasticsearch may not put this.", hint="Streams have transforms instead.")
         return _answered(request, b'{"acknowledged":true}')
-    told = checked(address, request.header(b"host") or "")
+    told = _cluster_answer(address, request.header(b"host") or "")
     if told is None:
         raise UnknownRoute(f"There is nothing at {address} for clients of Elasticsearch.")
     if isinstance(told, str):
@@ -218,3 +217,107 @@ def _answered(request: Request, body: bytes, status: int = 200, *more: Header) -
     own = _OWN_JSON.search(request.joined(b"accept"))
     media = own[0].encode() if own else JSON
     return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT, *more], body)
+
+
+# What clients ask before they send: version, licence, health, nodes, templates and policies. Templates, policies and
+# pipelines exist under any name, so that clients do not install theirs: a stream needs none.
+
+# Beats and Logstash refuse versions that are much older than their own.
+_VERSION: Final = "8.19.0"
+_CLUSTER_NAME: Final = "cordwood"
+
+_CLUSTER: Final[Mapping[str, object]] = {
+    "name": _CLUSTER_NAME,
+    "cluster_name": _CLUSTER_NAME,
+    "cluster_uuid": "Y29yZHdvb2QtY29yZHdvbw",
+    "version": {
+        "number": _VERSION,
+        "build_flavor": "default",
+        "build_type": "docker",
+        "build_snapshot": False,
+        "minimum_wire_compatibility_version": "7.17.0",
+        "minimum_index_compatibility_version": "7.0.0",
+    },
+    "tagline": "You Know, for Search",
+}
+
+_LICENSE: Final = {"uid": _CLUSTER_NAME, "type": "basic", "mode": "basic", "status": "active"}
+_OFF: Final = {"available": False, "enabled": False}
+_HEALTH: Final = {
+    "cluster_name": _CLUSTER_NAME,
+    "status": "green",
+    "timed_out": False,
+    "number_of_nodes": 1,
+    "number_of_data_nodes": 1,
+    "active_primary_shards": 1,
+    "active_shards": 1,
+    "relocating_shards": 0,
+    "initializing_shards": 0,
+    "unassigned_shards": 0,
+    "active_shards_percent_as_number": 100.0,
+}
+
+
+def _named(entry: Callable[[str], object]) -> Callable[[str], object]:
+    """Return the answer to a request for one or for all: there is one under every name."""
+    return lambda name: {name: entry(name)} if name else {}
+
+
+def _named_in_list(key: str, entry: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda name: {key: [{"name": name, key.removesuffix("s"): entry(name)}] if name else []}
+
+
+# By the first two steps of a path, or by the first; the rest of the path is the name.
+_CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "_license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
+    "_xpack/license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
+    "_xpack": lambda _: {"license": _LICENSE, "features": {"ilm": _OFF, "security": {**_OFF, "available": True}}},
+    "_cluster/health": lambda _: _HEALTH,
+    "_ilm/policy": _named(lambda _: {"version": 1, "policy": {"phases": {}}}),
+    "_template": _named(lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}),
+    "_index_template": _named_in_list(
+        "index_templates", lambda name: {"index_patterns": [f"{name}*"], "composed_of": []}
+    ),
+    "_component_template": _named_in_list("component_templates", lambda _: {"template": {}}),
+    "_ingest/pipeline": _named(lambda _: {"description": "Ignored: streams have transforms.", "processors": []}),
+    "_cat/templates": lambda name: f"{name} [{name}*] 0\n" if name else "",
+    "_cat/health": lambda _: f"0 00:00:00 {_CLUSTER_NAME} green 1 1 1 1 0 0 0 0 - 100.0%\n",
+    "_cat/indices": lambda _: "",
+}
+_NODES: Final = "_nodes"
+# What clients may put. It has no effect.
+_PUT: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
+
+# The first steps of all paths, for the routing table.
+ROOTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES)}))
+
+
+def _cluster_answer(path: str, host: str) -> object:
+    """Return the answer to a GET of this path: an object for JSON, a text, or None if nothing is there.
+
+    `host` is the address that the client used, which is that of the only node.
+    """
+    steps = path.split("/")
+    if steps[0] == _NODES:
+        return _nodes_answer(host)
+    for length in (2, 1):
+        answer = _CLUSTER_ANSWERS.get("/".join(steps[:length]))
+        if answer is not None:
+            return answer("/".join(steps[length:]))
+    return None
+
+
+def _may_be_put(path: str) -> bool:
+    return path.startswith(tuple(f"{known}/" for known in _PUT))
+
+
+def _nodes_answer(host: str) -> object:
+    address = host if re.search(r":\d{1,5}\Z", host) else f"{host}:80"
+    http = {"bound_address": [address], "publish_address": address}
+    return {
+        "_nodes": {"total": 1, "successful": 1, "failed": 0},
+        "cluster_name": _CLUSTER_NAME,
+        "nodes": {
+            _CLUSTER_NAME: {"name": _CLUSTER_NAME, "version": _VERSION, "roles": ["data", "ingest"], "http": http}
+        },
+    }
