@@ -12,7 +12,7 @@ import msgspec
 from cordwood.app.compressed_files import STANDARD_INPUT, OpenFile, opened
 from cordwood.engines.duckdb.parquet_import import RETRY_HINT, count_parquet, is_export, read_parquet, read_stored
 from cordwood.errors import BadBody
-from cordwood.ingest.csv_rows import DETECTED, CsvColumns, CsvOptions, detected_delimiter, read_records, row_text
+from cordwood.ingest.formats.csv import DETECTED, CsvColumns, CsvOptions, detected_delimiter, read_records, row_text
 from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
 from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, event_json
 from cordwood.ingest.json_documents import JsonDocuments

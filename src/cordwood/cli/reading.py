@@ -3,7 +3,7 @@
 import argparse
 
 from cordwood.app.event_files import FORMATS, Reading
-from cordwood.ingest.csv_rows import AS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
+from cordwood.ingest.formats.csv import AS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:

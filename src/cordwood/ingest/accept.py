@@ -17,10 +17,9 @@ from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields, deriv
 from cordwood.ingest.event_validator import EventValidator, needs_validation, outlived, reasons
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.group_commit import GroupCommit, OnStored
-from cordwood.ingest.item_outcomes import DecodedItems, ItemOutcome
 from cordwood.ingest.json_scan import is_too_deep
 from cordwood.ingest.large_events import LargeEvents
-from cordwood.ingest.parsed_body import MOST_ITEMS, MOST_LABELLED_ITEMS, Body, ParsedBody
+from cordwood.ingest.parsed_body import MOST_ITEMS, MOST_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
 from cordwood.ingest.quarantine import (
     QUARANTINE,
     ItemTruncator,

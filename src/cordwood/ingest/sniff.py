@@ -10,9 +10,16 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.csv_rows import DELIMITERS, DETECTED, CsvOptions, delimiter_score, read_records, text_lines
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.csv import read_csv_as
+from cordwood.ingest.formats.csv import (
+    DELIMITERS,
+    DETECTED,
+    CsvOptions,
+    delimiter_score,
+    read_csv_as,
+    read_records,
+    text_lines,
+)
 from cordwood.ingest.formats.elastic import read_bulk
 from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.loki import read_json as read_push

@@ -12,7 +12,7 @@ import pytest
 
 from cordwood.app.event_files import MAX_EVENT_BYTES, Reading, Record, opened_events, with_id
 from cordwood.errors import BadBody
-from cordwood.ingest.csv_rows import ColumnTypes, CsvOptions
+from cordwood.ingest.formats.csv import ColumnTypes, CsvOptions
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
-from cordwood.ingest.csv_rows import detected_delimiter
 from cordwood.ingest.formats import Form, read_body
+from cordwood.ingest.formats.csv import detected_delimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event

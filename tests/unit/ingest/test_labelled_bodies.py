@@ -14,8 +14,7 @@ from cordwood.errors import TooLarge
 from cordwood.ingest.accept import Form, Intake, IntakeLimits, Part
 from cordwood.ingest.formats.datadog import read_logs
 from cordwood.ingest.formats.splunk import read_events, read_raw
-from cordwood.ingest.item_outcomes import ItemOutcome, ItemState
-from cordwood.ingest.parsed_body import Body, LabelledBody, PostedEvent
+from cordwood.ingest.parsed_body import Body, ItemOutcome, ItemState, LabelledBody, PostedEvent
 from cordwood.ingest.quarantine import QuarantinedItem, decode_again
 from cordwood.model.stream import Action, Stream, Transform
 

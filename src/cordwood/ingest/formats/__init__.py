@@ -7,7 +7,6 @@ from functools import partial
 import msgspec
 
 from cordwood.errors import UnsupportedMedia
-from cordwood.ingest.formats.cloud_event import read_cloud_events
 from cordwood.ingest.formats.csv import TAB_SEPARATED, read_csv
 from cordwood.ingest.formats.datadog import read_logs as read_datadog
 from cordwood.ingest.formats.elastic import read_documents
@@ -15,18 +14,22 @@ from cordwood.ingest.formats.erlang import read_bert
 from cordwood.ingest.formats.form import read_form
 from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
 from cordwood.ingest.formats.journald import read_journal
-from cordwood.ingest.formats.json import read_json, read_ndjson
+from cordwood.ingest.formats.json import (
+    read_cloud_events,
+    read_json,
+    read_logpush,
+    read_ndjson,
+    read_typecasts,
+    read_vector,
+    read_whole,
+)
 from cordwood.ingest.formats.loki import read_streams
-from cordwood.ingest.formats.otlp import LOGS, Signal
+from cordwood.ingest.formats.otlp import LOGS, METRICS, TRACES, Signal
 from cordwood.ingest.formats.otlp import read_json as read_otlp_json
 from cordwood.ingest.formats.otlp import read_protobuf as read_otlp_protobuf
-from cordwood.ingest.formats.otlp_metrics import METRICS
-from cordwood.ingest.formats.otlp_traces import TRACES
 from cordwood.ingest.formats.splunk import read_events as read_splunk
 from cordwood.ingest.formats.syslog import read_syslog
-from cordwood.ingest.formats.typecasts import read_typecasts
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
-from cordwood.ingest.formats.whole import read_logpush, read_vector, read_whole
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 from cordwood.model.json_checks import FORM_MEDIA, is_json_sent_as_form
 

@@ -1,22 +1,30 @@
-"""CSV bodies: a header line, then one event for each record. Records that do not fit the header are quarantined."""
+"""CSV with a header line: records parsed in bounded memory, and their rows as fields of events.
 
+A row is the event that a JSON object with the names of the columns would be. Cells are texts unless types are given.
+Records of a body that do not fit the header are quarantined.
+"""
+
+import csv
 import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from cordwood.errors import BadBody, TooLarge
-from cordwood.ingest.csv_rows import (
-    ColumnTypes,
-    CsvColumns,
-    CsvOptions,
-    detected_delimiter,
-    parse_delimiter,
-    read_records,
-    row_text,
-    text_lines,
-)
 from cordwood.ingest.formats.json import with_something
-from cordwood.ingest.items import add_fields, check_lines, too_many
+from cordwood.ingest.items import Fields, add_fields, check_lines, too_many
 from cordwood.ingest.parsed_body import Body, ParsedBody
+
+DELIMITERS: Final = (",", ";", "\t", "|")
+MOST_COLUMNS: Final = 5000
+# The beginning, and the number of records, from which the delimiter is detected.
+_SAMPLE_CHARACTERS: Final = 64 * 1024
+_SAMPLE_RECORDS: Final = 50
+
+# A limit of the process on one field, 128 KiB by default. Records are bounded by their reader instead.
+csv.field_size_limit(2**31 - 1)
 
 TAB_SEPARATED: Final = "text/tab-separated-values"
 # Each event repeats the names of its fields. Together they may be this much longer than the body, or this long.
@@ -24,8 +32,247 @@ _MOST_REPEATED: Final = 8
 _MOST_NAMES: Final = 2**20
 # The bound on the cells of a body: this many for each item that it may hold.
 _CELLS_OF_AN_ITEM: Final = 64
-
 _PARAMETER: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
+
+
+class CsvRecord(msgspec.Struct, frozen=True):
+    """A record with the number of its first line, from 1. With a `fault`, `text` is what could not be parsed."""
+
+    line: int
+    cells: Sequence[str]
+    fault: str | None = None
+    text: str = ""
+
+
+class _RecordTooLongError(Exception):
+    """Raised by the source of lines in the middle of a record."""
+
+
+class _RecordedLines:
+    """Passes lines on to the parser, and remembers those of the current record."""
+
+    def __init__(self, lines: Iterable[str], most_characters: int) -> None:
+        self._lines = iter(lines)
+        self._most = most_characters
+        self._size = 0
+        self.record: list[str] = []
+        self.count = 0
+        self.is_exhausted = False
+
+    def __iter__(self) -> "_RecordedLines":
+        return self
+
+    def __next__(self) -> str:
+        try:
+            line = next(self._lines)
+        except StopIteration:
+            self.is_exhausted = True
+            raise
+        self.count += 1
+        self.record.append(line)
+        self._size += len(line)
+        if self._size > self._most:
+            raise _RecordTooLongError
+        return line
+
+    def begin_record(self) -> None:
+        self.record, self._size = [], 0
+
+
+def read_records(lines: Iterable[str], delimiter: str, most_characters: int) -> Iterator[CsvRecord]:
+    """Yield the records that are not empty. A line of more than `most_characters` is a fault.
+
+    Raise BadBody for a longer record of several lines: a quoted field is not closed, and where the next record begins
+    is unknown. If it is not closed at the end of the lines, the last record is a fault.
+    """
+    source = _RecordedLines(lines, most_characters)
+    parser = csv.reader(source, delimiter=delimiter, strict=True)
+    while True:
+        source.begin_record()
+        first = source.count + 1
+        try:
+            cells = next(parser)
+        except StopIteration:
+            return
+        except _RecordTooLongError:
+            if len(source.record) > 1:
+                raise _not_closed(first, most_characters) from None
+            yield _faulty(source, first, f"The line is longer than {most_characters:,} characters.")
+        except csv.Error as problem:
+            yield _faulty(source, first, _reason(problem, is_cut=source.is_exhausted))
+            if source.is_exhausted:
+                return
+        else:
+            if cells:
+                yield CsvRecord(first, cells)
+
+
+def _faulty(source: _RecordedLines, first: int, reason: str) -> CsvRecord:
+    return CsvRecord(first, (), reason, "".join(source.record).rstrip("\r\n"))
+
+
+def _not_closed(line: int, most_characters: int) -> BadBody:
+    return BadBody(
+        f"Line {line}: the record is longer than {most_characters:,} characters.",
+        hint="A quoted field of it may not be closed.",
+    )
+
+
+def _reason(problem: csv.Error, *, is_cut: bool) -> str:
+    if is_cut:
+        return "The record has a quoted field that is not closed."
+    return f"The record is not CSV: {problem}."
+
+
+def text_lines(text: str, most_characters: int) -> Iterator[str]:
+    """Yield the lines of a text with their ends, each cut after `most_characters` + 1."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at) + 1 or len(text)
+        yield text[at : min(end, at + most_characters + 1)]
+        at = end
+
+
+def detected_delimiter(sample: str) -> str:
+    """Return the delimiter that gives most records as many fields as the header line has; a comma if none does."""
+    scores = {delimiter: delimiter_score(sample, delimiter) for delimiter in DELIMITERS}
+    return max(scores, key=lambda delimiter: scores[delimiter])
+
+
+def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
+    """Return the share of records with as many fields as the first, and that number; zeros if there is one field."""
+    lengths: list[int] = []
+    beginning = sample[:_SAMPLE_CHARACTERS]
+    whole_lines = beginning[: beginning.rfind("\n") + 1] or beginning
+    for record in read_records(text_lines(whole_lines, _SAMPLE_CHARACTERS), delimiter, _SAMPLE_CHARACTERS):
+        if record.fault is None:
+            lengths.append(len(record.cells))
+        if len(lengths) == _SAMPLE_RECORDS:
+            break
+    if not lengths or lengths[0] < 2:
+        return 0.0, 0
+    return lengths.count(lengths[0]) / len(lengths), lengths[0]
+
+
+_encode = msgspec.json.Encoder().encode
+_raw = msgspec.json.Decoder(msgspec.Raw)
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_BOOLS: Final = {"true": msgspec.Raw(b"true"), "false": msgspec.Raw(b"false")}
+
+Convert = Callable[[str], msgspec.Raw]
+
+
+def _text(cell: str) -> msgspec.Raw:
+    return msgspec.Raw(_encode(cell))
+
+
+def _number(cell: str) -> msgspec.Raw:
+    plain = cell.strip()
+    return msgspec.Raw(plain.encode()) if _NUMBER.fullmatch(plain) else _text(cell)
+
+
+def _bool(cell: str) -> msgspec.Raw:
+    return _BOOLS.get(cell.strip().lower()) or _text(cell)
+
+
+def _auto(cell: str) -> msgspec.Raw:
+    return _BOOLS.get(cell.strip().lower()) or _number(cell)
+
+
+def _json(cell: str) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(bytes(_raw.decode(cell.strip())))
+    except (msgspec.DecodeError, RecursionError):
+        return _text(cell)
+
+
+def _nested(cell: str) -> msgspec.Raw:
+    """Convert a cell of `metadata`: an object or an array is itself, anything else a text."""
+    return _json(cell) if cell.lstrip()[:1] in {"{", "["} else _text(cell)
+
+
+_TYPES: Final[Mapping[str, Convert]] = {"text": _text, "number": _number, "bool": _bool, "json": _json, "auto": _auto}
+
+
+class ColumnTypes(msgspec.Struct, frozen=True):
+    """The types of cells: of all columns, and of single ones by name. A cell that does not fit stays a text."""
+
+    all: str = "text"
+    by_name: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> "ColumnTypes":
+        """Parse `auto`, or `status=number,ok=bool`; raise ValueError if it is neither."""
+        if text in _TYPES:
+            return cls(text)
+        by_name = {}
+        for part in text.split(","):
+            name, _, kind = (piece.strip() for piece in part.rpartition("="))
+            if not name or kind not in _TYPES:
+                raise ValueError(f"{part!r} is not a column with its type: {', '.join(_TYPES)}")
+            by_name[name] = kind
+        return cls("text", by_name)
+
+    def converter(self, column: str) -> Convert:
+        if column == "metadata":
+            return _nested
+        return _TYPES[self.by_name.get(column, self.all)]
+
+
+AS_TEXT: Final = ColumnTypes()
+
+
+class CsvOptions(msgspec.Struct, frozen=True):
+    """How to read CSV. A delimiter that is None is detected."""
+
+    delimiter: str | None = None
+    types: ColumnTypes = AS_TEXT
+
+
+DETECTED: Final = CsvOptions()
+
+
+def parse_delimiter(text: str) -> str:
+    """Return a single character, or a tab for `tab`; raise ValueError if the text is neither."""
+    found = {"tab": "\t", r"\t": "\t"}.get(text, text)
+    if len(found) != 1 or found in '"\r\n':
+        raise ValueError(f"{text!r} is not a single character; write tab for a tab")
+    return found
+
+
+class CsvColumns:
+    """The columns of a header line, with the conversion of their cells."""
+
+    def __init__(self, header: CsvRecord, types: ColumnTypes = AS_TEXT) -> None:
+        if header.fault is not None:
+            raise BadBody(f"The header of the CSV cannot be read. {header.fault}")
+        if len(header.cells) > MOST_COLUMNS:
+            raise BadBody(f"The header of the CSV has more than {MOST_COLUMNS} columns.")
+        names = [name.strip() or f"column_{number}" for number, name in enumerate(header.cells, 1)]
+        repeated, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise BadBody(
+                f"The header of the CSV has the column {repeated!r} {count} times.", hint="Rename the others."
+            )
+        self.names = names
+        self._converters = [types.converter(name) for name in names]
+
+    def fault(self, record: CsvRecord) -> str | None:
+        """Return why a record cannot be an event."""
+        if record.fault is None and len(record.cells) != len(self.names):
+            return f"The record has {len(record.cells)} fields, but the header has {len(self.names)}."
+        return record.fault
+
+    def fields(self, cells: Sequence[str]) -> Fields:
+        """Return the fields of a row. An empty cell is a missing field."""
+        return {
+            name: convert(cell) for name, convert, cell in zip(self.names, self._converters, cells, strict=True) if cell
+        }
+
+
+def row_text(record: CsvRecord, delimiter: str) -> str:
+    """Return the text of a record that was parsed but is refused."""
+    return record.text or delimiter.join(record.cells)
 
 
 def read_csv(body: Body) -> ParsedBody:

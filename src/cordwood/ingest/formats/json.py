@@ -1,26 +1,41 @@
-"""JSON bodies (one event, an array of events, or an object with a `batch` array) and NDJSON bodies.
+"""JSON bodies: events and NDJSON, events with type casts, objects that are stored whole, and CloudEvents.
 
-NDJSON has one event on each line. Lines that cannot be decoded are quarantined, the others stored.
+A JSON body is one event, an array of events, or an object with a `batch` array. NDJSON has one event on each line: lines
+that cannot be decoded are quarantined, the others stored.
 """
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from cordwood.errors import BadBody
 from cordwood.ingest.items import (
+    TOO_DEEP,
+    Fields,
     add_fields,
     check_lines,
     check_objects,
+    decoded_values,
     fields_of,
     items_of,
     mended,
     read_items,
+    scalar_of,
+    text_of,
     too_many,
 )
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _line = msgspec.json.Decoder(PostedEvent)
+
+# More white space before the first bracket is not expected.
+_MOST_BLANKS = 64
+_array = msgspec.json.Decoder(list[PostedEvent])
+_encode = msgspec.json.Encoder().encode
+_MOST_CASTS = 1000
+_SHOWN_PATH = 200
 
 
 def read_ndjson(body: Body) -> ParsedBody:
@@ -59,15 +74,10 @@ def _read_line(line: str, index: int, parsed: ParsedBody) -> None:
             add_fields(fields, index, parsed)
 
 
-# More white space before the first bracket is not expected.
-_BLANKS = 64
-
-
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
     batch: list[PostedEvent]
 
 
-_array = msgspec.json.Decoder(list[PostedEvent])
 _batch = msgspec.json.Decoder(_Batch)
 
 
@@ -83,6 +93,145 @@ def read_json(body: Body) -> ParsedBody:
 
 def _read_straight(text: bytes | str) -> ParsedBody:
     """Decode the common forms without any Python code for single events."""
-    if text[:_BLANKS].lstrip()[:1] in {"[", b"["}:
+    if text[:_MOST_BLANKS].lstrip()[:1] in {"[", b"["}:
         return ParsedBody(_array.decode(text))
     return ParsedBody(_batch.decode(text).batch)
+
+
+def read_typecasts(body: Body) -> ParsedBody:
+    """Decode items `{"body": {…}, "typecasts": [{"path": […], "from": "string", "to": "float"}]}`.
+
+    Quarantine an item whose casts fail.
+    """
+    parsed = ParsedBody.of(body)
+    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+        fields = fields_of(item, index, parsed)
+        if fields is None:
+            continue
+        if {"body", "typecasts"} <= fields.keys():
+            try:
+                fields = fields_of(_cast(fields["body"], fields["typecasts"]), index, parsed)
+            except ValueError as problem:
+                parsed.refuse(index, str(problem), item)
+                continue
+        if fields is not None:
+            add_fields(fields, index, parsed)
+    return parsed
+
+
+def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
+    """Return the event as JSON with its casts applied; ValueError where one fails."""
+    try:
+        event, directions = decoded_values(body), decoded_values(typecasts)
+    except (msgspec.DecodeError, RecursionError):
+        raise ValueError(TOO_DEEP) from None
+    if not isinstance(event, dict) or not isinstance(directions, list) or len(directions) > _MOST_CASTS:
+        raise ValueError(f"body is not an object, or typecasts not a list of at most {_MOST_CASTS}.")
+    for cast in directions:
+        path = cast.get("path") if isinstance(cast, dict) else None
+        if isinstance(path, list) and path and (cast.get("from"), cast.get("to")) == ("string", "float"):
+            _cast_at(event, path)
+    return _encode(event).decode()
+
+
+def _cast_at(event: dict[str, Any], path: list[object]) -> None:
+    """Convert a text to a number in every record along the path; a missing path changes nothing."""
+    *outer, last = (str(step) for step in path)
+    records: list[Any] = [event]
+    for step in outer:
+        found = [record.get(step) for record in records if isinstance(record, dict)]
+        records = [one for value in found for one in (value if isinstance(value, list) else [value])]
+    for record in records:
+        value = record.get(last) if isinstance(record, dict) else None
+        if isinstance(value, str):
+            record[last] = _cast_number(value, ".".join((*outer, last))[:_SHOWN_PATH])
+
+
+def _cast_number(text: str, path: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"The text at {path} is not a number.")
+    return number
+
+
+def read_whole(body: Body) -> ParsedBody:
+    """Decode `/json` and `/browser/reports`: the message is the object's text, the time is that of receipt."""
+    parsed = ParsedBody.of(body)
+    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+        if fields_of(item, index, parsed) is not None:
+            parsed.add(PostedEvent(event_message=item, metadata=msgspec.Raw(item.encode())), index)
+    return parsed
+
+
+def read_logpush(body: Body) -> ParsedBody:
+    """Decode Cloudflare Logpush: one event for each line or item, at the time when the edge received the request."""
+    parsed = ParsedBody.of(body)
+    for index, item in _lines_or_items(body):
+        fields = fields_of(item, index, parsed)
+        if fields is not None:
+            timestamp = scalar_of(fields.get("EdgeStartTimestamp") or fields.get("Datetime") or fields.get("Timestamp"))
+            event = PostedEvent(timestamp=timestamp, event_message=item, metadata=msgspec.Raw(item.encode()))
+            parsed.add(event, index)
+    return with_something(parsed)
+
+
+def read_vector(body: Body) -> ParsedBody:
+    """Decode Vector's events: `message` and `timestamp` are the event's, all other fields are metadata."""
+    parsed = ParsedBody.of(body)
+    for index, item in _lines_or_items(body):
+        fields = fields_of(item, index, parsed)
+        if fields is not None:
+            parsed.add(_vector_event(fields), index)
+    return with_something(parsed)
+
+
+def _vector_event(fields: Fields) -> PostedEvent:
+    message, timestamp = text_of(fields.pop("message", None)), scalar_of(fields.pop("timestamp", None))
+    metadata = _encode(fields)
+    return PostedEvent(
+        timestamp=timestamp,
+        event_message=metadata.decode() if message is None else message,
+        project=text_of(fields.get("project")),
+        metadata=msgspec.Raw(metadata),
+    )
+
+
+def _lines_or_items(body: Body) -> Iterator[tuple[int, str]]:
+    """Yield lines, or the items of a document if the body is an array or a single JSON object."""
+    text = mended(body.text)
+    is_document = text.lstrip()[:1] == "[" or (body.media == "application/json" and "\n" not in text.strip())
+    if is_document:
+        yield from enumerate(items_of(text, body.most_items))
+    else:
+        yield from lines_of(text, body.most_items)
+
+
+def read_cloud_events(body: Body) -> ParsedBody:
+    """Decode CloudEvents: attributes in `ce-` headers (binary mode) or in the object itself (structured mode)."""
+    attributes = {
+        name.removeprefix("ce-").replace("-", "_"): value
+        for name, value in body.headers.items()
+        if name.startswith("ce-")
+    }
+    parsed = ParsedBody.of(body)
+    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+        fields = fields_of(item, index, parsed)
+        if fields is not None:
+            _add_attributes(fields, attributes)
+            add_fields(fields, index, parsed)
+    return parsed
+
+
+def _add_attributes(fields: Fields, attributes: dict[str, str]) -> None:
+    """Add the attributes.
+
+    A `timestamp` field has precedence over the headers' time, and that over the object's `time`.
+    """
+    if attributes:
+        fields["cloud_event"] = msgspec.Raw(_encode(attributes))
+    time = msgspec.Raw(_encode(attributes["time"])) if "time" in attributes else fields.get("time")
+    if "timestamp" not in fields and time is not None:
+        fields["timestamp"] = time

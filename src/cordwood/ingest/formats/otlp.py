@@ -1,9 +1,13 @@
-"""OpenTelemetry over HTTP (OTLP), as JSON and protobuf: the parts that all signals share, and log records."""
+"""OpenTelemetry over HTTP (OTLP), as JSON and protobuf: log records, spans, and metrics, each of whose data points is an event.
+
+A span becomes an event at its start, with an id made of its own ids; a data point becomes one at its time.
+"""
 
 import base64
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,6 +26,21 @@ Json = Mapping[str, Any]
 
 # The bound on the fields of one protobuf record, with those of nested messages.
 _FIELDS_OF_A_RECORD = 16
+
+_SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+_SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+_SPAN_STATUSES = ("unset", "ok", "error")
+# Later times, beyond the year 9999, cannot be formatted.
+_LAST_NANOSECOND = 253_402_300_800 * 10**9
+# The name of a metric's data in JSON, and the `metric_type` of its events.
+_METRIC_TYPES = {
+    "gauge": "gauge",
+    "sum": "sum",
+    "histogram": "histogram",
+    "exponentialHistogram": "exponential_histogram",
+    "summary": "summary",
+}
+_TEMPORALITIES = ("unspecified", "delta", "cumulative")
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -95,7 +114,7 @@ def _read(signal: Signal, request: Json, body: Body) -> ParsedBody:
 def _records(signal: Signal, request: Json) -> Iterator[tuple[object, Json, Json]]:
     """Yield each record with its resource's attributes and the metadata of its scope."""
     for of_resource in _messages(signal, request, signal.resources):
-        resource = attributes(of_resource.get("resource"))
+        resource = _attributes(of_resource.get("resource"))
         for of_scope in _messages(signal, of_resource, signal.scopes):
             around = _around(resource, of_scope, of_resource)
             for record in _array(signal, of_scope, signal.records):
@@ -125,19 +144,7 @@ def _around(resource: Json, of_scope: Json, of_resource: Json) -> dict[str, obje
     return {"resource": resource or None, "scope": _scope(of_scope.get("scope")), "schema_url": schema_url or None}
 
 
-def messages(parent: Json, name: str) -> Iterable[Json]:
-    found = parent.get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def _log_events(record: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
-    body, described = any_value(record.get("body")), attributes(record)
-    timestamp = nanoseconds(record.get("timeUnixNano")) or nanoseconds(record.get("observedTimeUnixNano"))
-    metadata = {**_metadata(record, body, described), **around}
-    yield event(_message(body, record), timestamp, resource, metadata, _uid(described))
-
-
-def event(
+def _posted_event(
     message: str | None, timestamp: int | None, resource: Json, metadata: Json, given_id: str | None = None
 ) -> PostedEvent:
     """Return an event of any signal. Metadata fields without a value are left out."""
@@ -151,51 +158,26 @@ def event(
     )
 
 
-def _uid(described: Json) -> str | None:
-    """Return the attribute `log.record.uid`, which makes a retry of the same record a duplicate."""
-    uid = described.get("log.record.uid")
-    return uid if isinstance(uid, str) else None
-
-
-def _metadata(record: Json, body: object, described: Json) -> dict[str, object]:
-    severity, severity_text = _severity(record.get("severityNumber")), record.get("severityText") or None
-    return {
-        "type": "otel_log",
-        "level": _level(severity, severity_text),
-        "severity_text": severity_text,
-        "severity_number": severity,
-        "trace_id": hex_id(record.get("traceId")),
-        "span_id": hex_id(record.get("spanId")),
-        "flags": record.get("flags") or None,
-        "event_name": record.get("eventName") or None,
-        "attributes": described or None,
-        "dropped_attributes_count": record.get("droppedAttributesCount") or None,
-        "body": None if isinstance(body, str) else body,
-    }
-
-
-def _message(body: object, record: Json) -> str | None:
-    if body is None:
-        name = record.get("eventName")
-        return str(name) if name else None
-    return body if isinstance(body, str) else _encode(body).decode()
-
-
 def _scope(scope: object) -> Json | None:
     if not isinstance(scope, dict):
         return None
-    told = {"name": scope.get("name"), "version": scope.get("version"), "attributes": attributes(scope) or None}
+    told = {"name": scope.get("name"), "version": scope.get("version"), "attributes": _attributes(scope) or None}
     return {name: value for name, value in told.items() if value} or None
 
 
-def attributes(owner: object) -> dict[str, object]:
+def _objects(parent: Json, name: str) -> Iterable[Json]:
+    found = parent.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _attributes(owner: object) -> dict[str, object]:
     """Return key-value pairs as an object, with unchanged keys."""
     if not isinstance(owner, dict):
         return {}
     return _pairs({"values": owner.get("attributes")})
 
 
-def any_value(value: object) -> object:
+def _any_value(value: object) -> object:
     """Return OTLP's AnyValue as plain JSON. 64-bit integers may be strings."""
     if not isinstance(value, dict):
         return None
@@ -207,22 +189,22 @@ def any_value(value: object) -> object:
 
 
 def _list(value: object) -> object:
-    return [any_value(one) for one in messages(value, "values")] if isinstance(value, dict) else []
+    return [_any_value(one) for one in _objects(value, "values")] if isinstance(value, dict) else []
 
 
 def _pairs(value: object) -> dict[str, object]:
-    pairs = messages(value, "values") if isinstance(value, dict) else []
-    return {str(pair.get("key", "")): any_value(pair.get("value")) for pair in pairs}
+    pairs = _objects(value, "values") if isinstance(value, dict) else []
+    return {str(pair.get("key", "")): _any_value(pair.get("value")) for pair in pairs}
 
 
-def integer(value: object) -> object:
+def _integer(value: object) -> object:
     try:
         return int(value)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         return value
 
 
-def finite(value: object) -> object:
+def _finite(value: object) -> object:
     """Return a number; infinities and NaN become strings, as in protobuf's JSON mapping."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
@@ -237,20 +219,83 @@ _VALUES: Mapping[str, Callable[[object], object]] = {
     "stringValue": _as_it_is,
     "boolValue": _as_it_is,
     "bytesValue": _as_it_is,
-    "intValue": integer,
-    "doubleValue": finite,
+    "intValue": _integer,
+    "doubleValue": _finite,
     "arrayValue": _list,
     "kvlistValue": _pairs,
 }
 
 
-def nanoseconds(value: object) -> int | None:
+def _nanoseconds(value: object) -> int | None:
     """Return a time in nanoseconds; None for zero, which means unknown."""
-    number = integer(value)
+    number = _integer(value)
     return number if isinstance(number, int) and number > 0 else None
 
 
-_SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+def _hex_id(value: object) -> str | None:
+    """Return an id in hex. OTLP's JSON uses hex, but the plain protobuf mapping uses base64."""
+    if not isinstance(value, str) or not value.strip("0"):
+        return None
+    if len(value) in {16, 32} and all(letter in "0123456789abcdefABCDEF" for letter in value):
+        return value.lower()
+    try:
+        return base64.b64decode(value, validate=True).hex() or None
+    except ValueError:
+        return value
+
+
+def _word_of(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
+    """Return the word of an enum, which JSON may have as a number or by name; None for an unknown value."""
+    number = _integer(value)
+    if isinstance(number, int):
+        return words[number] if 0 < number < len(words) else None
+    word = str(value or "").removeprefix(prefix).lower()
+    return word if word in words[1:] else None
+
+
+def _time_text(time_ns: int | None) -> str | None:
+    """Return a time as ISO 8601 in nanoseconds; None for one out of range."""
+    if time_ns is None or time_ns >= _LAST_NANOSECOND:
+        return None
+    seconds, rest = divmod(time_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+
+
+def _log_events(record: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
+    body, described = _any_value(record.get("body")), _attributes(record)
+    timestamp = _nanoseconds(record.get("timeUnixNano")) or _nanoseconds(record.get("observedTimeUnixNano"))
+    metadata = {**_log_metadata(record, body, described), **around}
+    yield _posted_event(_log_message(body, record), timestamp, resource, metadata, _log_uid(described))
+
+
+def _log_uid(described: Json) -> str | None:
+    """Return the attribute `log.record.uid`, which makes a retry of the same record a duplicate."""
+    uid = described.get("log.record.uid")
+    return uid if isinstance(uid, str) else None
+
+
+def _log_metadata(record: Json, body: object, described: Json) -> dict[str, object]:
+    severity, severity_text = _severity(record.get("severityNumber")), record.get("severityText") or None
+    return {
+        "type": "otel_log",
+        "level": _level(severity, severity_text),
+        "severity_text": severity_text,
+        "severity_number": severity,
+        "trace_id": _hex_id(record.get("traceId")),
+        "span_id": _hex_id(record.get("spanId")),
+        "flags": record.get("flags") or None,
+        "event_name": record.get("eventName") or None,
+        "attributes": described or None,
+        "dropped_attributes_count": record.get("droppedAttributesCount") or None,
+        "body": None if isinstance(body, str) else body,
+    }
+
+
+def _log_message(body: object, record: Json) -> str | None:
+    if body is None:
+        name = record.get("eventName")
+        return str(name) if name else None
+    return body if isinstance(body, str) else _encode(body).decode()
 
 
 def _severity(value: object) -> int | None:
@@ -269,18 +314,151 @@ def _level(severity: int | None, severity_text: object) -> str | None:
     return str(severity_text).lower() if severity_text else None
 
 
-def hex_id(value: object) -> str | None:
-    """Return an id in hex. OTLP's JSON uses hex, but the plain protobuf mapping uses base64."""
-    if not isinstance(value, str) or not value.strip("0"):
-        return None
-    if len(value) in {16, 32} and all(letter in "0123456789abcdefABCDEF" for letter in value):
-        return value.lower()
-    try:
-        return base64.b64decode(value, validate=True).hex() or None
-    except ValueError:
-        return value
-
-
 LOGS = Signal(
     "ExportLogsServiceRequest", "resourceLogs", "scopeLogs", "logRecords", "log record", otlp_protobuf.LOGS, _log_events
+)
+
+
+def _span_events(span: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
+    start, end = _nanoseconds(span.get("startTimeUnixNano")), _nanoseconds(span.get("endTimeUnixNano"))
+    trace_id, span_id = _hex_id(span.get("traceId")), _hex_id(span.get("spanId"))
+    kind, status = _word_of(span.get("kind"), "SPAN_KIND_", _SPAN_KINDS), span.get("status")
+    metadata = {
+        "type": "span",
+        "trace_id": trace_id,
+        "span_id": span_id,
+        "parent_span_id": _hex_id(span.get("parentSpanId")),
+        **_given_fields(
+            span, "traceState", "flags", "droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"
+        ),
+        "kind": kind,
+        "start_time": _time_text(start),
+        "end_time": _time_text(end),
+        "duration_ms": _milliseconds(start, end),
+        "status": _span_status(status) if isinstance(status, dict) else None,
+        "attributes": _attributes(span) or None,
+        "events": [_within(one) for one in _objects(span, "events")] or None,
+        "links": [_within(one) for one in _objects(span, "links")] or None,
+        **around,
+    }
+    name = span.get("name")
+    # The id makes a retry a duplicate. Both sides of a call may share their ids, but have different kinds.
+    given_id = f"{trace_id}-{span_id}-{kind or _SPAN_KINDS[0]}" if trace_id and span_id else None
+    yield _posted_event(None if name is None else str(name), start, resource, metadata, given_id)
+
+
+def _given_fields(span: Json, *names: str) -> Json:
+    """Return the fields that have a value, named as metadata is."""
+    return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
+
+
+def _milliseconds(start_ns: int | None, end_ns: int | None) -> float | None:
+    if start_ns is None or end_ns is None or max(start_ns, end_ns) >= _LAST_NANOSECOND:
+        return None
+    return (end_ns - start_ns) / 1e6
+
+
+def _span_status(status: Json) -> Json | None:
+    told = {"code": _word_of(status.get("code"), "STATUS_CODE_", _SPAN_STATUSES), "message": status.get("message")}
+    return {name: value for name, value in told.items() if value} or None
+
+
+def _within(one: Json) -> Json:
+    """Return an event or a link of a span under the names that spans use."""
+    told = {
+        "name": one.get("name"),
+        "timestamp": _time_text(_nanoseconds(one.get("timeUnixNano"))),
+        "trace_id": _hex_id(one.get("traceId")),
+        "span_id": _hex_id(one.get("spanId")),
+        "trace_state": one.get("traceState"),
+        "attributes": _attributes(one),
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+TRACES = Signal(
+    "ExportTraceServiceRequest", "resourceSpans", "scopeSpans", "spans", "span", otlp_protobuf.TRACES, _span_events
+)
+
+
+def _metric_events(metric: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
+    name = metric.get("name")
+    for data_name, told_type in _METRIC_TYPES.items():
+        data = metric.get(data_name)
+        if not isinstance(data, dict):
+            continue
+        shared = {
+            "type": "metric",
+            "metric_type": told_type,
+            "unit": metric.get("unit") or None,
+            "description": metric.get("description") or None,
+            "aggregation_temporality": _word_of(
+                data.get("aggregationTemporality"), "AGGREGATION_TEMPORALITY_", _TEMPORALITIES
+            ),
+            "is_monotonic": data.get("isMonotonic"),
+            **around,
+        }
+        for point in _points(data):
+            timestamp = _nanoseconds(point.get("timeUnixNano"))
+            yield _posted_event(None if name is None else str(name), timestamp, resource, {**shared, **_point(point)})
+
+
+def _points(data: Json) -> list[Json]:
+    """Return the data points; an item that is not one is an error, because it may hide any number of points."""
+    points = data.get("dataPoints") or []
+    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
+        raise BadBody("The body is no ExportMetricsServiceRequest: dataPoints holds something that is not an object.")
+    return points
+
+
+def _point(point: Json) -> Json:
+    return {
+        "value": _number(point.get("asInt"), point.get("asDouble")),
+        "count": _integer(point.get("count")),
+        "sum": _finite(point.get("sum")),
+        "min": _finite(point.get("min")),
+        "max": _finite(point.get("max")),
+        "bucket_counts": _numbers(point.get("bucketCounts")),
+        "explicit_bounds": _numbers(point.get("explicitBounds")),
+        "scale": _integer(point.get("scale")),
+        "zero_count": _integer(point.get("zeroCount")),
+        "zero_threshold": _finite(point.get("zeroThreshold")),
+        "positive": _buckets(point.get("positive")),
+        "negative": _buckets(point.get("negative")),
+        "quantiles": [
+            {"quantile": _finite(one.get("quantile", 0.0)), "value": _finite(one.get("value", 0.0))}
+            for one in _objects(point, "quantileValues")
+        ]
+        or None,
+        "start_time": _time_text(_nanoseconds(point.get("startTimeUnixNano"))),
+        "attributes": _attributes(point) or None,
+        "flags": point.get("flags") or None,
+    }
+
+
+def _number(as_integer: object, as_double: object) -> object:
+    return _integer(as_integer) if as_integer is not None else _finite(as_double)
+
+
+def _numbers(values: object) -> list[object] | None:
+    """Return a list of numbers; 64-bit integers may be strings."""
+    if not isinstance(values, list) or not values:
+        return None
+    return [_integer(one) if isinstance(one, str) else _finite(one) for one in values]
+
+
+def _buckets(buckets: object) -> Json | None:
+    if not isinstance(buckets, dict):
+        return None
+    return {"offset": _integer(buckets.get("offset", 0)), "bucket_counts": _numbers(buckets.get("bucketCounts")) or []}
+
+
+METRICS = Signal(
+    "ExportMetricsServiceRequest",
+    "resourceMetrics",
+    "scopeMetrics",
+    "metrics",
+    "metric",
+    otlp_protobuf.METRICS,
+    _metric_events,
 )

@@ -14,7 +14,7 @@ import msgspec
 from cordwood.errors import BadMethod, BadParameter, Fault, OutOfDisk, UnknownRoute
 from cordwood.ingest.accept import Form
 from cordwood.ingest.formats.elastic import Bulk, Operation, read_bulk
-from cordwood.ingest.item_outcomes import ItemOutcome, ItemState
+from cordwood.ingest.parsed_body import ItemOutcome, ItemState
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic, key_of_pair
 from cordwood.web.percent_encoding import pairs
