@@ -20,8 +20,7 @@ from pathlib import Path
 from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import note, say
 from cordwood.errors import BadTestPage
-from cordwood.trials.report import junit, line_of, summary
-from cordwood.trials.runner import EMBEDDED, Trial, find_pages, run_pages, update
+from cordwood.trials.runner import EMBEDDED, Trial, find_pages, junit, line_of, run_pages, summary, update
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

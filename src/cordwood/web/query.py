@@ -1,4 +1,4 @@
-"""Answer queries: those of endpoints, and SQL over whole streams with a private key.
+"""Answer queries: those of endpoints, and SQL over whole streams with a private key; and what editors of queries ask.
 
 The request cache holds parsed requests for endpoints by their bytes, so that a repeated one is not parsed again.
 Permissions of the key and the endpoint's revision are checked each time.
@@ -6,10 +6,11 @@ Permissions of the key and the endpoint's revision are checked each time.
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from cordwood.access import require_query
+from cordwood.access import may_manage, require_query
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
@@ -17,6 +18,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.serve.rate_limiter import Allowance
+from cordwood.sql.sub_query_schema import SubQuery, SubQueryColumn
 from cordwood.web.answer_rendering import (
     ignored_headers,
     needs_no_thread,
@@ -243,3 +245,44 @@ def _check_backend(backend_id: str | None) -> None:
         raise BadParameter("Invalid backend_id: must be an integer.")
     if backend_id is not None:
         raise BadParameter("Backend not found.", hint="There is only one engine: omit backend_id.")
+
+
+async def show_scope(request: Request, services: Services, address: str) -> Response:
+    """Return the sub-queries of an endpoint, and whether the key is private, with its pins. A key pinned to a project sees the paths of its events alone."""
+    endpoint, caller, _ = _sandbox_of(request, services, address)
+    sub_queries = await services.answers.sub_queries(endpoint, caller, account_of(request, caller))
+    key = {"private": may_manage(caller), "pins": dict(caller.pins)}
+    told = [_described_sub_query(one) for one in sub_queries]
+    return no_store_json({"endpoint": endpoint.name, "sub_queries": told, "key": key})
+
+
+async def show_sql(request: Request, services: Services, address: str) -> Response:
+    """Return the SQL of an LQL query, which is compiled but not run."""
+    endpoint, caller, query = _sandbox_of(request, services, address)
+    lql = query.get("lql", "").strip()
+    if not lql:
+        raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
+    sql = await services.answers.sql_of(endpoint, caller, query["lql"], account_of(request, caller))
+    return no_store_json({"sql": sql})
+
+
+def _sandbox_of(request: Request, services: Services, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
+    query = pairs(request.query_string, "query string")
+    found = services.catalog.endpoint(address)
+    caller = services.access.visitor(presented(request, query), found, address)
+    request.facts["key"] = caller.key_id
+    require_query(caller, found)
+    found = found or existing_endpoint(services, address)
+    services.answers.admit(caller, account_of(request, caller))
+    if not found.sandbox:
+        raise BadParameter(f"{found.name} takes no query of your own.")
+    return found, caller, query
+
+
+def _described_sub_query(one: SubQuery) -> dict[str, Any]:
+    return {"name": one.name, "columns": [_described_column(column) for column in one.columns]}
+
+
+def _described_column(one: SubQueryColumn) -> dict[str, Any]:
+    fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in one.fields.items() if path]
+    return {"name": one.name, "type": one.kind, "fields": fields}

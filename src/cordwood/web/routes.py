@@ -16,7 +16,6 @@ from cordwood.web import (
     keys,
     manage,
     quarantine,
-    sandbox,
     shippers,
     status,
     stream_events,
@@ -30,7 +29,15 @@ from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.loki_api import handlers as loki_api
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded
-from cordwood.web.query import RequestCache, answer_ad_hoc, answer_query, answer_repeated, parse_ad_hoc
+from cordwood.web.query import (
+    RequestCache,
+    answer_ad_hoc,
+    answer_query,
+    answer_repeated,
+    parse_ad_hoc,
+    show_scope,
+    show_sql,
+)
 from cordwood.web.responses import preflight
 from cordwood.web.route import READ, WRITE, Edge, Handler, HandlerContext, Route
 from cordwood.web.send_budget import SendBudget
@@ -297,8 +304,8 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
         Route("endpoint", READ_OR_CHANGE, _definition(manage.ENDPOINTS, catalog.show_endpoint)),
     ),
     (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _file)),
-    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(sandbox.show_scope))),
-    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(sandbox.show_sql))),
+    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(show_scope))),
+    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(show_sql))),
     (
         re.compile(rb"/api/sources/([^/]+)"),
         Route("source", READ_OR_CHANGE, _definition(manage.SOURCES, catalog.show_source)),

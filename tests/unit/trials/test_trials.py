@@ -8,8 +8,7 @@ import pytest
 from cordwood.cli.commands import run
 from cordwood.errors import BadTestPage
 from cordwood.settings.settings import Serve, Settings
-from cordwood.trials.report import line_of
-from cordwood.trials.runner import Page, Trial, find_pages, run_pages
+from cordwood.trials.runner import Page, Trial, find_pages, line_of, run_pages
 from cordwood.trials.test_page import read_cases
 
 SQL = """/*

@@ -9,8 +9,7 @@ import pytest
 
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Serve, Settings
-from cordwood.trials.report import line_of
-from cordwood.trials.runner import Trial, find_pages, run_pages
+from cordwood.trials.runner import Trial, find_pages, line_of, run_pages
 from tests.chdb_databases import bare_connection, fresh_database
 
 SQL = """/*
