@@ -9,7 +9,6 @@ from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observer import Observer
 from cordwood.web import (
-    account,
     agents,
     alerts,
     explorer,
@@ -280,9 +279,9 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/alerts/silences": Route("silences", READ_OR_MAKE, _silences),
     b"/api/key": Route("key_view", READ, _listed(agents.show_key)),
     b"/mcp": Route("mcp", WRITE, agents.answer_mcp),
-    b"/api/account": Route("account", READ, _listed(account.show_account)),
-    b"/api/backends": Route("account", READ_OR_MAKE, _listed(account.backends)),
-    b"/api/rules": Route("account", READ_OR_MAKE, _listed(account.rules)),
+    b"/api/account": Route("account", READ, _listed(catalog.show_account)),
+    b"/api/backends": Route("account", READ_OR_MAKE, _listed(catalog.list_backends)),
+    b"/api/rules": Route("account", READ_OR_MAKE, _listed(catalog.list_rules)),
     b"/api/queries": Route("queries", READ, _listed(status.list_queries)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),

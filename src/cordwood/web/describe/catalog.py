@@ -1,8 +1,8 @@
-"""Endpoints and streams for holders of a private key, in Logflare's JSON format."""
+"""Endpoints, streams and the account in Logflare's JSON format; and the API as a document, a page and a client."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from cordwood.access import may_query
 from cordwood.catalog.alert_table import table_of_alert
@@ -11,7 +11,7 @@ from cordwood.catalog.endpoint_fields import LANGUAGES
 from cordwood.catalog.ids import numeric_id
 from cordwood.catalog.stream_fields import fields_of, stream_revision
 from cordwood.engines.engine import StreamFacts
-from cordwood.errors import BadParameter, Fault
+from cordwood.errors import BadParameter, Fault, NotOffered
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.parameter import Parameter
@@ -32,6 +32,26 @@ from cordwood.web.responses import NO_STORE, no_store_json
 
 # One client at a time: with a thousand endpoints, one that is not cached takes a second of a processor.
 _GENERATING = asyncio.Lock()
+
+# The user object that Logflare returns. There is one account, and nothing is limited by a plan.
+_ACCOUNT: Final = {
+    "name": "default",
+    "email": None,
+    "email_preferred": None,
+    "company": None,
+    "phone": None,
+    "image": None,
+    "provider": None,
+    "admin": True,
+    "api_quota": None,
+    "bigquery_project_id": None,
+    "bigquery_dataset_id": None,
+    "bigquery_dataset_location": None,
+}
+_INSTEAD_OF: Final = {
+    "backends": "All streams are stored by the engine in the setting `engine`; have the sender send events elsewhere as well.",
+    "rules": "Send an event to every stream that should have it; filter on reading with an endpoint.",
+}
 
 
 async def api_document(request: Request, services: Services) -> Response:
@@ -209,3 +229,24 @@ def told_source(one: Stream, origin: str | None, facts: StreamFacts | None = Non
         "oldest": facts.oldest_us if facts else None,
         "newest": facts.newest_us if facts else None,
     }
+
+
+async def show_account(request: Request, services: Services) -> Response:
+    private_caller(request, services)
+    return no_store_json(_ACCOUNT)
+
+
+async def list_backends(request: Request, services: Services) -> Response:
+    return _none_of(request, services, "backends")
+
+
+async def list_rules(request: Request, services: Services) -> Response:
+    return _none_of(request, services, "rules")
+
+
+def _none_of(request: Request, services: Services, what: str) -> Response:
+    """Return an empty list; raise NotOffered for a request to create one."""
+    private_caller(request, services)
+    if request.method == "POST":
+        raise NotOffered(f"cordwood has no {what}, so none can be created.", hint=_INSTEAD_OF[what])
+    return no_store_json([])
