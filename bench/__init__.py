@@ -1,1 +1,1 @@
-"""Benchmarks: `make bench` starts a real service, fills it, asks it, and compares with what was measured before."""
+"""Benchmarks: `make bench` loads events into a real service, times queries, and compares the ratios with a baseline."""

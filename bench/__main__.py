@@ -1,12 +1,12 @@
-"""The benchmarks: made-up events through a real service, beside the bare engine and PostgreSQL in the same run.
+"""The benchmarks: generated events in a real service, compared with DuckDB in process and PostgreSQL in the same run.
 
-python -m bench [questions] [loading] [growth]     those named; all without a name
-  --check             fail when a ratio is worse than bench/baseline.json beyond noise, or a growth gate is broken
+python -m bench [questions] [loading] [growth]     run the named benchmarks, or all three
+  --check             fail if a ratio exceeds bench/baseline.json by more than noise, or query times grow too much
   --update            write bench/baseline.json, the tables of docs/performance.md and its pictures
-  --events N          for `questions`, 2,000,000 unless told
-  --engine ENGINE     `questions` on another engine: chdb:///… or clickhouse://…
-  --scratch DIR       keeps the made-up events for the next run
-  --without-postgres  where it cannot be installed
+  --events N          number of events of `questions` (default: 2,000,000)
+  --engine ENGINE     run `questions` on another engine: chdb:///… or clickhouse://…
+  --scratch DIR       keep the generated events in this folder for the next run
+  --without-postgres  skip PostgreSQL, on a machine where it cannot be installed
 """
 
 import argparse
@@ -29,23 +29,25 @@ _SUBJECTS = ("questions", "loading", "growth")
 
 
 def main() -> int:
-    asked = _arguments()
-    worse: list[str] = []
-    with _scratch(asked.scratch) as scratch:
-        for subject in asked.subjects or _SUBJECTS:
-            table, ratios, broken = _MEASURES[subject](scratch, asked)
+    options = _parse_options()
+    regressions: list[str] = []
+    with _scratch(options.scratch) as scratch:
+        for subject in options.subjects or _SUBJECTS:
+            table, ratios, failed_gates = _BENCHMARKS[subject](scratch, options)
             print(f"\n{subject}\n\n{table}", flush=True)
-            section = f"{subject} {asked.engine.partition(chr(58))[0]}" if asked.engine else subject
+            section = f"{subject} {options.engine.partition(chr(58))[0]}" if options.engine else subject
             baseline = Baseline(_BASELINE, section)
-            worse += [*baseline.worse(ratios), *broken]
-            if asked.update:
+            regressions += [*baseline.regressions(ratios), *failed_gates]
+            if options.update:
                 baseline.write(ratios)
                 _write_table(section, table)
-    print("\n".join(f"WORSE {line}" for line in worse) or "Nothing is worse than before.")
-    return 1 if worse and asked.check else 0
+    print(
+        "\n".join(f"WORSE {line}" for line in regressions) or "No ratio is worse than its baseline, and no gate failed."
+    )
+    return 1 if regressions and options.check else 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     cli = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -60,51 +62,52 @@ def _arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def _scratch(kept: Path | None) -> Iterator[Path]:
-    if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept
+def _scratch(folder: Path | None) -> Iterator[Path]:
+    """Yield the given folder, created if necessary, or a temporary one."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
         return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        yield Path(temporary)
 
 
-# A table to read, ratios to compare with the baseline, and gates that are broken.
-Measured = tuple[str, dict[str, Ratio], list[str]]
+# The table in Markdown, the ratios to compare with the baseline, and a line for each gate that failed.
+Measurement = tuple[str, dict[str, Ratio], list[str]]
 
 
-def _questions(scratch: Path, asked: argparse.Namespace) -> Measured:
-    report = against_peers.measure(scratch, asked.events, with_postgres=asked.postgres, engine=asked.engine)
-    if asked.update and not asked.engine:
-        _draw("questions", questions_picture(report.questions, report.aims_here()))
+def _questions(scratch: Path, options: argparse.Namespace) -> Measurement:
+    report = against_peers.measure(scratch, options.events, with_postgres=options.postgres, engine=options.engine)
+    if options.update and not options.engine:
+        _write_picture("questions", questions_picture(report.questions, report.scaled_goals()))
     return report.markdown(), report.ratios(), []
 
 
-def _loading(scratch: Path, asked: argparse.Namespace) -> Measured:
-    taken = loading.measure(scratch, with_postgres=asked.postgres)
-    return taken.markdown(), taken.ratios(), []
+def _loading(scratch: Path, options: argparse.Namespace) -> Measurement:
+    result = loading.measure(scratch, with_postgres=options.postgres)
+    return result.markdown(), result.ratios(), []
 
 
-def _growth(scratch: Path, asked: argparse.Namespace) -> Measured:
-    grown = growth.measure(scratch)
-    if asked.update:
-        _draw("growth", growth_picture(grown))
-    return grown.markdown(), {}, grown.too_much()
+def _growth(scratch: Path, options: argparse.Namespace) -> Measurement:
+    result = growth.measure(scratch)
+    if options.update:
+        _write_picture("growth", growth_picture(result))
+    return result.markdown(), {}, result.gate_failures()
 
 
-_MEASURES = {"questions": _questions, "loading": _loading, "growth": _growth}
+_BENCHMARKS = {"questions": _questions, "loading": _loading, "growth": _growth}
 
 
-def _draw(name: str, picture: str) -> None:
+def _write_picture(name: str, picture: str) -> None:
     _PICTURES.mkdir(exist_ok=True)
     (_PICTURES / f"{name}.svg").write_text(picture)
 
 
 def _write_table(section: str, table: str) -> None:
-    """Between the page's own marks of that section; a page without them is left as it is."""
+    """Replace the table between the page's markers of that section; leave a page without these markers unchanged."""
     page = _PAGE.read_text()
-    marked = re.compile(rf"(<!-- {re.escape(section)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    _PAGE.write_text(marked.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page))
+    pattern = re.compile(rf"(<!-- {re.escape(section)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    _PAGE.write_text(pattern.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page))
 
 
 if __name__ == "__main__":

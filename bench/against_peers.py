@@ -1,4 +1,4 @@
-"""Every question through the real service, beside the bare engine over the same file and the incumbent's storage."""
+"""Time each question on a real service, on DuckDB over the same file and over a plain table, and on PostgreSQL."""
 
 import shutil
 import time
@@ -7,162 +7,180 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.events import bodies, make
-from bench.peers.duckdb_by_hand import BY_HAND, PLAIN, ByHand, batches_seconds, bulk_insert_seconds, by_hand
+from bench.events import bodies, generate
+from bench.peers.duckdb_by_hand import (
+    BY_HAND,
+    PLAIN,
+    HandwrittenSql,
+    batches_seconds,
+    bulk_insert_seconds,
+    open_by_hand,
+)
 from bench.peers.postgres import Postgres, postgres
 from bench.questions import QUESTIONS, Question, Row
-from bench.report import LOAD, LOAD_AIM, OURS, Report
+from bench.report import LOAD, LOAD_GOAL, OURS, Report
 from bench.service import Service, service
-from bench.timing import Times, elapsed_ms, in_turns
+from bench.timing import Times, elapsed_ms, measure_round_robin
 
 _BATCH = 5000
 _CONNECTIONS = 4
-# By hand, each batch takes as long as the one before.
-_IN_BATCHES = 200_000
-# A machine is now fast and now slow, for minutes: each question is asked again when all were.
+# DuckDB takes as long for each batch as for the one before, so a part of the events shows its rate.
+_MAX_EVENTS_IN_BATCHES = 200_000
+# All questions are measured, then all again, and so on: the speed of the machine changes for minutes at a time.
 VISITS = 5
 _ROUNDS = 9
 _STARTS = 5
-_SETTLED_SECONDS = 1.0
-# What is left of a load is sealed by then, and no slice is being settled yet.
-_SOON_AFTER_SECONDS = 5.0
-# The incumbent's way takes a second a question.
-_ROUNDS_OF_POSTGRES = 3
+_IDLE_SECONDS = 1.0
+# This long after a load, its last events have been flushed, and compaction has not begun.
+_AFTER_LOAD_SECONDS = 5.0
+# PostgreSQL takes about a second for each question.
+_POSTGRES_ROUNDS = 3
 
 
 def measure(scratch: Path, count: int, *, with_postgres: bool, engine: str | None = None) -> Report:
-    """`scratch` keeps the made-up events for the next time."""
+    """Load `count` events and time all questions; the generated events stay in `scratch` for the next run."""
     report = Report(count)
-    events, lines = made(scratch, count)
+    events, lines = event_files(scratch, count)
     folder = scratch / "service"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    more = ["--engine", engine] if engine else []
-    _load(report, folder, lines, more)
-    bulk = _bulk(report, scratch, lines)
-    with _by_hand(folder / "data", bulk) as here, by_hand(bulk) as plain:
-        answers = _ours(report, folder, more, here, plain)
-    bulk.unlink()
+    options = ["--engine", engine] if engine else []
+    _load(report, folder, lines, options)
+    plain_file = _load_plain_table(report, scratch, lines)
+    with _open_copy(folder / "data", plain_file) as by_hand, open_by_hand(plain_file) as plain:
+        answers = _measure_service(report, folder, options, by_hand, plain)
+    plain_file.unlink()
     if with_postgres:
-        # Alone: it writes down what it was given for minutes, and the others would wait for it.
-        _ask_postgres(report, events, answers)
+        # PostgreSQL runs alone, because it continues to write for minutes, which would slow the others.
+        _measure_postgres(report, events, answers)
     return report
 
 
-def _ours(report: Report, folder: Path, more: list[str], here: ByHand, plain: ByHand) -> dict[str, list[Row]]:
-    """The answers, by question; they are those of SQL by hand."""
+def _measure_service(
+    report: Report, folder: Path, options: list[str], by_hand: HandwrittenSql, plain: HandwrittenSql
+) -> dict[str, list[Row]]:
+    """Time the service and both DuckDB peers; return the answers by question, which are the same for all of them."""
     answers: dict[str, list[Row]] = {}
-    first = here.rows(QUESTIONS[0].duckdb)
-    report.starts = in_turns(
+    first = by_hand.rows(QUESTIONS[0].duckdb)
+    report.starts = measure_round_robin(
         _STARTS,
         {
-            OURS: lambda: _start_ms(folder, more, first),
-            BY_HAND: lambda: elapsed_ms(lambda: here.start(QUESTIONS[0].duckdb)),
+            OURS: lambda: _start_ms(folder, options, first),
+            BY_HAND: lambda: elapsed_ms(lambda: by_hand.start(QUESTIONS[0].duckdb)),
         },
     )
     seconds = {name: times.median / 1000 for name, times in report.starts.items()}
     report.figures["start to first right answer, s"] = {**seconds, "aim": 1.0}
-    with service(folder, *more) as ours:
+    with service(folder, *options) as running:
         for question in QUESTIONS * VISITS:
-            answers[question.name] = _compared(question, ours)
-            # What a first question begins is not done when it is answered.
-            ours.settle(_SETTLED_SECONDS)
-            times = _asked(question, answers[question.name], ours, {BY_HAND: here, PLAIN: plain})
+            answers[question.name] = _compared_columns(question, running)
+            # A first query may start background work, which continues after its answer.
+            running.wait_until_idle(_IDLE_SECONDS)
+            times = _time_question(question, answers[question.name], running, {BY_HAND: by_hand, PLAIN: plain})
             report.add(question.name, times)
-            report.add_alone(question.name, in_turns(_ROUNDS, {OURS: partial(_ask_ms, question, ours)})[OURS])
+            report.add_alone(
+                question.name, measure_round_robin(_ROUNDS, {OURS: partial(_ask_ms, question, running)})[OURS]
+            )
             print(question.name, {name: str(each) for name, each in times.items()}, flush=True)
-        report.figures["resident after the questions, MB"] = {OURS: ours.resident_mb, "aim": 350}
+        report.figures["resident after the questions, MB"] = {OURS: running.resident_mb, "aim": 350}
     return answers
 
 
-def _start_ms(folder: Path, more: list[str], first: list[Row]) -> float:
-    """Until the first question is answered, and right."""
-    began = time.perf_counter()
-    with service(folder, *more) as ours:
-        assert _compared(QUESTIONS[0], ours) == first
-        return (time.perf_counter() - began) * 1000
+def _start_ms(folder: Path, options: list[str], expected: list[Row]) -> float:
+    """Return the milliseconds from the start of the service to its first correct answer."""
+    started_at = time.perf_counter()
+    with service(folder, *options) as running:
+        assert _compared_columns(QUESTIONS[0], running) == expected
+        return (time.perf_counter() - started_at) * 1000
 
 
 @contextmanager
-def _by_hand(data: Path, bulk: Path) -> Iterator[ByHand]:
-    """Over a copy of the very file, or over a plain one where the service's engine is another."""
+def _open_copy(data: Path, plain_file: Path) -> Iterator[HandwrittenSql]:
+    """Open a copy of the service's file, or the plain table's file if the service uses another engine than DuckDB."""
     files = list(data.glob("*.duckdb"))
     if not files:
-        with by_hand(bulk) as here:
-            yield here
+        with open_by_hand(plain_file) as peer:
+            yield peer
         return
-    copy = bulk.with_name("copy.duckdb")
+    copy = plain_file.with_name("copy.duckdb")
     shutil.copyfile(files[0], copy)
-    with by_hand(copy) as here:
-        yield here
+    with open_by_hand(copy) as peer:
+        yield peer
     copy.unlink()
 
 
-def made(scratch: Path, count: int) -> tuple[Path, Path]:
-    """The events as Parquet and as lines."""
+def event_files(scratch: Path, count: int) -> tuple[Path, Path]:
+    """Return the files of the generated events, as Parquet and as NDJSON; generate those that are missing."""
     files = scratch / f"events-{count}.parquet", scratch / f"events-{count}.ndjson"
     for file in files:
         if not file.exists():
-            make(count, file)
+            generate(count, file)
     return files
 
 
-def _load(report: Report, folder: Path, lines: Path, more: list[str]) -> None:
-    with service(folder, *more) as ours:
-        ours.settle()
-        report.figures["resident idle, empty store, MB"] = {OURS: ours.resident_mb, "aim": 110}
-        seconds = ours.load(bodies(lines, _BATCH), _CONNECTIONS)
-        report.figures[LOAD] = {OURS: report.count / seconds, "aim": LOAD_AIM}
-        report.figures["resident at most, during the load, MB"] = {OURS: ours.most_resident_mb}
-        time.sleep(_SOON_AFTER_SECONDS)
-        report.figures["resident after the load, MB"] = {OURS: ours.resident_mb, "aim": 350}
-        ours.forget_most()
-        ours.settle_slices()
-        report.figures["resident at most, while slices are settled, MB"] = {OURS: ours.most_resident_mb}
-        report.figures["resident once all is settled, MB"] = {OURS: ours.resident_mb, "aim": 350}
-        report.figures["processor time of the load, µs an event"] = {OURS: ours.processor_seconds / report.count * 1e6}
-    report.figures["disk after the load, MB"] = {OURS: ours.disk_mb, "aim": 300}
+def _load(report: Report, folder: Path, lines: Path, options: list[str]) -> None:
+    """Load the events into the service; note its rate, memory, processor time and disk space."""
+    with service(folder, *options) as running:
+        running.wait_until_idle()
+        report.figures["resident idle, empty store, MB"] = {OURS: running.resident_mb, "aim": 110}
+        seconds = running.load(bodies(lines, _BATCH), _CONNECTIONS)
+        report.figures[LOAD] = {OURS: report.count / seconds, "aim": LOAD_GOAL}
+        report.figures["resident at most, during the load, MB"] = {OURS: running.peak_resident_mb}
+        time.sleep(_AFTER_LOAD_SECONDS)
+        report.figures["resident after the load, MB"] = {OURS: running.resident_mb, "aim": 350}
+        running.reset_peak_resident()
+        running.wait_for_compaction()
+        report.figures["resident at most, while slices are settled, MB"] = {OURS: running.peak_resident_mb}
+        report.figures["resident once all is settled, MB"] = {OURS: running.resident_mb, "aim": 350}
+        report.figures["processor time of the load, µs an event"] = {
+            OURS: running.processor_seconds / report.count * 1e6
+        }
+    report.figures["disk after the load, MB"] = {OURS: running.disk_mb, "aim": 300}
 
 
-def _bulk(report: Report, scratch: Path, lines: Path) -> Path:
+def _load_plain_table(report: Report, scratch: Path, lines: Path) -> Path:
+    """Load the events into a plain DuckDB table, in one statement and in batches; return the file of the former."""
     file = scratch / "bulk.duckdb"
     file.unlink(missing_ok=True)
     report.figures[LOAD][BY_HAND] = report.count / bulk_insert_seconds(lines, file)
-    some = min(report.count, _IN_BATCHES)
-    report.figures[LOAD][PLAIN] = some / batches_seconds(bodies(lines, _BATCH, some), scratch)
+    count = min(report.count, _MAX_EVENTS_IN_BATCHES)
+    report.figures[LOAD][PLAIN] = count / batches_seconds(bodies(lines, _BATCH, count), scratch)
     report.figures["disk after the load, MB"][BY_HAND] = file.stat().st_size / 1e6
     return file
 
 
-def _ask_postgres(report: Report, events: Path, answers: dict[str, list[Row]]) -> None:
-    with postgres() as there:
-        report.figures[LOAD][Postgres.name] = report.count / there.load(events)
-        report.figures["disk after the load, MB"][Postgres.name] = there.disk_mb
+def _measure_postgres(report: Report, events: Path, answers: dict[str, list[Row]]) -> None:
+    with postgres() as peer:
+        report.figures[LOAD][Postgres.name] = report.count / peer.load(events)
+        report.figures["disk after the load, MB"][Postgres.name] = peer.disk_mb
         for question in QUESTIONS:
-            _agrees(question, answers[question.name], there.rows(question.postgres), Postgres.name)
-            ask = partial(there.milliseconds, question.postgres)
-            report.add(question.name, in_turns(_ROUNDS_OF_POSTGRES, {Postgres.name: ask}))
+            _assert_same_answer(question, answers[question.name], peer.rows(question.postgres), Postgres.name)
+            ask = partial(peer.milliseconds, question.postgres)
+            report.add(question.name, measure_round_robin(_POSTGRES_ROUNDS, {Postgres.name: ask}))
 
 
-def _compared(question: Question, ours: Service) -> list[Row]:
-    rows = ours.rows(question.endpoint, question.parameters)
+def _compared_columns(question: Question, running: Service) -> list[Row]:
+    rows = running.rows(question.endpoint, question.parameters)
     return [tuple(row[column] for column in question.columns or row) for row in rows]
 
 
-def _agrees(question: Question, answer: list[Row], rows: list[Row], peer: str) -> None:
-    """In the columns that are compared."""
+def _assert_same_answer(question: Question, answer: list[Row], rows: list[Row], peer: str) -> None:
+    """Compare a peer's answer with that of the service, in the columns of the question."""
     compared = [row[: len(question.columns) or None] for row in rows]
-    assert answer == compared, f"{question.name}: not what {peer} answers"
+    assert answer == compared, f"{question.name}: {peer} gives another answer"
 
 
-def _ask_ms(question: Question, ours: Service) -> float:
-    return elapsed_ms(lambda: ours.ask(question.endpoint, question.parameters))
+def _ask_ms(question: Question, running: Service) -> float:
+    return elapsed_ms(lambda: running.ask(question.endpoint, question.parameters))
 
 
-def _asked(question: Question, answer: list[Row], ours: Service, peers: Mapping[str, ByHand]) -> dict[str, Times]:
+def _time_question(
+    question: Question, answer: list[Row], running: Service, peers: Mapping[str, HandwrittenSql]
+) -> dict[str, Times]:
+    """Check the peers' answers, then time the service and the peers round-robin."""
     assert answer, f"{question.name}: no rows"
-    acts: dict[str, Callable[[], float]] = {OURS: partial(_ask_ms, question, ours)}
+    actions: dict[str, Callable[[], float]] = {OURS: partial(_ask_ms, question, running)}
     for name, peer in peers.items():
-        _agrees(question, answer, peer.rows(question.duckdb), name)
-        acts[name] = partial(peer.milliseconds, question.duckdb)
-    return in_turns(_ROUNDS, acts)
+        _assert_same_answer(question, answer, peer.rows(question.duckdb), name)
+        actions[name] = partial(peer.milliseconds, question.duckdb)
+    return measure_round_robin(_ROUNDS, actions)

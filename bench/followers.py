@@ -1,10 +1,10 @@
-"""`python -m bench.followers`: followed queries under load: what each follower got, how late, and in how much memory.
+"""`python -m bench.followers`: followed queries under load: lost and repeated rows, their delay, and the memory used.
 
 python -m bench.followers [--followers N] [--rate N] [--seconds N] [--reconnects N]
 
-Followers of ten distinct filters, each of which passes one event in a hundred, read what four senders store in batches
-of fifty. How late is the time from the acknowledgement of a batch to the arrival of a row in the follower's socket. The
-followers are read in a process of their own; some of them close their connection, and go on with the last id.
+Followers with ten distinct filters, each of which matches one event in a hundred, receive what four senders store in
+batches of fifty. The delay of a row is the time from the acknowledgement of its batch to its arrival in the follower's
+socket. A separate process reads all followers; it closes some connections and resumes them from their last event id.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from bench.service import KEY, service
 
 STREAM = "postgres.logs"
 FILTERS = 10
-# One event in so many passes each filter.
+# Each filter matches one event in this many.
 KINDS = 100
 BATCH = 50
 SENDERS = 4
@@ -42,7 +42,7 @@ _ID = re.compile(rb"id: ([0-9-]+)\n")
 
 @dataclass(frozen=True)
 class Load:
-    """Where the service is, and how much is asked of it."""
+    """The address of the service, and the load to put on it."""
 
     url: str
     key: str
@@ -54,77 +54,80 @@ class Load:
 
 @dataclass
 class Outcome:
-    """What arrived: counts over all followers, and how late it was."""
+    """The rows that arrived, summed over all followers, their delays, and the resources that the service used."""
 
     events: int
     rows: int
     missing: int
-    doubled: int
+    duplicates: int
     gaps: int
-    late_seconds: Sequence[float]
-    most_bytes: int = 0
+    delay_seconds: Sequence[float]
+    peak_bytes: int = 0
     sent_per_second: float = 0.0
-    # Of the service's processes: the serving one, the fork server, the engine's.
+    # One value for each process: the serving process, the fork server, and the engine process.
     processor_seconds: Sequence[float] = ()
 
-    def late(self, share: float) -> float:
-        """Return the time within which that share of the rows arrived."""
-        return sorted(self.late_seconds)[min(len(self.late_seconds) - 1, int(share * len(self.late_seconds)))]
+    def delay(self, quantile: float) -> float:
+        """Return a quantile of the delays in seconds."""
+        return sorted(self.delay_seconds)[min(len(self.delay_seconds) - 1, int(quantile * len(self.delay_seconds)))]
 
     def __str__(self) -> str:
-        late = ", ".join(f"{name} {self.late(share) * 1000:.0f} ms" for name, share in (("p50", 0.5), ("p99", 0.99)))
+        delays = f"p50 {self.delay(0.5) * 1000:.0f} ms, p99 {self.delay(0.99) * 1000:.0f} ms"
         return (
-            f"{self.events:,} events at {self.sent_per_second:,.0f} a second, {self.rows:,} rows: {self.missing} missing,"
-            f" {self.doubled} doubled, {self.gaps} gaps; late {late}; most memory {self.most_bytes / 1e6:.0f} MB;"
+            f"{self.events:,} events at {self.sent_per_second:,.0f} per second,"
+            f" {self.rows:,} rows: {self.missing} missing, {self.duplicates} duplicates, {self.gaps} gaps;"
+            f" delay {delays}; peak memory {self.peak_bytes / 1e6:.0f} MB;"
             f" processor {', '.join(f'{seconds:.1f} s' for seconds in self.processor_seconds)}"
         )
 
 
 @dataclass
 class _Reader:
-    """One follower: what it has received, and when. It is read at the end, so that reading takes little time meanwhile."""
+    """A follower and the bytes that it received, which are parsed only at the end, so that receiving is fast."""
 
     kind: int
-    pieces: list[tuple[float, bytes]] = field(default_factory=list)
+    # The bytes of each read with the time of their arrival.
+    chunks: list[tuple[float, bytes]] = field(default_factory=list)
     numbers: "array[int]" = field(default_factory=lambda: array("I"))
     times: "array[float]" = field(default_factory=lambda: array("d"))
     gaps: int = 0
 
     def connect(self, load: Load) -> socket.socket:
+        """Send the request; after the last event received, if this is not the first connection."""
         address = urlsplit(load.url)
         sql = f"select event_message from postgres_logs as t where t.metadata.kind = {self.kind}"
         query = urlencode({"project": "p", "sql": sql})
-        last_id = self.settle()
+        last_id = self.parse_received()
         resumed = b"Last-Event-ID: %b\r\n" % last_id if last_id else b""
         connection = socket.create_connection((address.hostname or "", address.port or 80))
         head = f"GET /api/endpoints/tail/logs.all?{query} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {load.key}\r\n"
         connection.sendall(head.encode() + resumed + b"\r\n")
         return connection
 
-    def settle(self) -> bytes:
-        """Read what was received on a connection that has ended; return the last id of whole events."""
+    def parse_received(self) -> bytes:
+        """Parse the bytes of a connection that has ended; return the id of the last complete event."""
         buffer, last_id = b"", b""
-        for at, piece in self.pieces:
-            whole, end, buffer = (buffer + piece).rpartition(b"\n\n")
-            text = whole + end
-            found = _ROW.findall(text)
-            self.numbers.extend(map(int, found))
-            self.times.extend([at] * len(found))
+        for received_at, chunk in self.chunks:
+            complete, end, buffer = (buffer + chunk).rpartition(b"\n\n")
+            text = complete + end
+            rows = _ROW.findall(text)
+            self.numbers.extend(map(int, rows))
+            self.times.extend([received_at] * len(rows))
             self.gaps += text.count(b"event: gap")
             last_id = (_ID.findall(text) or [last_id])[-1]
-        self.pieces.clear()
+        self.chunks.clear()
         return last_id
 
 
 class _Connections:
-    """The sockets of all followers in one epoll: the cheapest way to read a thousand of them in Python."""
+    """The sockets of all followers, read through one epoll, which costs the least for a thousand sockets in Python."""
 
     def __init__(self, load: Load) -> None:
         self.readers = [_Reader(number % FILTERS) for number in range(load.followers)]
         self._load = load
         self._epoll = select.epoll()
         self._open: dict[int, tuple[socket.socket, _Reader]] = {}
-        # One buffer for all sockets: `recv` would allocate as many bytes for each piece.
+        # All reads share one buffer, because `recv` would allocate the whole size for each read.
         self._buffer = memoryview(bytearray(2**18))
         for reader in self.readers:
             self._connect(reader)
@@ -135,13 +138,14 @@ class _Connections:
         self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     def receive(self) -> None:
+        """Wait up to 0.2 s, then read once from each socket that has bytes."""
         for descriptor, _ in self._epoll.poll(0.2):
             connection, reader = self._open[descriptor]
             size = connection.recv_into(self._buffer)
-            reader.pieces.append((time.monotonic(), bytes(self._buffer[:size])))
+            reader.chunks.append((time.monotonic(), bytes(self._buffer[:size])))
 
     def reconnect(self, number: int) -> None:
-        """Close one connection, and go on with its last id on another."""
+        """Close one connection, and resume its follower from its last event id on a new one."""
         descriptor, (connection, reader) = list(self._open.items())[number % len(self._open)]
         self._epoll.unregister(descriptor)
         del self._open[descriptor]
@@ -149,11 +153,12 @@ class _Connections:
         self._connect(reader)
 
     def have_begun(self) -> bool:
-        return all(reader.pieces and b"id: " in reader.pieces[0][1] for reader in self.readers)
+        """Return whether each follower has received its first event id."""
+        return all(reader.chunks and b"id: " in reader.chunks[0][1] for reader in self.readers)
 
 
 def _read_all(load: Load, pipe: Connection) -> None:
-    """Read all followers until the parent says stop; then send what each has got."""
+    """Read all followers until the parent process sends a stop time; then send it what each follower received."""
     connections = _Connections(load)
     while not connections.have_begun():
         connections.receive()
@@ -170,36 +175,36 @@ def _read_all(load: Load, pipe: Connection) -> None:
         if stop_at is None and pipe.poll():
             stop_at = time.monotonic() + pipe.recv()
     for reader in connections.readers:
-        reader.settle()
+        reader.parse_received()
     pipe.send([(one.kind, one.numbers.tobytes(), one.times.tobytes(), one.gaps) for one in connections.readers])
 
 
 class _Senders:
-    """Threads that send numbered batches at a rate; `stored_at` has the time of each batch's acknowledgement."""
+    """Threads that send numbered batches at a constant rate; `stored_at` is when each batch was acknowledged."""
 
     def __init__(self, load: Load) -> None:
         self.stored_at: dict[int, float] = {}
         self._load = load
         self._lock = threading.Lock()
         self._next = 0
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._last = int(load.events_per_second * load.seconds) // BATCH
 
     def run(self) -> float:
-        """Send everything; return how many events were sent a second."""
+        """Send all batches; return the events sent per second."""
         threads = [threading.Thread(target=self._send) for _ in range(SENDERS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return self._last * BATCH / (time.monotonic() - self._began)
+        return self._last * BATCH / (time.monotonic() - self._started_at)
 
     def _send(self) -> None:
         address = urlsplit(self._load.url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
         headers = {"X-API-KEY": self._load.key, "Content-Type": "application/json"}
-        while (batch := self._take()) is not None:
-            due = self._began + batch * BATCH / self._load.events_per_second
+        while (batch := self._next_batch()) is not None:
+            due = self._started_at + batch * BATCH / self._load.events_per_second
             time.sleep(max(0.0, due - time.monotonic()))
             numbers = range(batch * BATCH, (batch + 1) * BATCH)
             body = json.dumps([_event(number) for number in numbers])
@@ -213,7 +218,7 @@ class _Senders:
             self.stored_at[batch] = time.monotonic()
         connection.close()
 
-    def _take(self) -> int | None:
+    def _next_batch(self) -> int | None:
         with self._lock:
             if self._next >= self._last:
                 return None
@@ -227,25 +232,26 @@ def _event(number: int) -> dict[str, object]:
 
 
 def measure(load: Load, pid: int) -> Outcome:
-    """Run the load against a service; `pid` is its process, whose memory is measured with that of its children."""
+    """Put the load on a service; `pid` is its process, whose memory is measured with that of its descendants."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_read_all, args=(load, theirs), daemon=True)
+    pipe, readers_pipe = context.Pipe()
+    process = context.Process(target=_read_all, args=(load, readers_pipe), daemon=True)
     process.start()
-    if ours.recv() != "ready":
-        raise SystemExit("the followers did not begin")
+    if pipe.recv() != "ready":
+        raise SystemExit("the followers received no first event id")
     probe = MemoryProbe(pid)
     probe.start()
     senders = _Senders(load)
     before = _processor_seconds(pid)
     per_second = senders.run()
-    ours.send(3.0)
-    got = ours.recv()
+    # The followers stop after this many seconds, within which the last rows arrive.
+    pipe.send(3.0)
+    received = pipe.recv()
     used = [after - before for before, after in zip(before, _processor_seconds(pid), strict=False)]
     process.join()
-    probe.over.set()
-    outcome = _compared(got, senders.stored_at)
-    outcome.most_bytes, outcome.sent_per_second, outcome.processor_seconds = probe.most, per_second, used
+    probe.stopped.set()
+    outcome = _compare(received, senders.stored_at)
+    outcome.peak_bytes, outcome.sent_per_second, outcome.processor_seconds = probe.peak_bytes, per_second, used
     return outcome
 
 
@@ -253,19 +259,22 @@ def _processor_seconds(pid: int) -> list[float]:
     return list(map(processor_seconds, (pid, *children(pid))))
 
 
-def _compared(got: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[int, float]) -> Outcome:
+def _compare(received: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[int, float]) -> Outcome:
+    """Compare the rows that the followers received with the events that were stored."""
     events = len(stored_at) * BATCH
     outcome = Outcome(events, 0, 0, 0, 0, [])
-    late = array("d")
-    for kind, number_bytes, time_bytes, gaps in got:
+    delays = array("d")
+    for kind, number_bytes, time_bytes, gaps in received:
         numbers, times = array("I", number_bytes), array("d", time_bytes)
         counts = Counter(numbers)
         outcome.rows += len(numbers)
-        outcome.doubled += len(numbers) - len(counts)
+        outcome.duplicates += len(numbers) - len(counts)
         outcome.missing += sum(1 for number in range(kind, events, KINDS) if number not in counts)
         outcome.gaps += gaps
-        late.extend(at - stored_at[number // BATCH] for number, at in zip(numbers, times, strict=True))
-    outcome.late_seconds = late
+        delays.extend(
+            received_at - stored_at[number // BATCH] for number, received_at in zip(numbers, times, strict=True)
+        )
+    outcome.delay_seconds = delays
     return outcome
 
 
@@ -275,13 +284,17 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for name, value in (("followers", 1000), ("rate", 5000), ("seconds", 60), ("reconnects", 60)):
-        cli.add_argument(f"--{name}", type=int, default=value, help=argparse.SUPPRESS)
-    asked = cli.parse_args()
-    os.environ["CORDWOOD_LIMITS_KEY_FOLLOWERS"] = os.environ["CORDWOOD_LIMITS_FOLLOWERS"] = str(asked.followers + 100)
-    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as started:
-        load = Load(str(started.client.base_url), KEY, asked.followers, asked.rate, asked.seconds, asked.reconnects)
-        print(measure(load, started.process.pid))
+    cli.add_argument("--followers", type=int, default=1000, help="number of followers (default: 1,000)")
+    cli.add_argument("--rate", type=int, default=5000, help="events stored per second (default: 5,000)")
+    cli.add_argument("--seconds", type=int, default=60, help="duration of the load (default: 60)")
+    cli.add_argument("--reconnects", type=int, default=60, help="connections closed and resumed (default: 60)")
+    options = cli.parse_args()
+    os.environ["CORDWOOD_LIMITS_KEY_FOLLOWERS"] = os.environ["CORDWOOD_LIMITS_FOLLOWERS"] = str(options.followers + 100)
+    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as running:
+        load = Load(
+            str(running.client.base_url), KEY, options.followers, options.rate, options.seconds, options.reconnects
+        )
+        print(measure(load, running.process.pid))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Whether questions grow with what is stored: the same three at half a million to eight million events, and their picture.
+"""How query times grow with the number of stored events: the same questions over 0.5 to 8 million events.
 
-Events come at one rate: more of them is a longer history, so that the last hour holds as many at every size.
+The events have a constant rate: more events are a longer history, and the last hour has as many of them at every size.
 """
 
 import shutil
@@ -13,20 +13,20 @@ from pathlib import Path
 
 import duckdb
 
-from bench.events import END, PROJECTS, bodies, make
+from bench.events import END, PROJECTS, bodies, generate
 from bench.service import Service, service
-from bench.timing import Times, elapsed_ms, in_turns
+from bench.timing import Times, elapsed_ms, measure_round_robin
 
 SIZES = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
-# So many at eight million events as at one million, at most.
-MOST_TIMES = 1.5
-_A_DAY = 2_000_000 / 7
+# The gate: a question may take at most this many times as long over eight million events as over one million.
+MAX_GROWTH = 1.5
+_EVENTS_PER_DAY = 2_000_000 / 7
 _ROUNDS = 15
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Medians by question, one a size; and what was resident after asking."""
+    """The times of each question by number of stored events, and the resident memory after the questions."""
 
     sizes: tuple[int, ...]
     times: dict[str, list[Times]]
@@ -37,11 +37,11 @@ class Growth:
             self.times.setdefault(name, []).append(each)
         self.resident_mb.append(resident_mb)
 
-    def too_much(self) -> list[str]:
-        """Those that take too many times as long at the end as at one million events."""
+    def gate_failures(self) -> list[str]:
+        """Return a line for each question whose median at the largest size exceeds the gate."""
         first = self.sizes.index(1_000_000) if 1_000_000 in self.sizes else 0
         grown = {name: times[-1].median / times[first].median for name, times in self.times.items()}
-        return [f"{name}: {times:.2f} times" for name, times in grown.items() if times > MOST_TIMES]
+        return [f"{name}: {times:.2f} times" for name, times in grown.items() if times > MAX_GROWTH]
 
     def markdown(self) -> str:
         heads = " | ".join(f"{size / 1e6:g} M" for size in self.sizes)
@@ -55,30 +55,30 @@ class Growth:
 def measure(scratch: Path, sizes: tuple[int, ...] = SIZES) -> Growth:
     events = scratch / f"growth-{sizes[-1]}.parquet"
     if not events.exists():
-        make(sizes[-1], events, days=round(sizes[-1] / _A_DAY, 6))
+        generate(sizes[-1], events, days=round(sizes[-1] / _EVENTS_PER_DAY, 6))
     folder = scratch / "growing"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     growth = Growth(sizes, {}, [])
     for before, size in pairwise((0, *sizes)):
-        with service(folder) as ours:
-            _fill(ours, _slice(events, before, size, scratch / "slice.ndjson"))
-        newest = datetime.fromisoformat(END) - timedelta(days=(sizes[-1] - size) / _A_DAY)
-        with service(folder) as ours:
-            growth.add(_asked(ours, newest.astimezone(UTC)), ours.resident_mb)
-        print(f"{size:,} events asked", flush=True)
+        with service(folder) as running:
+            _load(running, _write_lines(events, before, size, scratch / "next-events.ndjson"))
+        newest = datetime.fromisoformat(END) - timedelta(days=(sizes[-1] - size) / _EVENTS_PER_DAY)
+        with service(folder) as running:
+            growth.add(_time_questions(running, newest.astimezone(UTC)), running.resident_mb)
+        print(f"measured with {size:,} events", flush=True)
     shutil.rmtree(folder)
     return growth
 
 
-def _fill(ours: Service, lines: Path) -> None:
-    ours.load(bodies(lines, 5000), 4)
-    ours.settle_slices()
+def _load(running: Service, lines: Path) -> None:
+    running.load(bodies(lines, 5000), 4)
+    running.wait_for_compaction()
     lines.unlink()
 
 
-def _slice(events: Path, first: int, end: int, file: Path) -> Path:
-    """Events of that range as lines, as they are posted."""
+def _write_lines(events: Path, first: int, end: int, file: Path) -> Path:
+    """Write the events of a range of row numbers from a Parquet file to an NDJSON file."""
     duckdb.execute(
         "copy (select id, strftime(timestamp at time zone 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ') as timestamp, project,"
         f" event_message, metadata::json as metadata from read_parquet('{events}', file_row_number = true)"
@@ -88,21 +88,23 @@ def _slice(events: Path, first: int, end: int, file: Path) -> Path:
     return file
 
 
-def _asked(ours: Service, newest: datetime) -> dict[str, Times]:
+def _time_questions(running: Service, newest: datetime) -> dict[str, Times]:
     project = PROJECTS[3]
     last_hour = (newest - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     last_day = (newest - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    counted = {"start": last_day, "project": project}
-    asked: dict[str, Callable[[], bytes]] = {
-        "newest 100 whole events": lambda: ours.ask("logs.all", {"project": project}),
-        "newest 100 of the last hour": lambda: ours.ask(
+    count_parameters = {"start": last_day, "project": project}
+    questions: dict[str, Callable[[], bytes]] = {
+        "newest 100 whole events": lambda: running.ask("logs.all", {"project": project}),
+        "newest 100 of the last hour": lambda: running.ask(
             "logs.all", {"project": project, "iso_timestamp_start": last_hour}
         ),
-        "counts of the last day": lambda: ours.ask("bench.counts-by-project", counted),
-        "counts of the last day, kept": lambda: ours.ask("bench.counts-by-project", counted, kept=True),
+        "counts of the last day": lambda: running.ask("bench.counts-by-project", count_parameters),
+        "counts of the last day, kept": lambda: running.ask(
+            "bench.counts-by-project", count_parameters, use_cache=True
+        ),
     }
-    for ask in asked.values():
+    for ask in questions.values():
         ask()
-    # What a first question begins is not done when it is answered.
-    ours.settle()
-    return in_turns(_ROUNDS, {name: partial(elapsed_ms, ask) for name, ask in asked.items()})
+    # A first query may start background work, which continues after its answer.
+    running.wait_until_idle()
+    return measure_round_robin(_ROUNDS, {name: partial(elapsed_ms, ask) for name, ask in questions.items()})

@@ -1,10 +1,10 @@
-"""Events a second over HTTP, durable, by the size of batches and the number of senders; beside two bulk loads."""
+"""Durable events per second over HTTP by batch size and number of senders, compared with two bulk loads."""
 
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.against_peers import made
+from bench.against_peers import event_files
 from bench.events import bodies
 from bench.peers.duckdb_by_hand import bulk_insert_seconds
 from bench.peers.postgres import postgres
@@ -12,19 +12,21 @@ from bench.service import service
 from bench.timing import Ratio
 
 _CONNECTIONS = (1, 8)
-# So many events in batches of so many: small batches take long.
-_EVENTS = {1: 2_000, 100: 40_000, 1000: 100_000, 5000: 200_000}
-_BULK = 200_000
+# The number of events to load by batch size: small batches are slow, so fewer events are loaded.
+_EVENTS_BY_BATCH_SIZE = {1: 2_000, 100: 40_000, 1000: 100_000, 5000: 200_000}
+_BULK_EVENTS = 200_000
 
 
 @dataclass
-class Loading:
+class LoadRates:
+    """Events per second: of the service by batch size and number of senders, and of the bulk loads of both peers."""
+
     by_batch: dict[tuple[int, int], float] = field(default_factory=dict)
     duckdb: float = 0
     postgres: float = 0
 
     def ratios(self) -> dict[str, Ratio]:
-        """How many times as fast the bare engine's bulk insert is."""
+        """Return the rate of DuckDB's bulk insert as a multiple of the service's rates."""
         return {
             f"batches of {batch}, {connections} at once": Ratio(round(self.duckdb / rate, 3), 0.25)
             for (batch, connections), rate in self.by_batch.items()
@@ -32,27 +34,27 @@ class Loading:
 
     def markdown(self) -> str:
         lines = ["| events a second | 1 sender | 8 senders |", "|---|--:|--:|"]
-        for batch in _EVENTS:
+        for batch in _EVENTS_BY_BATCH_SIZE:
             cells = " | ".join(f"{self.by_batch[batch, connections]:,.0f}" for connections in _CONNECTIONS)
             lines.append(f"| batches of {batch:,} | {cells} |")
         lines.append(f"| DuckDB, one bulk insert of the same lines | {self.duckdb:,.0f} | – |")
         return "\n".join([*lines, f"| PostgreSQL, one COPY of the same events | {self.postgres:,.0f} | – |"]) + "\n"
 
 
-def measure(scratch: Path, *, with_postgres: bool) -> Loading:
-    events, lines = made(scratch, _BULK)
-    taken = Loading()
-    for batch, count in _EVENTS.items():
+def measure(scratch: Path, *, with_postgres: bool) -> LoadRates:
+    events, lines = event_files(scratch, _BULK_EVENTS)
+    rates = LoadRates()
+    for batch, count in _EVENTS_BY_BATCH_SIZE.items():
         for connections in _CONNECTIONS:
-            with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as ours:
-                taken.by_batch[batch, connections] = count / ours.load(bodies(lines, batch, count), connections)
+            with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as running:
+                rates.by_batch[batch, connections] = count / running.load(bodies(lines, batch, count), connections)
                 print(
-                    f"batches of {batch}, {connections} at once: {taken.by_batch[batch, connections]:,.0f}/s",
+                    f"batches of {batch}, {connections} at once: {rates.by_batch[batch, connections]:,.0f}/s",
                     flush=True,
                 )
     with tempfile.TemporaryDirectory() as folder:
-        taken.duckdb = _BULK / bulk_insert_seconds(lines, Path(folder) / "bulk.duckdb")
+        rates.duckdb = _BULK_EVENTS / bulk_insert_seconds(lines, Path(folder) / "bulk.duckdb")
     if with_postgres:
-        with postgres() as there:
-            taken.postgres = _BULK / there.load(events)
-    return taken
+        with postgres() as peer:
+            rates.postgres = _BULK_EVENTS / peer.load(events)
+    return rates

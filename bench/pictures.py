@@ -1,4 +1,4 @@
-"""Pictures of what was measured, as SVG, drawn by hand: how times grow, and how ours stand beside the peers'."""
+"""SVG charts of the measurements: query times by number of stored events, and by question with those of the peers."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,11 +10,12 @@ from bench.timing import Times
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 720, 340, 60, 20, 210, 50
 _COLOURS = ("#0b6bcb", "#b3541e", "#2f7d4f", "#7a4fb5")
 _INK = "#777"
-# Of the questions: a bar for each who answered, and a mark where the goal is.
+# Sizes of the chart of questions, which has a bar for each system and a mark at the goal.
 _QUESTION_WIDTH, _NAMES_WIDTH, _BAR, _HEAD, _FOOT = 820, 330, 12, 34, 34
 
 
 def growth_picture(growth: Growth) -> str:
+    """Return a line chart of the median milliseconds by number of stored events."""
     top = max(each.median for times in growth.times.values() for each in times) * 1.1
     steps = len(growth.sizes) - 1
     across = [_LEFT + (_WIDTH - _LEFT - _RIGHT) * place / steps for place in range(steps + 1)]
@@ -32,7 +33,7 @@ def growth_picture(growth: Growth) -> str:
 
 
 def questions_picture(questions: Mapping[str, Mapping[str, Times]], goals: Mapping[str, float]) -> str:
-    """Milliseconds from one to a power of ten, each ten times as many as far from the last: a second beside a few."""
+    """Return a bar chart of the median milliseconds on a logarithmic scale, from one to a power of ten."""
     peers = list(dict.fromkeys(peer for times in questions.values() for peer in times))
     powers = floor(log10(max(each.median for times in questions.values() for each in times.values()))) + 1
     each_height = _BAR * (len(peers) + 1)
@@ -59,10 +60,13 @@ def questions_picture(questions: Mapping[str, Mapping[str, Times]], goals: Mappi
 
 
 def _bar(y: float, end: float, value: float, colour: str) -> list[str]:
-    drawn = (
+    rectangle = (
         f'<rect x="{_NAMES_WIDTH}" y="{y:.1f}" width="{end - _NAMES_WIDTH:.1f}" height="{_BAR - 2}" fill="{colour}"/>'
     )
-    return [drawn, _text(end + 6, y + _BAR - 2, f"{value:,.0f}" if value >= 100 else f"{value:.1f}", colour, "start")]
+    return [
+        rectangle,
+        _text(end + 6, y + _BAR - 2, f"{value:,.0f}" if value >= 100 else f"{value:.1f}", colour, "start"),
+    ]
 
 
 def _picture(label: str, width: int, height: int, parts: Sequence[str]) -> str:

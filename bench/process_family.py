@@ -1,4 +1,4 @@
-"""The processes of a running service, the one that was started and all below it: their memory and processor time."""
+"""The memory and processor time of a service's processes: the one that was started and its descendants."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from cordwood.processes.memory_use import total_bytes
 
 
 def children(pid: int) -> list[int]:
-    """All processes below `pid`, nearest first; none where it is gone."""
+    """Return all descendants of a process, each before its own children; none if the process has ended."""
     found: list[int] = []
-    # A child belongs to the thread that forked it.
+    # Linux lists a child under the thread that forked it.
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, listed.read_text().split()):
@@ -21,7 +21,7 @@ def children(pid: int) -> list[int]:
 
 
 def family_bytes(pid: int) -> int:
-    """Return what the process and all below it hold together; shared pages count once."""
+    """Return the memory of a process and its descendants; pages that they share count once."""
     return total_bytes((pid, *children(pid))) or 0
 
 
@@ -37,14 +37,14 @@ def kill(pid: int) -> None:
 
 
 class MemoryProbe(threading.Thread):
-    """Measures the memory of a process and of all below it, ten times a second; keeps the most."""
+    """A thread that measures the memory of a process and its descendants ten times a second, and keeps the maximum."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
-        self.most = 0
-        self.over = threading.Event()
+        self.peak_bytes = 0
+        self.stopped = threading.Event()
         self._pid = pid
 
     def run(self) -> None:
-        while not self.over.wait(0.1):
-            self.most = max(self.most, family_bytes(self._pid))
+        while not self.stopped.wait(0.1):
+            self.peak_bytes = max(self.peak_bytes, family_bytes(self._pid))

@@ -1,4 +1,4 @@
-"""What was measured, as a table, as ratios to keep, and beside what was aimed at."""
+"""The measurements as a table in Markdown, as ratios for the baseline, and compared with the goals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from bench.timing import Ratio, Times, ratio
 OURS = "cordwood"
 ALONE = "cordwood alone"
 LOAD = "load, events a second"
-LOAD_AIM = 40_000
-# What the peers took where and when that was written down: in one statement, in batches of 5,000, by COPY.
-_LOADED_THEN = {BY_HAND: 50_000, PLAIN: 22_000, Postgres.name: 36_000}
+LOAD_GOAL = 40_000
+# The peers' events per second on the machine where the goals were set: in one statement, in batches of 5,000, by COPY.
+_LOADED_WHEN_SET = {BY_HAND: 50_000, PLAIN: 22_000, Postgres.name: 36_000}
 _COLUMNS = (OURS, BY_HAND, PLAIN, Postgres.name)
-_AIMS = {question.name: question.aim for question in QUESTIONS}
+_GOALS = {question.name: question.goal for question in QUESTIONS}
 
 
 @dataclass
 class Report:
-    """Questions by name and who answered, starts by whom, and single figures in the order in which they were taken.
+    """The times of questions by question and system, those of starts by system, and single figures by name and system.
 
-    `alone` is how long questions take us that nobody else is asked between.
+    `alone` has the times of questions that the service answered without queries to the peers in between.
     """
 
     count: int
@@ -33,69 +33,72 @@ class Report:
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, question: str, times: Mapping[str, Times]) -> None:
-        """To what was taken of the question before."""
+        """Append the times to those that the question has already."""
         before = self.questions.setdefault(question, {})
-        before.update({name: _together(before.get(name), taken) for name, taken in times.items()})
+        before.update({name: _joined(before.get(name), added) for name, added in times.items()})
 
     def add_alone(self, question: str, times: Times) -> None:
-        self.alone[question] = _together(self.alone.get(question), times)
+        self.alone[question] = _joined(self.alone.get(question), times)
 
     def ratios(self) -> dict[str, Ratio]:
-        asked = {name: ratio(times[OURS], times[BY_HAND]) for name, times in self.questions.items()}
+        questions = {name: ratio(times[OURS], times[BY_HAND]) for name, times in self.questions.items()}
         load = self.figures[LOAD]
         slower = Ratio(round(load[BY_HAND] / load[OURS], 3), 0.2)
         started = ratio(self.starts[OURS], self.starts[BY_HAND])
         return {
-            **asked,
+            **questions,
             "load, as a multiple of the bare engine's time": slower,
             "start, as a multiple of the bare engine's": started,
         }
 
-    def slower(self) -> float:
-        """How many times as long the peers take here and now as where and when the aims were written down, in the median."""
-        found = [ratio for name, times in self.questions.items() for ratio in _slower(name, times)]
+    def slowdown(self) -> float:
+        """Return the peers' times in this run as a multiple of those when the goals were set, in the median."""
+        found = [ratio for name, times in self.questions.items() for ratio in _slowdowns(name, times)]
         return median(found) if found else 1.0
 
-    def aims_here(self) -> dict[str, float]:
-        """What a question may take at most, where its peers take so much longer."""
-        slower = self.slower()
-        return {name: _AIMS[name].ms * slower for name in self.questions}
+    def scaled_goals(self) -> dict[str, float]:
+        """Return the goals in milliseconds, multiplied by the slowdown of the peers on this machine."""
+        slowdown = self.slowdown()
+        return {name: _GOALS[name].ms * slowdown for name in self.questions}
 
     def markdown(self) -> str:
-        told = ("to by hand", "to plain table", ALONE, "aim", "aim here")
-        lines = [f"| | {' | '.join((*_COLUMNS, *told))} |", "|---|" + "--:|" * (len(_COLUMNS) + len(told))]
-        here = self.aims_here()
+        more = ("to by hand", "to plain table", ALONE, "aim", "aim here")
+        lines = [f"| | {' | '.join((*_COLUMNS, *more))} |", "|---|" + "--:|" * (len(_COLUMNS) + len(more))]
+        goals = self.scaled_goals()
         for name, times in self.questions.items():
             cells = [str(times[peer]) if peer in times else "–" for peer in _COLUMNS]
-            cells += [f"{ratio(times[OURS], times[BY_HAND]).value:.2f}", _beside_plain(name, times)]
+            cells += [f"{ratio(times[OURS], times[BY_HAND]).value:.2f}", _to_plain_table(name, times)]
             cells += [str(self.alone[name]) if name in self.alone else "–"]
-            lines.append(f"| {name}, ms | {' | '.join(cells)} | {_AIMS[name].ms:g} | {here[name]:.1f} |")
+            lines.append(f"| {name}, ms | {' | '.join(cells)} | {_GOALS[name].ms:g} | {goals[name]:.1f} |")
         for name, values in self.figures.items():
             cells = [_figure(values.get(peer)) for peer in (*_COLUMNS, "aim")]
-            cells[-1:] = ["–", "–", "–", cells[-1], self._figure_here(name, values)]
+            cells[-1:] = ["–", "–", "–", cells[-1], self._scaled_goal(name, values)]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
-    def _figure_here(self, name: str, values: Mapping[str, float]) -> str:
+    def _scaled_goal(self, name: str, values: Mapping[str, float]) -> str:
+        """Return the goal of a figure, scaled by the speed of the peers; only the load has one."""
         if name != LOAD:
             return "–"
-        return _figure(LOAD_AIM * median(values[peer] / then for peer, then in _LOADED_THEN.items() if peer in values))
+        ratios = (values[peer] / then for peer, then in _LOADED_WHEN_SET.items() if peer in values)
+        return _figure(LOAD_GOAL * median(ratios))
 
 
-def _together(before: Times | None, taken: Times) -> Times:
-    return taken if before is None else before + taken
+def _joined(before: Times | None, added: Times) -> Times:
+    return added if before is None else before + added
 
 
-def _beside_plain(name: str, times: Mapping[str, Times]) -> str:
-    """Ours as a multiple of the plain table's, asked in the same round, and what the aim was of it then."""
-    aim = _AIMS[name]
-    return f"{ratio(times[OURS], times[PLAIN]).value:.2f} of {aim.ms / aim.duckdb:.2f}"
+def _to_plain_table(name: str, times: Mapping[str, Times]) -> str:
+    """Return the ratio to the plain table in the same rounds, and what this ratio was for the goal when it was set."""
+    goal = _GOALS[name]
+    return f"{ratio(times[OURS], times[PLAIN]).value:.2f} of {goal.ms / goal.duckdb_ms:.2f}"
 
 
-def _slower(name: str, times: Mapping[str, Times]) -> list[float]:
-    aim = _AIMS[name]
-    then = {PLAIN: aim.duckdb, Postgres.name: aim.postgres}
-    return [times[peer].median / then[peer] for peer in then if peer in times]
+def _slowdowns(name: str, times: Mapping[str, Times]) -> list[float]:
+    """Return each peer's time for a question as a multiple of its time when the goal was set."""
+    goal = _GOALS[name]
+    when_set = {PLAIN: goal.duckdb_ms, Postgres.name: goal.postgres_ms}
+    return [times[peer].median / when_set[peer] for peer in when_set if peer in times]
 
 
 def _figure(value: float | None) -> str:

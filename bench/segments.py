@@ -1,8 +1,9 @@
-"""`python -m bench.segments DATA SCRATCH`: the questions over read-only segments, as ratios to the one file.
+"""`python -m bench.segments DATA SCRATCH`: query times over several read-only files, as ratios to those over one file.
 
-DATA is the data folder of a service that has stopped, SCRATCH keeps the segments that are made of it. Both are asked in
-turns by one thread of DuckDB, and its processor time is counted: other work on the machine hardly changes the ratios.
-The n-gram index is left out on both sides. docs/decisions/0087-engine-process.md has what came of it.
+DATA is the data folder of a stopped service. Its events are copied into the segments, several DuckDB files, which stay
+in SCRATCH for the next run. Both are queried round-robin by one thread of DuckDB, and its processor time is measured:
+other load on the machine hardly changes the ratios. No n-gram index is used. docs/decisions/0087-engine-process.md has
+the results.
 """
 
 import argparse
@@ -31,7 +32,8 @@ from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.plan import Reads, print_segments
 
-# How many row groups each segment has, and how many of them are ordered by project together; the last takes the rest.
+# The segments of each layout, oldest first: their number of row groups, and how many of these are sorted by project as
+# one run. The last segment has all remaining row groups.
 LAYOUTS: Mapping[str, Sequence[tuple[int, int]]] = {
     "one": [(10**6, 10**6)],
     "three": [(90, 10), (4, 1), (10**6, 1)],
@@ -45,173 +47,187 @@ _SETTINGS = (
     "SET late_materialization_max_rows = 0",
     "SET variant_minimum_shredding_size = 1024",
 )
-_SEALED = StreamTables(STREAM).table
-# Where a compiled statement reads the stream: its paths, and which events.
-_READ = re.compile(rf'\(\((SELECT (?:(?!SELECT).)*? FROM {re.escape(_SEALED)})( WHERE .*?)?\)\) AS "t"', re.DOTALL)
-_PLACE = '"place of the event"'
-# Beyond any row of a segment.
-_NEXT = 1 << 40
+_FLUSHED_TABLE = StreamTables(STREAM).table
+# The subquery in which a compiled statement scans the stream: the paths that it reads, and its condition.
+_SCAN = re.compile(
+    rf'\(\((SELECT (?:(?!SELECT).)*? FROM {re.escape(_FLUSHED_TABLE)})( WHERE .*?)?\)\) AS "t"', re.DOTALL
+)
+# The alias of the row id in compiled statements.
+_ROW_ID = '"place of the event"'
+# Row ids of segment n begin at n times this number, which no segment's row ids reach.
+_ROW_ID_RANGE = 1 << 40
 _NAMES = ", ".join(map(quoted, COLUMNS))
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A file that is attached, and the time of its newest event."""
+    """The table of an attached segment, and the time of its newest event."""
 
     table: str
     newest_us: int
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A question as the service sends it to the engine."""
+class CompiledQuestion(msgspec.Struct, frozen=True):
+    """A question as the SQL and the parameter values that the service sends to the engine."""
 
     name: str
     sql: str
     values: Mapping[str, object]
+    # Whether the answer is a page of rows in order, which the newest segments alone may fill.
     is_page: bool
 
 
 def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_argument("data", type=Path)
-    cli.add_argument("scratch", type=Path)
-    cli.add_argument("--layouts", nargs="*", default=["three", "five"], choices=LAYOUTS)
-    told = cli.parse_args()
+    cli.add_argument("data", type=Path, help="data folder of a stopped service")
+    cli.add_argument("scratch", type=Path, help="folder that keeps the segments")
+    cli.add_argument("--layouts", nargs="*", default=["three", "five"], choices=LAYOUTS, help="layouts to measure")
+    options = cli.parse_args()
     with duckdb.connect(config={"threads": 1, "memory_limit": "1GB"}) as connection:
         for setting in _SETTINGS:
             connection.execute(setting)
-        connection.execute(f"ATTACH '{told.data / 'events.duckdb'}' AS store (READ_ONLY)")
-        layouts = {name: _segments(connection, told.scratch, name) for name in told.layouts}
+        connection.execute(f"ATTACH '{options.data / 'events.duckdb'}' AS store (READ_ONLY)")
+        layouts = {name: _segments(connection, options.scratch, name) for name in options.layouts}
         for question in QUESTIONS:
-            _compare(connection, _compiled(connection, question), layouts)
+            _compare(connection, _compile(connection, question), layouts)
 
 
 def _segments(connection: duckdb.DuckDBPyConnection, scratch: Path, layout: str) -> list[Segment]:
+    """Attach the segments of a layout; write them first if they are missing."""
     folder = scratch / layout
     if not folder.exists():
         folder.mkdir(parents=True)
-        _write(connection, folder, LAYOUTS[layout])
-    return [_attached(connection, file, f"{layout}_{file.stem}") for file in sorted(folder.glob("*.duckdb"))]
+        _write_segments(connection, folder, LAYOUTS[layout])
+    return [_attach(connection, file, f"{layout}_{file.stem}") for file in sorted(folder.glob("*.duckdb"))]
 
 
-def _attached(connection: duckdb.DuckDBPyConnection, file: Path, name: str) -> Segment:
+def _attach(connection: duckdb.DuckDBPyConnection, file: Path, name: str) -> Segment:
     connection.execute(f"ATTACH '{file}' AS {name} (READ_ONLY)")
     ((newest_us,),) = connection.execute(f"SELECT epoch_us(max(timestamp)) FROM {name}.events").fetchall()
     return Segment(f"{name}.events", newest_us)
 
 
-def _write(connection: duckdb.DuckDBPyConnection, folder: Path, layout: Sequence[tuple[int, int]]) -> None:
-    numbered = f"SELECT epoch_us(timestamp) AS t, row_number() OVER (ORDER BY timestamp) - 1 AS n FROM {_SEALED}"
-    found = connection.execute(f"SELECT t FROM ({numbered}) WHERE n % {ROW_GROUP_ROWS} = 0 ORDER BY n").fetchall()
-    starts = [row[0] for row in found]
-    # Past the last group nothing is left out.
+def _write_segments(connection: duckdb.DuckDBPyConnection, folder: Path, layout: Sequence[tuple[int, int]]) -> None:
+    """Write the events into the segments of a layout, divided by time into row groups and runs."""
+    numbered = f"SELECT epoch_us(timestamp) AS t, row_number() OVER (ORDER BY timestamp) - 1 AS n FROM {_FLUSHED_TABLE}"
+    rows = connection.execute(f"SELECT t FROM ({numbered}) WHERE n % {ROW_GROUP_ROWS} = 0 ORDER BY n").fetchall()
+    starts = [row[0] for row in rows]
+    # The end of the last row group, which is later than any event.
     starts.append(1 << 60)
     ends = [min(end, len(starts) - 1) for end in accumulate(groups for groups, _ in layout)]
     for number, (first, end) in enumerate(pairwise([0, *ends])):
-        together = layout[number][1]
-        slices = [(starts[at], starts[min(at + together, end)]) for at in range(first, end, together)]
-        _write_one(connection, folder / f"{number:03}.duckdb", slices)
+        run_groups = layout[number][1]
+        runs = [(starts[at], starts[min(at + run_groups, end)]) for at in range(first, end, run_groups)]
+        _write_segment(connection, folder / f"{number:03}.duckdb", runs)
 
 
-def _write_one(connection: duckdb.DuckDBPyConnection, file: Path, slices: Sequence[tuple[int, int]]) -> None:
-    connection.execute(f"ATTACH '{file}' AS made (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE 65536)")
+def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequence[tuple[int, int]]) -> None:
+    """Write one file; each run has the events between two times, sorted by project."""
+    connection.execute(f"ATTACH '{file}' AS segment (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE 65536)")
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in COLUMNS.items())
     columns = columns.replace('"event_message" VARCHAR', '"event_message" VARCHAR USING COMPRESSION zstd')
-    connection.execute(f"CREATE TABLE made.events ({columns})")
-    for since, until in slices:
+    connection.execute(f"CREATE TABLE segment.events ({columns})")
+    for since, until in runs:
         connection.execute(
-            f"INSERT INTO made.events SELECT {_NAMES} FROM {_SEALED} WHERE epoch_us(timestamp) >= {since}"
+            f"INSERT INTO segment.events SELECT {_NAMES} FROM {_FLUSHED_TABLE} WHERE epoch_us(timestamp) >= {since}"
             f" AND epoch_us(timestamp) < {until} ORDER BY project NULLS FIRST, timestamp"
         )
-    connection.execute("CHECKPOINT made")
-    connection.execute("DETACH made")
+    connection.execute("CHECKPOINT segment")
+    connection.execute("DETACH segment")
 
 
-def _compiled(connection: duckdb.DuckDBPyConnection, question: Question) -> Asked:
+def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> CompiledQuestion:
+    """Compile a question as the service does."""
     contents = checked_contents(Sources(endpoints=ENDPOINTS))
     program = read_endpoint(next(one for one in contents.endpoints if one.name == question.endpoint))
-    seen = {name: Shape(kinds, version=1) for name, kinds in shapes(connection.cursor()).items()}
-    given = dict(question.parameters)
-    sandbox = given.pop("sql", None)
+    stream_shapes = {name: Shape(kinds, version=1) for name, kinds in shapes(connection.cursor()).items()}
+    parameters = dict(question.parameters)
+    sandbox = parameters.pop("sql", None)
     if sandbox is None:
-        statement = compile_saved(program, DuckDBTarget(), seen)
+        statement = compile_saved(program, DuckDBTarget(), stream_shapes)
     else:
-        statement = compile_sandbox(program, sandbox, DuckDBTarget(), seen)
-    values = bind(statement, given, 0, lambda _: None).values
+        statement = compile_sandbox(program, sandbox, DuckDBTarget(), stream_shapes)
+    values = bind(statement, parameters, 0, lambda _: None).values
     variant = statement.plan.choose(Reads.FLUSHED) or statement.plan.variants[0]
     (parsed,) = connection.extract_statements(f"FROM ({print_segments(variant.segments, values)}) LIMIT 0")
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
     types = tuple(column[1] for column in connection.description or [])
     sql = print_segments(_render_cells(variant.segments, types, ""), values)
-    return Asked(question.name, sql, values, is_page=statement.row_limit == _PAGE and "ORDER BY" in sql)
+    return CompiledQuestion(question.name, sql, values, is_page=statement.row_limit == _PAGE and "ORDER BY" in sql)
 
 
-def _over(sql: str, segments: Sequence[Segment]) -> str:
-    """The statement over these segments: each branch reads its own paths, and tells rows apart from those of others."""
+def _over_segments(sql: str, segments: Sequence[Segment]) -> str:
+    """Rewrite each scan of the stream as a UNION ALL over the segments, with row ids that differ between segments."""
 
-    def branches(found: re.Match[str]) -> str:
-        texts = []
+    def union(scan: re.Match[str]) -> str:
+        branches = []
         for number, segment in enumerate(segments):
-            base = number * _NEXT
-            texts.append(
-                found[1].replace(_SEALED, segment.table).replace(f"rowid AS {_PLACE}", f"rowid + {base} AS {_PLACE}")
+            first, last = number * _ROW_ID_RANGE, (number + 1) * _ROW_ID_RANGE - 1
+            select = scan[1].replace(_FLUSHED_TABLE, segment.table)
+            select = select.replace(f"rowid AS {_ROW_ID}", f"rowid + {first} AS {_ROW_ID}")
+            condition = (scan[2] or "").replace(
+                f'(SELECT {_ROW_ID} FROM "newest events")',
+                f'(SELECT {_ROW_ID} - {first} FROM "newest events" WHERE {_ROW_ID} BETWEEN {first} AND {last})',
             )
-            texts[-1] += (found[2] or "").replace(
-                f'(SELECT {_PLACE} FROM "newest events")',
-                f'(SELECT {_PLACE} - {base} FROM "newest events" WHERE {_PLACE} BETWEEN {base} AND {base + _NEXT - 1})',
-            )
-        return f'(({" UNION ALL ".join(texts)})) AS "t"'
+            branches.append(select + condition)
+        return f'(({" UNION ALL ".join(branches)})) AS "t"'
 
-    return _READ.sub(branches, sql)
+    return _SCAN.sub(union, sql)
 
 
-def _asker(connection: duckdb.DuckDBPyConnection, sql: str, asked: Asked) -> Callable[[], list[tuple[object, ...]]]:
+def _prepare(
+    connection: duckdb.DuckDBPyConnection, sql: str, question: CompiledQuestion
+) -> Callable[[], list[tuple[object, ...]]]:
+    """Parse the SQL; return a function that runs it with the question's parameter values."""
     (parsed,) = connection.extract_statements(sql)
-    values = {name: asked.values[name] for name in parsed.named_parameters}
+    values = {name: question.values[name] for name in parsed.named_parameters}
     return lambda: connection.execute(parsed, values).fetchall()
 
 
-def _newest_first(
-    connection: duckdb.DuckDBPyConnection, asked: Asked, segments: Sequence[Segment]
+def _prepare_newest_first(
+    connection: duckdb.DuckDBPyConnection, question: CompiledQuestion, segments: Sequence[Segment]
 ) -> Callable[[], list[tuple[object, ...]]]:
-    """One segment after the other from the newest on, until the page is full."""
+    """Return a function that queries the segments one by one, newest first, until the page is full."""
     newest = sorted(segments, key=lambda one: one.newest_us, reverse=True)
-    askers = [_asker(connection, _over(asked.sql, [segment]), asked) for segment in newest]
+    queries = [_prepare(connection, _over_segments(question.sql, [segment]), question) for segment in newest]
 
-    def ask() -> list[tuple[object, ...]]:
+    def run() -> list[tuple[object, ...]]:
         rows: list[tuple[object, ...]] = []
-        for asker in askers:
-            rows += asker()
+        for query in queries:
+            rows += query()
             if len(rows) >= _PAGE:
                 break
         return rows[:_PAGE]
 
-    return ask
+    return run
 
 
-def _compare(connection: duckdb.DuckDBPyConnection, asked: Asked, layouts: Mapping[str, Sequence[Segment]]) -> None:
-    ways = {"file": _asker(connection, asked.sql, asked)}
+def _compare(
+    connection: duckdb.DuckDBPyConnection, question: CompiledQuestion, layouts: Mapping[str, Sequence[Segment]]
+) -> None:
+    """Check that all layouts give the same answer, then print their times as multiples of those over one file."""
+    queries = {"file": _prepare(connection, question.sql, question)}
     for name, segments in layouts.items():
-        ways[name] = _asker(connection, _over(asked.sql, segments), asked)
-        if asked.is_page:
-            ways[f"{name}, newest first"] = _newest_first(connection, asked, segments)
-    right = sorted(map(repr, ways["file"]()))
-    for name, way in ways.items():
-        assert sorted(map(repr, way())) == right, f"{asked.name}: {name} answers otherwise"
-    times: dict[str, list[float]] = {name: [] for name in ways}
+        queries[name] = _prepare(connection, _over_segments(question.sql, segments), question)
+        if question.is_page:
+            queries[f"{name}, newest first"] = _prepare_newest_first(connection, question, segments)
+    expected = sorted(map(repr, queries["file"]()))
+    for name, query in queries.items():
+        assert sorted(map(repr, query())) == expected, f"{question.name}: {name} gives another answer"
+    times: dict[str, list[float]] = {name: [] for name in queries}
     for _ in range(ROUNDS):
-        for name, way in ways.items():
-            times[name].append(_processor_ms(way))
+        for name, query in queries.items():
+            times[name].append(_processor_ms(query))
     file = times.pop("file")
-    print(f"{asked.name}: {statistics.median(file):.1f} ms on the file")
+    print(f"{question.name}: {statistics.median(file):.1f} ms over one file")
     for name, each in times.items():
         ratio = statistics.median(one / other for one, other in zip(each, file, strict=True))
         print(f"    {name:24s} {ratio:.2f}", flush=True)
 
 
-def _processor_ms(act: Callable[[], object]) -> float:
-    began = time.process_time()
-    act()
-    return (time.process_time() - began) * 1000
+def _processor_ms(action: Callable[[], object]) -> float:
+    started_at = time.process_time()
+    action()
+    return (time.process_time() - started_at) * 1000
 
 
 if __name__ == "__main__":

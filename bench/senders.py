@@ -1,9 +1,9 @@
-"""`python -m bench.senders`: events a second over HTTP by protocol, durable, beside `/api/logs`.
+"""`python -m bench.senders`: durable events per second over HTTP, for each protocol, compared with `/api/logs`.
 
-python -m bench.senders [--events N] [--batch N] [protocol ...]     all protocols without a name
+python -m bench.senders [--events N] [--batch N] [protocol ...]     measure the named protocols, or all
 
-Each protocol sends the same events, a thousand in a body unless told, from one sender and from eight, to a service of
-its own. A protocol is an entry of `SENDERS`.
+Each protocol sends the same events, by default a thousand in each body, from one sender and from eight, to a newly
+started service. The protocols are the entries of `SENDERS`.
 """
 
 import argparse
@@ -21,29 +21,29 @@ import msgspec
 import pyarrow as pa
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from bench.events import make
+from bench.events import generate
 from bench.service import KEY, Target, service
 from cordwood.ingest.formats.protobuf import written_field, written_number
 from cordwood.ingest.stamp import read_timestamp
 
 Event = Mapping[str, Any]
 
-# It derives no fields: filling them would cost more than reading most formats.
+# A stream without derived fields: to compute them would take longer than to parse most formats.
 STREAM = "postgres.logs"
 
 _CONNECTIONS = (1, 8)
-_encode = msgspec.json.encode
+encode_json = msgspec.json.encode
 
 
 @dataclass(frozen=True)
 class Sender:
-    """A protocol: where its bodies are posted, and how one is made of events."""
+    """A sender of one protocol: where bodies are posted, and how events are encoded as a body."""
 
     target: Target
     body: Callable[[Sequence[Event]], bytes]
 
 
-def _elastic(events: Sequence[Event]) -> bytes:
+def _elasticsearch_body(events: Sequence[Event]) -> bytes:
     lines: list[bytes] = []
     for event in events:
         document = {
@@ -52,12 +52,12 @@ def _elastic(events: Sequence[Event]) -> bytes:
             "project": event.get("project"),
             **event["metadata"],
         }
-        lines += _encode({"create": {"_id": event["id"]}}), _encode(document)
+        lines += encode_json({"create": {"_id": event["id"]}}), encode_json(document)
     return b"\n".join([*lines, b""])
 
 
-def _datadog(events: Sequence[Event]) -> bytes:
-    return _encode(
+def _datadog_body(events: Sequence[Event]) -> bytes:
+    return encode_json(
         [
             {
                 "timestamp": event["timestamp"],
@@ -71,9 +71,9 @@ def _datadog(events: Sequence[Event]) -> bytes:
     )
 
 
-def _splunk(events: Sequence[Event]) -> bytes:
+def _splunk_body(events: Sequence[Event]) -> bytes:
     return b"".join(
-        _encode(
+        encode_json(
             {
                 "time": event["timestamp"],
                 "index": STREAM,
@@ -88,25 +88,25 @@ def _splunk(events: Sequence[Event]) -> bytes:
 _CSV_COLUMNS = ("id", "timestamp", "event_message", "project", "metadata")
 
 
-def _csv(events: Sequence[Event]) -> bytes:
+def _csv_body(events: Sequence[Event]) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(_CSV_COLUMNS)
     for event in events:
-        cells = {**event, "metadata": _encode(event["metadata"]).decode()}
+        cells = {**event, "metadata": encode_json(event["metadata"]).decode()}
         writer.writerow([cells.get(name) for name in _CSV_COLUMNS])
     return out.getvalue().encode()
 
 
-def _loki_json(events: Sequence[Event]) -> bytes:
-    """Entries of one stream, as an agent pushes a file: the event's metadata is its line."""
-    values = [[_nanoseconds(event), _encode(event["metadata"]).decode()] for event in events]
-    return _encode({"streams": [{"stream": {"service_name": STREAM}, "values": values}]})
+def _loki_json_body(events: Sequence[Event]) -> bytes:
+    """Encode the events as one Loki stream, as an agent pushes a file; the line of an entry is the event's metadata."""
+    values = [[_nanoseconds(event), encode_json(event["metadata"]).decode()] for event in events]
+    return encode_json({"streams": [{"stream": {"service_name": STREAM}, "values": values}]})
 
 
-def _loki_protobuf(events: Sequence[Event]) -> bytes:
+def _loki_protobuf_body(events: Sequence[Event]) -> bytes:
     entries = [
-        written_field(2, written_field(1, _timestamp(event)) + written_field(2, _encode(event["metadata"])))
+        written_field(2, written_field(1, _timestamp(event)) + written_field(2, encode_json(event["metadata"])))
         for event in events
     ]
     stream = written_field(1, f'{{service_name="{STREAM}"}}'.encode()) + b"".join(entries)
@@ -122,14 +122,14 @@ def _nanoseconds(event: Event) -> str:
     return f"{read_timestamp(event['timestamp'])}000"
 
 
-def _otlp(events: Sequence[Event]) -> bytes:
-    """Records with the event's message as their body and its metadata as one attribute."""
+def otlp_body(events: Sequence[Event]) -> bytes:
+    """Encode the events as log records: the message as the body, the metadata as one attribute."""
     request = ExportLogsServiceRequest()
     records = request.resource_logs.add().scope_logs.add().log_records
     for event in events:
         record = records.add(time_unix_nano=int(_nanoseconds(event)))
         record.body.string_value = event["event_message"] or ""
-        record.attributes.add(key="metadata").value.string_value = _encode(event["metadata"]).decode()
+        record.attributes.add(key="metadata").value.string_value = encode_json(event["metadata"]).decode()
     return bytes(request.SerializeToString())
 
 
@@ -139,20 +139,24 @@ _BASIC = base64.b64encode(f"bench:{KEY}".encode()).decode()
 _OTLP_HEADERS = {"X-API-KEY": KEY, "X-Source": STREAM, "Content-Type": "application/x-protobuf"}
 
 
-def _pushed(media: str) -> Target:
-    headers = {"Authorization": f"Basic {_BASIC}", "Content-Type": media}
+def _loki_target(media_type: str) -> Target:
+    headers = {"Authorization": f"Basic {_BASIC}", "Content-Type": media_type}
     return Target("/loki/api/v1/push", headers, frozenset({204}))
 
 
 SENDERS: Mapping[str, Sender] = {
-    "/api/logs, JSON": Sender(Target(f"/api/logs?source_name={STREAM}", _JSON), _encode),
-    "/api/logs, CSV": Sender(Target(f"/api/logs?source_name={STREAM}", {**_JSON, "Content-Type": "text/csv"}), _csv),
-    "Elasticsearch _bulk": Sender(Target(f"/{STREAM}/_bulk", {"Authorization": f"Basic {_BASIC}"}), _elastic),
-    "Datadog": Sender(Target("/api/v2/logs", {"DD-API-KEY": KEY}, frozenset({202})), _datadog),
-    "Splunk HEC": Sender(Target("/services/collector", {"Authorization": f"Splunk {KEY}"}), _splunk),
-    "Loki, JSON": Sender(_pushed("application/json"), _loki_json),
-    "Loki, protobuf in Snappy": Sender(_pushed("application/x-protobuf"), _loki_protobuf),
-    "OTLP, protobuf": Sender(Target("/v1/logs", _OTLP_HEADERS), _otlp),
+    "/api/logs, JSON": Sender(Target(f"/api/logs?source_name={STREAM}", _JSON), encode_json),
+    "/api/logs, CSV": Sender(
+        Target(f"/api/logs?source_name={STREAM}", {**_JSON, "Content-Type": "text/csv"}), _csv_body
+    ),
+    "Elasticsearch _bulk": Sender(
+        Target(f"/{STREAM}/_bulk", {"Authorization": f"Basic {_BASIC}"}), _elasticsearch_body
+    ),
+    "Datadog": Sender(Target("/api/v2/logs", {"DD-API-KEY": KEY}, frozenset({202})), _datadog_body),
+    "Splunk HEC": Sender(Target("/services/collector", {"Authorization": f"Splunk {KEY}"}), _splunk_body),
+    "Loki, JSON": Sender(_loki_target("application/json"), _loki_json_body),
+    "Loki, protobuf in Snappy": Sender(_loki_target("application/x-protobuf"), _loki_protobuf_body),
+    "OTLP, protobuf": Sender(Target("/v1/logs", _OTLP_HEADERS), otlp_body),
 }
 
 
@@ -161,30 +165,30 @@ def main() -> None:
         prog="python -m bench.senders", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     cli.add_argument("protocols", nargs="*", choices=[*SENDERS, []])
-    cli.add_argument("--events", type=int, default=100_000)
-    cli.add_argument("--batch", type=int, default=1000)
-    asked = cli.parse_args()
+    cli.add_argument("--events", type=int, default=100_000, help="number of events (default: 100,000)")
+    cli.add_argument("--batch", type=int, default=1000, help="events in each body (default: 1,000)")
+    options = cli.parse_args()
     print("| events a second | 1 sender | 8 senders | times as long as `/api/logs` |\n|---|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as scratch:
-        lines = make(asked.events, Path(scratch) / "events.ndjson")
+        lines = generate(options.events, Path(scratch) / "events.ndjson")
         first: list[float] = []
-        for name in asked.protocols or SENDERS:
-            rates = [_rate(SENDERS[name], lines, asked.batch, connections) for connections in _CONNECTIONS]
+        for name in options.protocols or SENDERS:
+            rates = [_rate(SENDERS[name], lines, options.batch, connections) for connections in _CONNECTIONS]
             first = first or rates
             slower = first[0] / rates[0]
             print(f"| {name} | {rates[0]:,.0f} | {rates[1]:,.0f} | {slower:.2f} |", flush=True)
 
 
 def _rate(sender: Sender, lines: Path, batch: int, connections: int) -> float:
-    """Events a second until the last body is acknowledged."""
-    bodies = [sender.body(events) for events in _batches(lines, batch)]
+    """Return the events per second, measured until the last body is acknowledged."""
+    bodies = [sender.body(events) for events in read_batches(lines, batch)]
     with lines.open("rb") as file:
         count = sum(1 for _ in file)
-    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as ours:
-        return count / ours.load(iter(bodies), connections, sender.target)
+    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as running:
+        return count / running.load(iter(bodies), connections, sender.target)
 
 
-def _batches(lines: Path, size: int) -> Iterator[list[Event]]:
+def read_batches(lines: Path, size: int) -> Iterator[list[Event]]:
     with lines.open("rb") as file:
         while chunk := list(islice(file, size)):
             yield [msgspec.json.decode(line) for line in chunk]

@@ -1,4 +1,4 @@
-"""A real service of the benchmarks' own, on a folder of theirs: started, filled, asked, weighed and stopped."""
+"""A service process for benchmarks: start and stop it, load events, query it, and measure its memory and disk space."""
 
 import http.client
 import json
@@ -25,33 +25,38 @@ from bench.process_family import processor_seconds
 KEY = "bench-key"
 ENDPOINTS = Path(__file__).with_name("endpoints")
 _START_SECONDS = 60
-_HELD = 100
-# As installed: pip compiles what it installs, and a checkout is compiled by its first start. Told to write nothing,
-# each start would compile anew: a third of a second that no user waits for. An empty word tells nothing.
-_COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
+_MAX_BODIES_IN_MEMORY = 100
+# Let Python write its bytecode cache (an empty value counts as unset): without the cache, each start would compile
+# all modules for a third of a second, which no start of an installed package does.
+_WITH_BYTECODE_CACHE = {"PYTHONDONTWRITEBYTECODE": ""}
+# A service is idle while it uses less than this share of one processor.
 _IDLE_SHARE = 0.05
-# What is left of a load is sealed two to four seconds after it, slices are settled five to ten after that: nothing goes on between.
-_LONGER_THAN_A_LULL_SECONDS = 13.0
+# The last events of a load are flushed 2 to 4 s after it, and compaction begins 5 to 10 s later. The service is idle in
+# between, so compaction has ended only after a longer idle period.
+_COMPACTED_IDLE_SECONDS = 13.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where bodies are posted, and the statuses that say that a body is stored or has to be sent again."""
+    """Where bodies are posted, and the statuses that mean that a body was stored or must be sent again."""
 
     address: str
     headers: Mapping[str, str]
-    stored: frozenset[int] = frozenset({200})
-    again: frozenset[int] = frozenset({429, 503})
+    stored_statuses: frozenset[int] = frozenset({200})
+    retry_statuses: frozenset[int] = frozenset({429, 503})
 
 
 API_LOGS = Target(f"/api/logs?source_name={STREAM}", {"X-API-KEY": KEY, "Content-Type": "application/json"})
 
 
 class Service:
-    """`client` speaks to it with a key for everything; what is timed goes over a connection with less around it."""
+    """A running service.
+
+    `client` sends requests with a private key. Timed queries use an `http.client` connection, which is faster.
+    """
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, data: Path, engine: Path | None = None) -> None:
-        """`engine` is the folder of an engine inside the process that keeps its own."""
+        """Connect to the service; `engine` is the data folder of an in-process engine that has one of its own."""
         self.process = process
         self.data = data
         self._folders = [data, *([engine] if engine else [])]
@@ -60,17 +65,18 @@ class Service:
 
     @property
     def resident_mb(self) -> float:
-        """What it holds of memory that no file backs, and of files that it maps: all that `ps` shows."""
+        """Return the resident memory as `ps` shows it, mapped files included."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     @property
-    def most_resident_mb(self) -> float:
-        """The most since the start, or since `forget_most`."""
+    def peak_resident_mb(self) -> float:
+        """Return the maximum resident memory since the start, or since `reset_peak_resident`."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
-    def forget_most(self) -> None:
+    def reset_peak_resident(self) -> None:
+        """Have the kernel restart `VmHWM` from the memory that is resident now."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     @property
@@ -90,9 +96,9 @@ class Service:
         result: list[dict[str, Any]] = json.loads(self.ask(endpoint, parameters))["result"]
         return result
 
-    def ask(self, endpoint: str, parameters: Mapping[str, str], *, kept: bool = False) -> bytes:
-        """Over HTTP, worked out anew unless a kept answer will do."""
-        headers = {"X-API-KEY": KEY} | ({} if kept else {"Cache-Control": "no-cache"})
+    def ask(self, endpoint: str, parameters: Mapping[str, str], *, use_cache: bool = False) -> bytes:
+        """Query an endpoint over HTTP and return the body; have the answer computed anew unless `use_cache`."""
+        headers = {"X-API-KEY": KEY} | ({} if use_cache else {"Cache-Control": "no-cache"})
         self._connection.request("GET", f"/api/endpoints/query/{endpoint}?{urlencode(parameters)}", headers=headers)
         answer = self._connection.getresponse()
         content = answer.read()
@@ -101,31 +107,32 @@ class Service:
         return content
 
     def load(self, bodies: Iterator[bytes], connections: int, target: Target = API_LOGS) -> float:
-        """Seconds until every body is acknowledged, by as many senders at once; what must wait is sent again.
+        """Post all bodies from concurrent senders; return the seconds until the last is acknowledged.
 
-        So many bodies at once are held in memory; reading them from their file is not the service's time.
+        A body that the service is too busy to accept is sent again. Bodies are read in portions before they are sent:
+        the time does not include reading their file.
         """
         seconds = 0.0
-        while held := list(islice(bodies, _HELD)):
-            seconds += self._send_all(held, connections, target)
+        while portion := list(islice(bodies, _MAX_BODIES_IN_MEMORY)):
+            seconds += self._send_all(portion, connections, target)
         return seconds
 
     def _send_all(self, bodies: list[bytes], connections: int, target: Target) -> float:
-        queue = _Bodies(bodies, target)
+        queue = _BodyQueue(bodies, target)
         url = self.client.base_url
         senders = [threading.Thread(target=_send, args=(url.host, url.port, queue)) for _ in range(connections)]
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         for sender in senders:
             sender.start()
         for sender in senders:
             sender.join()
-        if queue.faults:
-            raise SystemExit(f"events were refused: {queue.faults[0]}")
-        return time.perf_counter() - began
+        if queue.errors:
+            raise SystemExit(f"events were refused: {queue.errors[0]}")
+        return time.perf_counter() - started_at
 
-    def settle(self, seconds: float = 3.0) -> None:
-        """Until what goes on in the background takes next to nothing of a processor for so long."""
-        # Who is silent for long is hung up on.
+    def wait_until_idle(self, seconds: float = 3.0) -> None:
+        """Return once the service has been idle for `seconds`, so that no background work disturbs a measurement."""
+        # The service closes idle connections: the next query opens a new one.
         self._connection.close()
         while True:
             before = self.processor_seconds
@@ -133,41 +140,43 @@ class Service:
             if self.processor_seconds - before < _IDLE_SHARE * seconds:
                 return
 
-    def settle_slices(self) -> None:
-        """Until all that a load left to do is done."""
-        self.settle(_LONGER_THAN_A_LULL_SECONDS)
+    def wait_for_compaction(self) -> None:
+        """Return once the events of a load have been flushed and compacted."""
+        self.wait_until_idle(_COMPACTED_IDLE_SECONDS)
 
 
 @contextmanager
-def service(folder: Path, *more: str) -> Iterator[Service]:
-    """Over the same folder again: with what it stored."""
+def service(folder: Path, *options: str) -> Iterator[Service]:
+    """Run a service that stores its data in a folder; a later one with the same folder has the stored events."""
     log = folder / "log"
     command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(folder / "data")]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--endpoints", str(ENDPOINTS), *more],
+            [*command, "--endpoints", str(ENDPOINTS), *options],
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **_COMPILED, "CORDWOOD_KEYS_PRIVATE": KEY},
+            env={**os.environ, **_WITH_BYTECODE_CACHE, "CORDWOOD_KEYS_PRIVATE": KEY},
         )
-    started = None
+    running = None
     try:
-        started = Service(process, _address(process, log), folder / "data", _engine_folder(more))
-        yield started
+        running = Service(process, _address(process, log), folder / "data", _engine_folder(options))
+        yield running
     finally:
-        if started is not None:
-            started.close()
+        if running is not None:
+            running.close()
         process.terminate()
         process.wait(120)
 
 
-def _engine_folder(arguments: tuple[str, ...]) -> Path | None:
-    return next((Path(urlsplit(one).path) for one in arguments if one.startswith("chdb:///")), None)
+def _engine_folder(options: tuple[str, ...]) -> Path | None:
+    """Return the data folder of a chDB engine that is named in the options."""
+    return next((Path(urlsplit(one).path) for one in options if one.startswith("chdb:///")), None)
 
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    end = time.monotonic() + _START_SECONDS
-    while process.poll() is None and time.monotonic() < end:
+    """Wait until the service listens; return its URL as written to its log."""
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
         found = re.search(r"listens on (http://\S+?)[,\s]", log.read_text())
         if found:
             return found[1]
@@ -175,39 +184,39 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     raise SystemExit(f"the service did not start:\n{log.read_text()}")
 
 
-class _Bodies:
-    """Handed out one by one to whoever asks."""
+class _BodyQueue:
+    """The bodies that the sender threads take one by one, and the errors that stop all of them."""
 
     def __init__(self, bodies: list[bytes], target: Target) -> None:
         self.target = target
-        self.faults: list[str] = []
+        self.errors: list[str] = []
         self._bodies: SimpleQueue[bytes] = SimpleQueue()
         for body in bodies:
             self._bodies.put(body)
 
     def take(self) -> bytes | None:
         try:
-            return None if self.faults else self._bodies.get_nowait()
+            return None if self.errors else self._bodies.get_nowait()
         except Empty:
             return None
 
 
-def _send(host: str, port: int | None, queue: _Bodies) -> None:
+def _send(host: str, port: int | None, queue: _BodyQueue) -> None:
     connection = http.client.HTTPConnection(host, port, timeout=600)
     while (body := queue.take()) is not None:
-        while (wait := _sent(connection, body, queue)) is not None:
+        while (wait := _post(connection, body, queue)) is not None:
             time.sleep(wait)
     connection.close()
 
 
-def _sent(connection: http.client.HTTPConnection, body: bytes, queue: _Bodies) -> float | None:
-    """How many seconds to wait before it is sent again, if it must."""
+def _post(connection: http.client.HTTPConnection, body: bytes, queue: _BodyQueue) -> float | None:
+    """Post a body; return the seconds to wait before it must be sent again, or None."""
     target = queue.target
     connection.request("POST", target.address, body, dict(target.headers))
     answer = connection.getresponse()
     text = answer.read()
-    if answer.status in target.again:
+    if answer.status in target.retry_statuses:
         return float(answer.headers.get("Retry-After", "1"))
-    if answer.status not in target.stored:
-        queue.faults.append(f"{answer.status}: {text.decode()[:300]}")
+    if answer.status not in target.stored_statuses:
+        queue.errors.append(f"{answer.status}: {text.decode()[:300]}")
     return None

@@ -1,4 +1,4 @@
-"""Times of one thing asked again and again: the median, and how far the middle half of them lies apart."""
+"""Repeated measurements: their median and interquartile range, ratios between two of them, and a committed baseline."""
 
 import json
 import statistics
@@ -10,6 +10,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Times:
+    """The measured times of one piece of work."""
+
     milliseconds: Sequence[float]
 
     @property
@@ -18,7 +20,7 @@ class Times:
 
     @property
     def spread(self) -> float:
-        """Half of the middle half, as a share of the median."""
+        """Return half of the interquartile range, as a share of the median."""
         if len(self.milliseconds) < 4:
             return 0.0
         low, _, high = statistics.quantiles(self.milliseconds, n=4)
@@ -31,51 +33,56 @@ class Times:
         return f"{self.median:.1f} ±{self.spread:.0%}"
 
 
-def elapsed_ms(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    act()
-    return (time.perf_counter() - began) * 1000
+def elapsed_ms(action: Callable[[], object]) -> float:
+    started_at = time.perf_counter()
+    action()
+    return (time.perf_counter() - started_at) * 1000
 
 
-def in_turns(rounds: int, acts: Mapping[str, Callable[[], float]]) -> dict[str, Times]:
-    """One after the other, round by round, so that a busy machine is busy for all; the first round warms."""
-    taken: dict[str, list[float]] = {name: [] for name in acts}
-    for act in acts.values():
-        act()
+def measure_round_robin(rounds: int, actions: Mapping[str, Callable[[], float]]) -> dict[str, Times]:
+    """Run the actions round-robin, so that other load on the machine slows all of them; return their times by name.
+
+    Each action returns its own time in milliseconds. A first round, which is not counted, warms up.
+    """
+    measured: dict[str, list[float]] = {name: [] for name in actions}
+    for action in actions.values():
+        action()
     for _ in range(rounds):
-        for name, act in acts.items():
-            taken[name].append(act())
-    return {name: Times(times) for name, times in taken.items()}
+        for name, action in actions.items():
+            measured[name].append(action())
+    return {name: Times(times) for name, times in measured.items()}
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours as a multiple of a peer's, and how far that of one round lies from that of another."""
+    """The median ratio of cordwood's time to a peer's, and the spread of the ratio between rounds."""
 
     value: float
     noise: float
 
     def is_worse_than(self, before: float) -> bool:
+        """Return whether the ratio exceeds an earlier one by more than 15 % and its noise."""
         return self.value > before * (1.15 + self.noise)
 
 
 def ratio(ours: Times, peer: Times) -> Ratio:
-    """Of each round by itself: a machine that is now fast and now slow is so for both."""
+    """Return the median of the ratios of all rounds: within a round, the machine has the same speed for both."""
     rounds = Times([one / other for one, other in zip(ours.milliseconds, peer.milliseconds, strict=True)])
     return Ratio(round(rounds.median, 3), rounds.spread)
 
 
 class Baseline:
-    """The committed ratios, one a name; what is worse beyond noise is told, what is new is not judged."""
+    """The committed ratios of one section of the baseline file, by name."""
 
     def __init__(self, file: Path, section: str) -> None:
         self._file = file
         self._section = section
 
-    def worse(self, ratios: Mapping[str, Ratio]) -> list[str]:
+    def regressions(self, ratios: Mapping[str, Ratio]) -> list[str]:
+        """Return a line for each ratio that is worse than its baseline; new names have none and are skipped."""
         before = self._read().get(self._section, {})
         return [
-            f"{name}: {ratio.value} times, before {before[name]}"
+            f"{name}: ratio {ratio.value}, baseline {before[name]}"
             for name, ratio in ratios.items()
             if name in before and ratio.is_worse_than(before[name])
         ]

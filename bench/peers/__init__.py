@@ -1,1 +1,1 @@
-"""What ours is held against: the bare engine over our own file, and the incumbent's storage."""
+"""The systems that cordwood is compared with: DuckDB in process, and PostgreSQL with Logflare's table."""

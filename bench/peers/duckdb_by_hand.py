@@ -1,4 +1,4 @@
-"""DuckDB in process, with SQL written by hand over the very file that our service stored."""
+"""DuckDB in process, with handwritten SQL over the file that the service stored, or over a plain table."""
 
 import subprocess
 import sys
@@ -12,10 +12,9 @@ import duckdb
 from bench.events import STREAM
 from bench.questions import Row
 
-# Over the file that our service stored, and over a plain table that was filled at once.
+# Column headings of docs/performance.md: the file that the service stored, and a plain table loaded in one statement.
 BY_HAND = "DuckDB by hand"
 PLAIN = "the same, plain table"
-
 
 _COLUMNS = "id varchar, timestamp timestamptz, project varchar, event_message varchar, metadata variant"
 _READ = (
@@ -24,8 +23,8 @@ _READ = (
     " event_message: 'VARCHAR', metadata: 'JSON'})"
 )
 _OPEN = "attach '{}' as stored (read_only); use stored; set timezone = 'UTC'"
-# A process of its own, from nothing to a first answer.
-_FIRST = """
+# A program that imports DuckDB, opens the file and runs one query.
+_FIRST_QUERY_PROGRAM = """
 import sys, duckdb
 opening, sql = sys.argv[1:]
 connection = duckdb.connect()
@@ -34,7 +33,9 @@ assert connection.execute(sql).fetchall()
 """
 
 
-class ByHand:
+class HandwrittenSql:
+    """A connection to a DuckDB file that runs handwritten SQL."""
+
     def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path) -> None:
         self._connection = connection
         self._file = file
@@ -43,34 +44,34 @@ class ByHand:
         return self._connection.execute(sql).fetchall()
 
     def milliseconds(self, sql: str) -> float:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         self._connection.execute(sql).fetchall()
-        return (time.perf_counter() - began) * 1000
+        return (time.perf_counter() - started_at) * 1000
 
     def start(self, sql: str) -> None:
-        """In a process that ends with the answer."""
-        subprocess.run([sys.executable, "-c", _FIRST, _OPEN.format(self._file), sql], check=True)
+        """Run the query in a new process, and wait until the process ends."""
+        subprocess.run([sys.executable, "-c", _FIRST_QUERY_PROGRAM, _OPEN.format(self._file), sql], check=True)
 
 
 @contextmanager
-def by_hand(file: Path) -> Iterator[ByHand]:
-    """`file` is that of a service that has stopped, all its events in it, or one of `bulk_insert_seconds`."""
+def open_by_hand(file: Path) -> Iterator[HandwrittenSql]:
+    """Open the file of a stopped service that has flushed all its events, or a file of `bulk_insert_seconds`."""
     with duckdb.connect() as connection:
         connection.execute(_OPEN.format(file))
-        yield ByHand(connection, file)
+        yield HandwrittenSql(connection, file)
 
 
 def bulk_insert_seconds(events: Path, file: Path) -> float:
-    """The same events from NDJSON into a plain table of the same columns, in one statement."""
+    """Return the seconds to load an NDJSON file into a plain table with the service's columns, in one statement."""
     with duckdb.connect(str(file)) as connection:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         connection.execute(f'create table "{STREAM}" as {_READ}', [str(events)])
         connection.execute("checkpoint")
-        return time.perf_counter() - began
+        return time.perf_counter() - started_at
 
 
 def batches_seconds(batches: Iterator[bytes], scratch: Path) -> float:
-    """Of JSON arrays one after the other, each of them durable before the next, as a service has to."""
+    """Return the seconds to insert JSON arrays one after the other, each durable before the next, as in the service."""
     seconds = 0.0
     batch, file = scratch / "batch.json", scratch / "batches.duckdb"
     file.unlink(missing_ok=True)
@@ -78,9 +79,9 @@ def batches_seconds(batches: Iterator[bytes], scratch: Path) -> float:
         connection.execute(f'create table "{STREAM}" ({_COLUMNS})')
         for body in batches:
             batch.write_bytes(body)
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             connection.execute(f'insert into "{STREAM}" {_READ}', [str(batch)])
-            seconds += time.perf_counter() - began
+            seconds += time.perf_counter() - started_at
     batch.unlink()
     file.unlink()
     return seconds

@@ -1,4 +1,4 @@
-"""PostgreSQL 15 with the incumbent's table, in a private cluster that only a socket in its own folder reaches."""
+"""PostgreSQL 15 with Logflare's table, in a private cluster that listens only on a Unix socket in its folder."""
 
 import json
 import os
@@ -20,6 +20,8 @@ _TABLE = "create table log_events (id text primary key, event_message text, time
 
 
 class Postgres:
+    """A running cluster, queried through psql; the table exists once `load` has returned."""
+
     name = "PostgreSQL"
 
     def __init__(self, folder: Path) -> None:
@@ -30,14 +32,14 @@ class Postgres:
         return [tuple(json.loads(line).values()) for line in text.splitlines()]
 
     def milliseconds(self, sql: str) -> float:
-        """As its own client tells it, the answer received whole."""
+        """Return the time that psql reports for the query, up to the last row received."""
         text = self._psql("-c", r"\timing on", "-c", r"\o /dev/null", "-c", sql)
-        told = re.search(r"^Time: ([0-9.]+) ms", text, re.MULTILINE)
-        assert told, text
-        return float(told[1])
+        reported = re.search(r"^Time: ([0-9.]+) ms", text, re.MULTILINE)
+        assert reported, text
+        return float(reported[1])
 
     def load(self, events: Path) -> float:
-        """Seconds that COPY takes, sent from a file of its own form; the making of that file is left out."""
+        """Load the events; return the seconds of the COPY, without those of writing its CSV file."""
         file = self.folder / "events.csv"
         duckdb.execute(
             f"copy (select id, event_message, timestamp, json_object('id', id, 'timestamp', timestamp,"
@@ -45,12 +47,12 @@ class Postgres:
             f" from '{events}') to '{file}' (format csv, header false)"
         )
         self._psql("-c", _TABLE)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         self._psql("-c", rf"\copy log_events from '{file}' csv")
-        taken = time.perf_counter() - began
+        seconds = time.perf_counter() - started_at
         file.unlink()
         self._psql("-c", "vacuum analyze log_events")
-        return taken
+        return seconds
 
     @property
     def disk_mb(self) -> float:
@@ -66,6 +68,7 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
+    """Create and start a cluster, installing PostgreSQL if it is missing; stop and delete it at the end."""
     _install()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -85,7 +88,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 def _run(program: str, *arguments: str) -> None:
-    """As an ordinary user: the server refuses to run as root."""
+    """Run a program of PostgreSQL, as the user postgres if this process is root: the server refuses to run as root."""
     as_user = ["runuser", "-u", "postgres", "--"] if _is_root() else []
     subprocess.run([*as_user, str(_BIN / program), *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/")
 

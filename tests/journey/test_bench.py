@@ -40,17 +40,17 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
     assert "| to by hand | to plain table | cordwood alone | aim | aim here |" in report.markdown()
 
 
-def test_aims_are_scaled_by_the_speed_of_the_peers() -> None:
-    """Scale aims by the median slowdown of the peers: two questions take twice as long, one three times."""
+def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
+    """Scale goals by the median slowdown of the peers: two questions take twice as long, one three times."""
     one, two, three = QUESTIONS[:3]
-    took = {one.name: 2 * one.aim.duckdb, two.name: 3 * two.aim.duckdb, three.name: 2 * three.aim.duckdb}
+    took = {one.name: 2 * one.goal.duckdb_ms, two.name: 3 * two.goal.duckdb_ms, three.name: 2 * three.goal.duckdb_ms}
     report = Report(
         1, {name: {OURS: Times([1.0]), BY_HAND: Times([1.0]), PLAIN: Times([ms])} for name, ms in took.items()}
     )
     report.figures[LOAD] = {OURS: 35_000, BY_HAND: 50_000, PLAIN: 10_000, Postgres.name: 18_000, "aim": 40_000}
 
-    assert report.aims_here()[two.name] == 2 * two.aim.ms
-    assert f"| {1 / (3 * two.aim.duckdb):.2f} of {two.aim.ms / two.aim.duckdb:.2f} |" in report.markdown()
+    assert report.scaled_goals()[two.name] == 2 * two.goal.ms
+    assert f"| {1 / (3 * two.goal.duckdb_ms):.2f} of {two.goal.ms / two.goal.duckdb_ms:.2f} |" in report.markdown()
     assert report.markdown().endswith(
         "| load, events a second | 35,000 | 50,000 | 10,000 | 18,000 | – | – | – | 40,000 | 20,000 |\n"
     )

@@ -276,16 +276,16 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
     with capsys.disabled():
         print(
             f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {percentile(delays, 0.99):.2f} s,"
-            f" at most {probe.most / MEBIBYTE:.0f} MiB, {base / MEBIBYTE:.0f} at the beginning",
+            f" at most {probe.peak_bytes / MEBIBYTE:.0f} MiB, {base / MEBIBYTE:.0f} at the beginning",
             flush=True,
         )
     until(lambda: family_bytes(service.process.pid) < CEILING, 30)
-    probe.over.set()
+    probe.stopped.set()
     assert not any(one.is_alive() for one in all_callers)
     assert list(itertools.chain.from_iterable(one.failures for one in ordinary)) == []
     assert statuses[200] >= LEAST_ANSWERED * statuses.total()
     assert percentile(delays, PART) < MOST_SECONDS
-    assert probe.most < 1.25 * CEILING + base
+    assert probe.peak_bytes < 1.25 * CEILING + base
     assert service.stop() == 0
     stored = stored_ids(service.data_dir)
     acknowledged = set().union(*(one.acknowledged for one in ordinary if isinstance(one, Sender)))

@@ -137,7 +137,7 @@ class Load:
             one.start()
         while not _all_done(clients, PROGRESS_SECONDS):
             report(self.counts())
-        self.probe.over.set()
+        self.probe.stopped.set()
         self.probe.join()
         report(self.counts())
 
@@ -147,7 +147,7 @@ class Load:
 
     def counts(self) -> str:
         return (
-            f"{time.monotonic() - self.began:.0f} s, {self.accepted:,} events, {self.probe.most / 1e6:.0f} MB at most; "
+            f"{time.monotonic() - self.began:.0f} s, {self.accepted:,} events, {self.probe.peak_bytes / 1e6:.0f} MB at most; "
             + "; ".join((latencies("acknowledgements", self.writers), latencies("queries", self.readers)))
         )
 
@@ -180,7 +180,7 @@ def test_memory_stays_below_a_ceiling_of_256_mb_under_load(start: Start, capsys:
     load.run(report)
     assert not [failure for client in (*load.writers, *load.readers) for failure in client.failures]
     assert all(client.seconds for client in load.readers)
-    assert load.probe.most < 1.25 * CEILING + base
+    assert load.probe.peak_bytes < 1.25 * CEILING + base
     counted = service.client.post("/api/query", params={"sql": f"select count(*) as n from `{EDGE}`"})
     if counted.status_code == 200:
         assert counted.json()["result"] == [{"n": load.accepted}]
