@@ -1,20 +1,20 @@
-/** The page's state in the part of the address that is never sent: what is shown, and how. */
+/** The page's state, kept in the fragment of the address (after #), which browsers do not send to the server. */
 
 const listeners = new Set();
 
-/** The page that is shown, and its state as texts by name. */
+/** Return the page that is shown, and the values of its state as texts by name. */
 export function current() {
   const [page, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   return { page: page || "explore", values: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/** Change some of the state; a new entry of the browser's history unless it only refines the last. */
+/** Change values of the state. Unless the change `refines` the last one, the browser's history has a new entry. */
 export function change(values, { refines = false } = {}) {
   const before = current();
   go(before.page, { ...before.values, ...values }, { refines });
 }
 
-/** Keep some of the state without showing anything anew: what is shown has it already. */
+/** Write values into the address without notifying the listeners, because the page shows them already. */
 export function note(values) {
   const { page, values: before } = current();
   history.replaceState(null, "", hashOf(page, { ...before, ...values }));
@@ -33,7 +33,7 @@ export function hashOf(page, values) {
   return `#${page}${query && `?${query}`}`;
 }
 
-/** Call on every change, by us or by the browser's own buttons. */
+/** Add a listener for every change of the state, by the page or by the browser's Back and Forward buttons. */
 export function onChange(listener) {
   listeners.add(listener);
 }

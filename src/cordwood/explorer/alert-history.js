@@ -1,4 +1,4 @@
-/** The history of alerts: the newest first, of all or of one, page by page. */
+/** The history of alerts, newest first and in pages: of all alerts or of one. */
 
 import * as address from "./address.js";
 import { badge, labelsOf, table, us, valueOf } from "./alert-states.js";
@@ -55,7 +55,7 @@ export class AlertHistory {
     return this.items.length > 0;
   }
 
-  /** Read what is new; older pages that were asked for stay. */
+  /** Read the newest page again, and keep the older pages that were loaded on request. */
   async update(alerts, alert) {
     const isOther = alert !== this.alert;
     const newest = await this.page(alert);
@@ -72,7 +72,7 @@ export class AlertHistory {
     return read("/api/alerts/history", { alert, before, limit: PAGE }).then((told) => told.history);
   }
 
-  /** The names to choose from; a name that no longer has an alert may have a history. */
+  /** List the alerts to choose from, and the chosen one even if it has been deleted: its history remains. */
   offer(names) {
     const all = names.includes(this.alert) || !this.alert ? names : [...names, this.alert];
     if (this.offered === JSON.stringify([all, this.alert])) return;

@@ -1,4 +1,4 @@
-/** Silences: a form for a new one, and the list of those that last. */
+/** Silences of alerts: a form that creates one, and the list of the active ones. */
 
 import { table, labelsOf, us, wordsOf } from "./alert-states.js";
 import { create } from "./api.js";
@@ -17,7 +17,7 @@ const DURATIONS = {
 const MAX_COMMENT = 500;
 
 export class SilenceForm {
-  /** `onDone` is called when a silence has begun. */
+  /** `onDone` is called after a silence was created. */
   constructor({ onDone }) {
     this.onDone = onDone;
     this.duration = h(
@@ -47,7 +47,7 @@ export class SilenceForm {
     this.element.hidden = true;
   }
 
-  /** Ask for a silence of one alert, of some of its groups, or with an empty name of all. */
+  /** Open the form for a silence of an alert, of some of its groups, or of all alerts if the name is empty. */
   open(alert, labels) {
     this.wanted = { alert, labels };
     this.opener = document.activeElement?.dataset.focus;

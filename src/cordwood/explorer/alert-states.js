@@ -1,10 +1,9 @@
-/** The states of alerts and of targets, as cards and tables; what events say in them is text and never more. */
+/** Cards and tables of the states of alerts and targets. Texts of events are inserted as text, never as markup. */
 
 import * as address from "./address.js";
 import { h } from "./dom.js";
 import { ago, count, time } from "./format.js";
 
-/** More groups than this are only counted. */
 const TONES = { critical: "fatal", error: "error", warning: "warning", info: "notice" };
 const STATE_TONES = { firing: "error", pending: "warning", inactive: "fine" };
 const EXAMPLE = `[alert]
@@ -12,7 +11,7 @@ every = "1m"
 condition = "rows > 10"
 text = "{value} rows, for example: {event_message}"`;
 
-/** `edit` is what leads to its definition. */
+/** Return the card of an alert; `edit` is the link to its definition. */
 export function alertCard(alert, silence, edit) {
   const { name, instances, firing, pending } = alert;
   const more = firing + pending - instances.length;
@@ -38,7 +37,7 @@ export function alertCard(alert, silence, edit) {
   );
 }
 
-/** To where its definition is edited; one that cannot be changed here says why. `endpoint` is what it watches. */
+/** Link to the editor of an alert's definition, or say why it cannot be edited. `endpoint` is the queried one. */
 export function editLink({ name }, endpoint) {
   if (!endpoint) return null;
   const place = (edit) => address.hashOf("endpoints", { endpoint: endpoint.name, edit });
@@ -48,7 +47,7 @@ export function editLink({ name }, endpoint) {
   return h("span", { class: "faint" }, why, link(`Copy ${endpoint.name} as new`, "Copy as new", place("copy")));
 }
 
-/** An alert that cannot be evaluated keeps the state that it had; without one, nothing is known of it. */
+/** Return the badge of a state. If evaluation fails, an active state is kept; an inactive alert becomes unknown. */
 function stateBadge({ state, error }) {
   const isUnknown = error && state === "inactive";
   return isUnknown ? badge("unknown", "error") : badge(state, STATE_TONES[state]);
@@ -64,7 +63,7 @@ function failure({ error, hint }) {
   );
 }
 
-/** What it compares, how often, and who is told. */
+/** Describe the condition of an alert, how often it is evaluated, and which targets are notified. */
 function rule({ condition, endpoint, every, for: lasting, send_to: targets, evaluated_at: at }) {
   const endpointLink = link(null, endpoint, address.hashOf("endpoints", { endpoint }));
   const waits = lasting && lasting !== "0s" ? ` for ${lasting}` : "";
@@ -157,7 +156,7 @@ export function noAlerts() {
   );
 }
 
-/** A table under its column names; `counts` are the columns of numbers. */
+/** Return a table with headings; `counts` are the positions of numeric columns. */
 export function table(name, columns, rows, counts = []) {
   const heads = columns.map((one, place) =>
     one
@@ -196,7 +195,7 @@ export function badge(text, tone) {
   return h("span", { class: `badge badge-${tone ?? "rest"}` }, text);
 }
 
-/** A time of the API in microseconds since 1970. */
+/** Return the microseconds since 1970 of a time of the API. */
 export function us(text) {
   return Date.parse(text) * 1000;
 }

@@ -1,4 +1,4 @@
-/** Alerts: what fires and what is pending, silences, targets, and the history; read again while the page is seen. */
+/** Alerts: firing and pending ones, silences, targets and history. The page reads them again while it is visible. */
 
 import { AlertHistory } from "./alert-history.js";
 import { SilenceForm, silenceList } from "./alert-silences.js";
@@ -58,7 +58,7 @@ export class AlertsPage {
     return undefined;
   }
 
-  /** Again and again: a service that is away, or a tab that nobody sees, is no reason to stop. */
+  /** Schedule the next update. It is skipped while the tab is hidden, and repeated if it fails. */
   later() {
     clearTimeout(this.timer);
     const again = () => (document.hidden ? this.later() : this.update().catch(() => this.later()));
@@ -132,7 +132,7 @@ function totals(alerts, silence) {
   );
 }
 
-/** What is drawn again takes the focus with it: whatever has the same `data-focus` gets it back, or else the heading. */
+/** Redraw an element; then focus the new element with the same `data-focus` as the focused one, or else the heading. */
 function keepingFocus(element, draw) {
   const { focus } = document.activeElement?.dataset ?? {};
   const isInside = focus && element.contains(document.activeElement);

@@ -1,17 +1,17 @@
-/** The public HTTP API: every byte the explorer shows comes through here. */
+/** The client of the public HTTP API, which all requests of the explorer go through. */
 
 import { key, untilForgotten } from "./key.js";
 
-/** Queries whose address is longer than this go as the body of a POST instead: it may pass proxies on its way. */
+/** Queries with a longer address are sent as the body of a POST, because a proxy may refuse a long address. */
 const LONGEST_ADDRESS = 8000;
-/** Told of whatever page is shown when the service no longer knows the key. */
+/** The event that is dispatched when the service refuses the key, so that the shown page can react. */
 export const KEY_REFUSED = "cordwood:key-refused";
 const UNREACHED = "unreached";
-/** The ids of the requests with a signal, by the signal: what they begin with, and how many there are. */
+/** For each signal of requests, the prefix of their ids and the number of ids so far. */
 const idsOfSignals = new WeakMap();
 const LONG_NUMBER = /[:[,]\s*-?(?:9\d{15}|\d{17})/;
 
-/** What went wrong, as the service tells it: a code, a sentence, perhaps a hint and a place in the query. */
+/** An error as the service describes it: code, message, and perhaps a hint and a position in the query. */
 export class Problem extends Error {
   constructor(status, told) {
     super(told.message ?? `The service answered ${status}.`);
@@ -22,13 +22,13 @@ export class Problem extends Error {
     this.column = told.column ?? 0;
   }
 
-  /** Whether the same may well be answered a moment later. */
+  /** Whether the same request may succeed a moment later. */
   get isPassing() {
     return this.code === UNREACHED || this.status === 429 || this.status >= 500;
   }
 }
 
-/** The rows of an endpoint's answer, and its receipt. */
+/** Query an endpoint; return the rows, the columns and the receipt of the answer. */
 export async function ask(endpoint, parameters, { signal, fresh = false } = {}) {
   const headers = fresh ? { "Cache-Control": "no-cache" } : {};
   const began = performance.now();
@@ -37,15 +37,16 @@ export async function ask(endpoint, parameters, { signal, fresh = false } = {}) 
   return { rows: result, columns: columnsOf(result), receipt: receiptOf(answer, performance.now() - began) };
 }
 
-/** An answer in the form that was asked for, as a file. */
+/** Query an endpoint and return the answer as a file in the given format. */
 export async function askForFile(endpoint, parameters, format) {
   const answer = await sent(endpoint.address, { ...parameters, format }, { longest: LONGEST_ADDRESS });
   return answer.blob();
 }
 
 /**
- * The rows of a followed query, until the connection ends. `onId` is told where to go on from, `lastId` is where to begin;
- * what the service tells at the end, other than that it stops, is a problem.
+ * Follow a query: call `onRow` for each row until the connection ends. `lastId` is the event id to resume after, and
+ * `onId` is called with each id received. The status with which the service ends the stream is thrown, unless it is
+ * that the service is stopping.
  */
 export async function follow(endpoint, parameters, { signal, lastId, onId, onRow }) {
   const address = endpoint.address.replace("/query/", "/tail/");
@@ -76,26 +77,26 @@ export async function read(path, parameters = {}, options = {}) {
   return parsed(await answer.text());
 }
 
-/** A definition as text, or the answer to one that is sent: {text, tag}, where the tag is of its version. */
+/** Read a definition as text, or send one and return the answer: {text, tag}; the tag identifies its version. */
 export async function exchange(path, parameters = {}, options = {}) {
   const answer = await sent(path, parameters, options);
   return { text: await answer.text(), tag: answer.headers.get("ETag") ?? "" };
 }
 
-/** Create something of the fields of a JSON object, and return it as the service tells it. */
+/** Create an object from JSON fields; return it as the service answers it. */
 export async function create(path, fields) {
   const headers = { "Content-Type": "application/json" };
   const answer = await sent(path, {}, { method: "POST", headers, body: JSON.stringify(fields) });
   return parsed(await answer.text());
 }
 
-/** A value as JSON, for people to copy; numbers with all their digits. */
+/** Return a value as JSON to copy, with all digits of large integers. */
 export function written(value) {
   const digits = (_, one) => (typeof one === "bigint" ? (JSON.rawJSON?.(String(one)) ?? String(one)) : one);
   return JSON.stringify(value, digits, 2);
 }
 
-/** Something read that this key may not see is null. */
+/** Read an object; return null if the key may not read it. */
 export async function readIfAllowed(path, parameters = {}, options = {}) {
   try {
     return await read(path, parameters, options);
@@ -105,7 +106,7 @@ export async function readIfAllowed(path, parameters = {}, options = {}) {
   }
 }
 
-/** The whole address of a call, for people to copy. */
+/** Return the absolute URL of a call, to copy. */
 export function addressOf(path, parameters) {
   const query = new URLSearchParams(given(parameters)).toString();
   return new URL(path.replace(/^\//, ""), document.baseURI).href.replace(/#.*$/, "") + (query && `?${query}`);
@@ -115,7 +116,7 @@ export function given(parameters) {
   return Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
 }
 
-/** Send requests with this signal under ids that begin with `id`, by which the service's list of queries names them. */
+/** Give requests with this signal ids that begin with `id`, as they appear in the service's list of active queries. */
 export function nameRequests(signal, id) {
   idsOfSignals.set(signal, { id, count: 0 });
 }
@@ -125,7 +126,7 @@ function idOf(signal) {
   return named ? { "X-Request-Id": `${named.id}-${(named.count += 1)}` } : {};
 }
 
-/** Whatever the browser has kept is asked for again: a receipt must be of this answer. */
+/** Send a request. Responses in the browser's cache are revalidated, because a receipt must describe this answer. */
 async function sent(path, parameters, { signal, method = "GET", headers = {}, body, longest = Infinity }) {
   const keyed = { ...(key() ? { "X-API-KEY": key() } : {}), ...idOf(signal), ...headers };
   const address = addressOf(path, parameters);
@@ -157,7 +158,7 @@ async function reached(call) {
   }
 }
 
-/** Whole numbers that a double does not hold keep their digits, where the browser tells them; an empty answer is null. */
+/** Parse JSON; integers beyond the precision of a double become BigInt where the browser supports it. Empty is null. */
 function parsed(text) {
   if (!text) return null;
   if (!LONG_NUMBER.test(text)) return JSON.parse(text);
@@ -176,7 +177,7 @@ async function toldIn(answer) {
   }
 }
 
-/** Rows of one answer have the same keys, unless a column is another's by turns. */
+/** Return the columns of the rows of an answer, which all have the same keys. */
 function columnsOf(rows) {
   return rows.length ? Object.keys(rows[0]) : [];
 }

@@ -1,9 +1,9 @@
-/** Round marks for axes. */
+/** Axes of charts: round tick values, and their lines and labels. */
 
 import { svg } from "./dom.js";
 import { axisTime, compact } from "./format.js";
 
-/** From nothing to just above the largest, in few round steps. */
+/** Return a few round values from zero to just above the largest. */
 export function valueMarks(largest, most = 3) {
   if (largest <= 0) return [0, 1];
   const rough = largest / most;
@@ -18,7 +18,7 @@ const TIME_STEPS = [
   2_592_000,
 ];
 
-/** Times in milliseconds between two, at most so many, where a clock in that zone is round. */
+/** Return up to `most` tick times within a range in milliseconds, round on a clock in UTC or the local zone. */
 export function timeMarks(fromMs, toMs, most, utc) {
   const seconds = (toMs - fromMs) / 1000;
   const step = TIME_STEPS.find((one) => seconds / one <= most) ?? TIME_STEPS.at(-1);
@@ -29,7 +29,7 @@ export function timeMarks(fromMs, toMs, most, utc) {
   return marks;
 }
 
-/** Lines across a chart with their values beside them. */
+/** Draw horizontal lines across a chart, each with its value beside it. */
 export function valueAxis(marks, y, left, right) {
   return marks.map((mark) => [
     svg("line", { class: "grid", x1: left, x2: right, y1: y(mark), y2: y(mark) }),

@@ -1,15 +1,15 @@
-/** What of an answer's rows can be drawn, and the series of a choice of its columns. */
+/** The data of charts: which columns of an answer can be drawn, and the series of the chosen columns. */
 
 import { cell } from "./format.js";
 import { toned } from "./series.js";
 
-/** Columns of events: their answers are drawn when somebody asks for it. */
+/** Columns that only events have: a chart of events is drawn only on request. */
 const OF_EVENTS = ["id", "event_message", "metadata"];
-/** Microseconds of any plausible log: from 1990 on. */
+/** Numbers above this are taken for times: microseconds since 1970, of the year 1990 or later. */
 const LEAST_US = 6e14;
 const [MOST_SERIES, MOST_BARS] = [8, 40];
 
-/** The columns by what they can be: {times, numbers, texts}; null where nothing can be drawn. */
+/** Group the columns by what they can be: {times, numbers, texts}; null if nothing can be drawn. */
 export function kindsOf(rows, columns) {
   if (rows.length < 2) return null;
   const present = (name) => rows.map((row) => row[name]).filter((value) => value !== null && value !== undefined);
@@ -22,7 +22,7 @@ export function kindsOf(rows, columns) {
   };
   const found = { times: [], numbers: [], texts: [], none: [] };
   for (const name of columns) found[kind(name)].push(name);
-  // A number may also be what others are grouped by, such as a status.
+  // A numeric column may also be the category, such as a status, but then another one must be drawn.
   return found.numbers.length && found.times.length + found.texts.length + found.numbers.length > 1 ? found : null;
 }
 
@@ -30,7 +30,7 @@ export function isOfEvents(columns) {
   return columns.some((name) => OF_EVENTS.includes(name));
 }
 
-/** The choice of columns that is drawn: what was wished for where it is there, else what is likeliest. */
+/** Choose the columns to draw: those wished for if the answer has them, otherwise the most likely ones. */
 export function chosen(rows, kinds, wished) {
   const axes = [...kinds.times, ...kinds.texts, ...kinds.numbers];
   const x = axes.includes(wished.x) ? wished.x : axes[0];
@@ -44,7 +44,7 @@ export function chosen(rows, kinds, wished) {
   return { x, y: group && !y ? numbers.find((name) => name !== group) : y, group, axes, numbers, groups, isTime };
 }
 
-/** The series: {series: [{name, tone, points: Map of places on the axis to numbers}], places, notes}. */
+/** Return the series: {series: [{name, tone, points: Map from positions on the axis to numbers}], places, notes}. */
 export function seriesOf(rows, { x, y, group, numbers, isTime }) {
   const at = isTime ? (row) => msOf(row[x]) : (row) => cell(row[x]) || "–";
   const found = new Map();
@@ -71,14 +71,14 @@ export function seriesOf(rows, { x, y, group, numbers, isTime }) {
   return { series, places, notes: notes.filter(Boolean) };
 }
 
-/** Times in their order, categories in the order of the rows. */
+/** Return the positions on the axis: times in ascending order, categories in the order of the rows. */
 function placesOf(series, isTime) {
   const places = [...new Set(series.flatMap(({ points }) => [...points.keys()]))];
   if (isTime) return { places: places.sort((one, other) => one - other), cut: 0 };
   return { places: places.slice(0, MOST_BARS), cut: places.length > MOST_BARS ? places.length : 0 };
 }
 
-/** A TIMESTAMP in microseconds, or a DATETIME or DATE as text, in milliseconds. */
+/** Return the milliseconds of a TIMESTAMP in microseconds, or of a DATETIME or DATE as text; null for other values. */
 export function msOf(value) {
   if (typeof value === "number") return value > LEAST_US ? value / 1000 : null;
   if (typeof value !== "string" || !/^\d{4}-\d\d-\d\d(T[\d:.]+)?$/.test(value)) return null;

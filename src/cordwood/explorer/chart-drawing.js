@@ -1,4 +1,4 @@
-/** Series as pictures: lines or stacked areas over time, bars for categories. */
+/** Drawings of series: lines or stacked areas over time, and bars for categories. */
 
 import { timeAxis, timeMarks, valueAxis, valueMarks } from "./axes.js";
 import { h, svg } from "./dom.js";
@@ -6,10 +6,10 @@ import { compact, time } from "./format.js";
 
 const HEIGHT = 240;
 const MARGIN = { top: 10, right: 26, bottom: 22, left: 58 };
-/** More points have no dots of their own; the readout tells them. */
+/** Above this number of points, dots are not drawn; the readout still shows each point. */
 const MOST_DOTS = 400;
 
-/** `drawn`: {series, ghosts, places, isStacked, isLog, utc, label}. Returns {picture, x} with the place of a time. */
+/** Draw lines or stacked areas over time; return {picture, x}, where `x` converts a time to its position. */
 export function timePicture({ series, ghosts, places, isStacked, isLog, utc, label }, width) {
   const [from, to] = [places[0], places.at(-1)];
   const stacks = isStacked ? stacked(series, places) : null;
@@ -28,7 +28,7 @@ export function timePicture({ series, ghosts, places, isStacked, isLog, utc, lab
   return { picture, x };
 }
 
-/** A bar for each category and series, or one bar of all series. */
+/** Draw a bar for each category and series, or one stacked bar for each category. */
 export function bars({ series, ghosts, places, isStacked, isLog, label }) {
   const total = (place) => series.reduce((sum, { points }) => sum + (points.get(place) ?? 0), 0);
   const values = places.flatMap((place) =>
@@ -58,7 +58,7 @@ export function bars({ series, ghosts, places, isStacked, isLog, label }) {
   return h("dl", { class: "bar-chart", "aria-label": label }, places.map(rowOf));
 }
 
-/** Where values are between nothing and all, with round marks. */
+/** Return a scale from values to shares of the chart's height or width, with round tick values. */
 export function scaleOf(values, isLog) {
   const [least, most] = values.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, 0]);
   if (isLog) return logarithmic(values.filter((one) => one > 0));
@@ -72,7 +72,7 @@ export function scaleOf(values, isLog) {
   return { marks, share: (value) => (value - first) / (marks.at(-1) - first) };
 }
 
-/** From the power of ten below the least value to the one above the largest; what is not above nothing is at the foot. */
+/** Scale from the power of ten below the least value to the one above the largest; values <= 0 are at the bottom. */
 function logarithmic(values) {
   const powers = values.map(Math.log10);
   const first = Math.floor(powers.reduce((low, one) => Math.min(low, one), Infinity));
@@ -103,7 +103,7 @@ function dots({ name, tone, points }, x, y, isLog, utc) {
   });
 }
 
-/** Each series on those before it; where it has no value it adds none. */
+/** Stack the series: each is drawn on the sum of those before it, and a missing value counts as zero. */
 function stacked(series, places) {
   let below = places.map(() => 0);
   return series.map((one) => {

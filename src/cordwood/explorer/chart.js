@@ -1,4 +1,4 @@
-/** The chart of an answer: which columns it draws, stacked or not, on which scale, with the period before. */
+/** The chart of an answer: its choice of columns, stacking, scale, and comparison with the previous period. */
 
 import { chosen, isOfEvents, kindsOf, seriesOf } from "./chart-data.js";
 import { bars, timePicture } from "./chart-drawing.js";
@@ -9,8 +9,8 @@ const ALL = "all numbers";
 
 export class Chart {
   /**
-   * `onChange(values)` is told what was chosen, for the address; `before()` fetches {rows, shiftMs}: those of the period
-   * before, and how much later they are drawn. Without `hasToggle` it cannot be put away.
+   * `onChange(values)` is called with the chosen options, for the address. `before()` fetches {rows, shiftMs}: the rows
+   * of the previous period, and the time by which they are shifted. Without `hasToggle`, the chart cannot be hidden.
    */
   constructor({ onChange = () => {}, before = null, hasToggle = true } = {}) {
     Object.assign(this, { onChange, before, hasToggle, wished: {}, rows: [], ghost: null });
@@ -26,7 +26,7 @@ export class Chart {
     new ResizeObserver(() => this.frame.clientWidth !== this.drawnWidth && this.draw()).observe(this.frame);
   }
 
-  /** `wished`: {x, y, group, isStacked, isLog, isGhost, isShown}, each perhaps missing. */
+  /** Show the chart of an answer. `wished`: {x, y, group, isStacked, isLog, isGhost, isShown}; each may be missing. */
   show({ rows, columns, utc, wished = {} }) {
     Object.assign(this, { rows, utc, wished, ghost: null, cursor: -1 });
     this.kinds = kindsOf(rows, columns);
@@ -37,7 +37,7 @@ export class Chart {
     if (wished.isGhost) this.readBefore();
   }
 
-  /** Whether it is drawn: answers of events are when somebody asks, others unless somebody asks not to. */
+  /** Whether the chart is shown: as the reader chose, or if an answer without events has a time or text column. */
   get isShown() {
     return this.wished.isShown ?? (!this.isOfEvents && this.kinds.times.length + this.kinds.texts.length > 0);
   }
@@ -128,7 +128,7 @@ export class Chart {
     put(this.frame, picture);
   }
 
-  // The period before
+  // The previous period
 
   async readBefore() {
     const { rows } = this;
@@ -140,7 +140,7 @@ export class Chart {
     this.redraw();
   }
 
-  /** The series of the period before, in the colours that their names have now, and at the times of now. */
+  /** Return the series of the previous period, shifted to the current times, in the colours of the current series. */
   ghosts() {
     if (!this.ghost) return [];
     const { series } = seriesOf(this.ghost.rows, this.choice);
@@ -155,7 +155,7 @@ export class Chart {
       }));
   }
 
-  // Reading
+  // The readout of values
 
   point(event) {
     if (!this.choice?.isTime || !this.x || !this.isShown) return;

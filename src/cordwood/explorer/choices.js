@@ -1,4 +1,4 @@
-/** Menus that list projects or streams with their numbers of events: one project is picked, or several streams. */
+/** Menus that list projects or streams with their numbers of events, to choose one project or several streams. */
 
 import { hashOf } from "./address.js";
 import { h, put } from "./dom.js";
@@ -8,10 +8,10 @@ import { USUAL, around, bounds, isFixed } from "./ranges.js";
 import { toned } from "./series.js";
 
 const MOST_LISTED = 50;
-/** More streams at once could not be told apart by their colours. */
+/** With more streams, their colours could not be distinguished. */
 export const MOST_STREAMS = 8;
 
-/** A panel below a button that finds and lists choices: `item(one)` is the line of one, `onOpen()` gets them. */
+/** A panel below a button, with a searchable list. `item(one)` returns an entry; `onOpen()` loads the list. */
 class Choices {
   constructor(button, label, { item, onOpen }) {
     Object.assign(this, { item, known: [] });
@@ -26,7 +26,7 @@ class Choices {
     this.popover = popover(button, panel, { label, onOpen: open });
   }
 
-  /** `known`: [{name, …}], most important first; `words(found)` says what is not in the list. */
+  /** Show the choices: `known` is [{name, …}], most important first; `words(found)` says what the list leaves out. */
   show(known, words) {
     Object.assign(this, { known, words });
     this.draw();
@@ -47,7 +47,10 @@ class Choices {
   }
 }
 
-/** `counts()` fetches {projects, without, isCut}; `chosen()` is the project that is shown; `onPick(name)` takes another. */
+/**
+ * Return a menu of projects. `counts()` fetches {projects, without, isCut}; `chosen()` is the current project;
+ * `onPick(name)` is called for another one.
+ */
 export function projectChoice({ counts, chosen, onPick }) {
   const title = "Projects with events in this time";
   const button = h("button", { type: "button", class: "button icon", title, "aria-label": "Known values" }, "▾");
@@ -78,7 +81,7 @@ function wordsOf({ projects, without, isCut }) {
 }
 
 export class StreamChoice {
-  /** `onChange(names)` is told of every change. */
+  /** `onChange(names)` is called after every change. */
   constructor(onChange) {
     Object.assign(this, { onChange, known: [], chosen: [] });
     this.button = h("button", { type: "button", class: "button" });
@@ -91,7 +94,7 @@ export class StreamChoice {
     return this.chosen.length >= MOST_STREAMS;
   }
 
-  /** `known`: [{name, events, newest}], in the order in which they are listed. The list stays while it is used. */
+  /** Show the streams, [{name, events, newest}], in this order. The list is not redrawn while the reader uses it. */
   show(known, chosen) {
     Object.assign(this, { known, chosen });
     this.button.textContent = `Streams: ${chosen.length} of ${known.length}`;
@@ -123,12 +126,12 @@ export class StreamChoice {
   }
 }
 
-/** A name that is cut where there is no room for it. */
+/** Return a name that is shortened by the style sheet if it does not fit. */
 export function named(name) {
   return h("span", { class: "value-name" }, name || "(empty)");
 }
 
-/** Streams in an address: a name may have any character. */
+/** Return stream names as one value of the address; each is encoded, because a name may have any character. */
 export function streamsText(names) {
   return names.map(encodeURIComponent).join(",");
 }
@@ -145,13 +148,13 @@ function decoded(text) {
   }
 }
 
-/** Where the events of a stream are shown: in a time, or where that has none in the one around its newest event. */
+/** Return the address of a stream's events: in `time`, or around its newest event if it has none in that time. */
 export function placeOfStream({ name, newest }, time = { range: USUAL, ...bounds(USUAL) }) {
   const isElsewhere = newest && (newest < time.from || (isFixed(time.range) && newest > time.to));
   return hashOf("timeline", { streams: streamsText([name]), range: isElsewhere ? around(newest, time) : time.range });
 }
 
-/** The colour of each stream, the same in the chart and in the table. */
+/** Return the colour of each stream, the same in the chart and in the table. */
 export function tonesOf(names) {
   return new Map(toned(names).map(({ name, tone }) => [name, tone]));
 }

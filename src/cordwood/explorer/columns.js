@@ -1,21 +1,21 @@
-/** Columns of a table: what they hold, how wide they are at first, and how rows are sorted by them. */
+/** Columns of tables: their kinds of values, their initial widths, and sorting by them. */
 
 import { cell, time } from "./format.js";
 
-/** Rows that are looked at for a column's kind and width. */
+/** The number of rows from which the kind and the width of a column are derived. */
 const SAMPLE = 300;
-/** A character of the tables' monospaced font, and what surrounds a cell, in pixels. */
+/** The width of a character in the tables' monospaced font, and the padding of a cell, in pixels. */
 const [CHARACTER, AROUND] = [7.4, 22];
 const [NARROWEST, WIDEST, LEAST_WIDE] = [6, 46, 34];
-/** Room for the sort mark of a header, and for what opens a row. */
+/** Characters reserved for the sort mark of a header, and for the button that opens a row. */
 const [MARK, OPENER] = [3, 2];
-/** Microseconds of any plausible log: from 1990 until 2096. */
+/** Integers in this range are taken for times in microseconds since 1970: from 1990 until 2096. */
 const [FIRST_US, LAST_US] = [6e14, 4e15];
 
-/** Made when first used: it takes a browser milliseconds. */
+/** Created on first use, because that takes a browser milliseconds. */
 let collator = null;
 
-/** Columns with what their values are: `isTime`, `isNumber`, `isWide` for texts that take what width is left. */
+/** Add the kinds of the columns: `isTime`, `isNumber`, and `isWide` for texts that fill the remaining width. */
 export function withKinds(rows, columns) {
   const sample = rows.slice(0, SAMPLE);
   const known = columns.map((column) => {
@@ -29,7 +29,7 @@ export function withKinds(rows, columns) {
   return known;
 }
 
-/** The pixels that a column has at first: as many as its longest values need, within bounds. */
+/** Return the initial width of a column in pixels: enough for its longest values, within bounds. */
 export function firstWidth(rows, column, place) {
   const longest = rows.slice(0, SAMPLE).reduce((most, row) => Math.max(most, textOf(row, column, true).length), 0);
   const wanted = Math.max(column.label.length + MARK, longest + (place ? 1 : OPENER), NARROWEST);
@@ -37,14 +37,14 @@ export function firstWidth(rows, column, place) {
   return Math.round(characters * CHARACTER + AROUND);
 }
 
-/** A cell's value as text. */
+/** Return a cell's value as text. */
 export function textOf(row, column, utc) {
   const value = row[column.name];
   if (column.format && isNumeric(value)) return column.format(value);
   return column.isTime && typeof value === "number" ? time(value, { utc, digits: digitsOf(column) }) : cell(value);
 }
 
-/** The places of rows in the order of a column; as they came without one. Missing values are last either way. */
+/** Return the indices of the rows, sorted by a column if there is one; missing values are last in both directions. */
 export function sortedPlaces(rows, { name, isDown }) {
   const places = rows.map((_, place) => place);
   if (!name || !rows.some((row) => name in row)) return places;
@@ -52,14 +52,14 @@ export function sortedPlaces(rows, { name, isDown }) {
   return places.sort((one, other) => ordered(values[one], values[other], isDown) || one - other);
 }
 
-/** How a column is sorted after another click: numbers and times by the largest first, then the other way, then as it came. */
+/** Return the sorting after a click: for numbers and times descending, ascending, none; for texts ascending first. */
 export function nextSort(column, { name, isDown }) {
   const isFirstDown = column.isNumber || column.isTime;
   if (name !== column.name) return { name: column.name, isDown: isFirstDown };
   return isDown === isFirstDown ? { name, isDown: !isDown } : { name: "", isDown: false };
 }
 
-/** An order as the address has it: a name, with a minus before it for the largest first. */
+/** Return a sorting as a value of the address: the column's name, after a minus if it is descending. */
 export function sortText({ name, isDown }) {
   return name && `${isDown ? "-" : ""}${name}`;
 }
@@ -89,7 +89,7 @@ function isMicroseconds(value) {
   return typeof value === "number" && value > FIRST_US && value < LAST_US;
 }
 
-/** Times of whole seconds, such as those of groups, need no fraction. */
+/** Omit fractions of seconds, which only `timestamp` needs: other times, such as those of groups, are whole seconds. */
 function digitsOf(column) {
   return column.name === "timestamp" ? 3 : 0;
 }

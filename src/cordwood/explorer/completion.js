@@ -1,4 +1,4 @@
-/** What may stand at the caret: sub-queries, columns, the fields ever seen in events, and the language's own words. */
+/** Completion at the caret: sub-queries, columns, fields that were seen in events, and keywords. */
 
 import { pathText } from "./lql.js";
 
@@ -65,14 +65,14 @@ const SQL_WORDS = [
 ];
 
 /**
- * Suggestions for the text before the caret: {from, options: [{text, hint}]}, where what stands from `from` to the
- * caret is what they replace. `shape` is the sub-query: {name, columns, subQueries}; `valuesOf(path)` knows values.
+ * Return suggestions for the text before the caret: {from, options: [{text, hint}]}; an option replaces the text from
+ * `from` to the caret. `shape` is the sub-query: {name, columns, subQueries}; `valuesOf(path)` returns known values.
  */
 export function suggestions(language, before, shape, valuesOf) {
   return language === "sql" ? forSql(before, shape) : forLql(before, shape, valuesOf);
 }
 
-/** Every field of a sub-query as a path of keys with the kinds seen there. */
+/** Return all fields of a sub-query as paths of keys, with the types of their values. */
 export function fieldsOf(subQuery) {
   if (!subQuery) return [];
   return subQuery.columns.flatMap((column) => {
@@ -82,7 +82,7 @@ export function fieldsOf(subQuery) {
   });
 }
 
-/** Fields that hold values themselves, and not only other fields. */
+/** Whether a field has values of its own, and not only nested fields. */
 function isLeaf(field) {
   return field.kinds.some((kind) => kind !== "object" && kind !== "array");
 }
@@ -131,7 +131,7 @@ function valueOptions(word, split, from, valuesOf) {
   return ranked(from + split + 1, typed, options);
 }
 
-/** The colon that ends a path: not one inside of quotes. */
+/** Return the position of the colon that ends a path, ignoring colons in quotes. */
 function lastColon(word) {
   const quoted = word.replace(/"[^"]*"/g, (text) => "x".repeat(text.length));
   return quoted.indexOf(":");
@@ -147,13 +147,13 @@ function forSql(before, shape) {
   return ranked(from, typed, isTable ? tables : [...fields, ...tables, ...words]);
 }
 
-/** Below metadata a path begins at its record, `m`, which the query unnests. */
+/** Return a path as SQL: below metadata it begins with `m`, the alias of the record that the query unnests. */
 function sqlPath([first, ...rest]) {
   const keys = rest.map((key) => (/^\w+$/.test(key) ? key : `\`${key}\``));
   return [first === "metadata" && rest.length ? "m" : first, ...keys].join(".");
 }
 
-/** What begins with the typed text first, then what has it somewhere. */
+/** Return the options that contain the typed text: first those that begin with it. */
 export function ranked(from, typed, options) {
   const wanted = typed.toLowerCase().replace(/^"/, "");
   const score = ({ text }) => {

@@ -1,4 +1,4 @@
-/** The definition of an endpoint or a stream as text: checked while it is typed, saved, compared and gone back to. */
+/** The editor of endpoint and stream definitions: checks while the reader types, saves, compares and restores. */
 
 import * as address from "./address.js";
 import { exchange, read } from "./api.js";
@@ -10,12 +10,12 @@ import { Editor } from "./editor.js";
 import * as kept from "./kept.js";
 import { tell } from "./telling.js";
 
-/** A text is checked when nothing was typed for as long. */
+/** A text is checked once nothing was typed for this time. */
 const PAUSE_MS = 400;
 const CHANGED_MEANWHILE = "request.changed-meanwhile";
 
 export class DefinitionEditor {
-  /** `kind` is ENDPOINT or STREAM; `onSaved()` is called when something else is served than was read. */
+  /** `kind` is ENDPOINT or STREAM; `onSaved()` is called after a saved definition replaced the served one. */
   constructor(kind, onSaved) {
     Object.assign(this, { kind, onSaved, opened: "", isKept: true });
     this.words = new Words();
@@ -64,7 +64,7 @@ export class DefinitionEditor {
     );
   }
 
-  /** Show what the address says: `mode` is "new", "copy", "alert" or any other for a change; empty for nothing. */
+  /** Open the editor as the address says: `mode` is "new", "copy" or "alert", another text to edit, empty to close. */
   async show(mode, name) {
     const wanted = mode ? `${mode} ${name}` : "";
     if (wanted === this.opened) return;
@@ -95,7 +95,7 @@ export class DefinitionEditor {
     document.querySelector("[data-focus=edit]")?.focus();
   }
 
-  /** Read what is served, and what was typed before and not saved. */
+  /** Load the served definition, and the unsaved draft if there is one. */
   async open() {
     const { signal } = (this.opening = new AbortController());
     try {
@@ -129,27 +129,27 @@ export class DefinitionEditor {
     return this.kind.starting(this.words.streams[0] ?? "my.app");
   }
 
-  /** The text as it is served, and its tag. */
+  /** Fetch the served text and its tag. */
   async served(signal) {
     const address = `${this.kind.path}/${encodeURIComponent(this.name)}/text`;
     const { text, tag } = await exchange(address, {}, { signal });
     return { text: text.replace(/\r\n?/g, "\n"), tag };
   }
 
-  /** A text that takes the place of another can be undone. */
+  /** Show a text; replacing a loaded one can be undone. */
   fill(text) {
     if (!this.isLoaded) this.editor.value = text;
     else if (text !== this.editor.value) this.editor.replace(text);
   }
 
-  /** The caret goes to what will be changed first. */
+  /** Move the caret to the part that the reader will change first. */
   aim() {
     if (this.mode === "alert") return this.add();
     if (this.isOwn) return this.editor.select(0, 0);
     return this.editor.select(...texts.placeOfName(this.editor.value));
   }
 
-  // While it is typed
+  // Typing
 
   typed() {
     this.pause();
@@ -158,7 +158,7 @@ export class DefinitionEditor {
     this.timer = setTimeout(() => this.check(), PAUSE_MS);
   }
 
-  /** Keep what differs from what is served. */
+  /** Store the text as a draft if it differs from the served one; otherwise drop the draft. */
   settle() {
     const text = this.editor.value;
     const isChanged = text !== this.base;
@@ -175,7 +175,7 @@ export class DefinitionEditor {
     this.checking?.abort();
   }
 
-  /** All checks of saving, and nothing is stored. */
+  /** Validate the text by a dry run, which makes all checks of saving and stores nothing. */
   async check() {
     const { signal } = (this.checking = new AbortController());
     try {
@@ -210,7 +210,7 @@ export class DefinitionEditor {
     return editor.select(from, from + chosen.length);
   }
 
-  /** Words above the text, with what can be done: [label, work]. */
+  /** Show a notice above the text, with buttons for the offered actions, each as [label, action]. */
   say(words, ...offered) {
     put(this.notice, h("p", {}, words), offered.length ? choices(offered) : null);
   }
@@ -241,7 +241,7 @@ export class DefinitionEditor {
       const made = JSON.parse(text);
       const words = `The ${this.kind.noun} ${made.name} is saved.`;
       if (opened !== this.opened) return tell(words);
-      // What was typed meanwhile goes on from what is served now.
+      // What was typed during the request is a change of the version that was just saved.
       Object.assign(this, { base: sent, baseTag: tag, tag });
       this.settle();
       await this.taken(made, words);
@@ -253,7 +253,7 @@ export class DefinitionEditor {
     }
   }
 
-  /** What is served now is another definition, perhaps of another name. */
+  /** Show the saved definition; go to its new address if it was renamed. */
   taken(made, words) {
     tell(words);
     if (!this.opened) return undefined;
@@ -275,7 +275,7 @@ export class DefinitionEditor {
     }
   }
 
-  /** Somebody else has saved: theirs stands beside what was typed, and either may be taken. */
+  /** Show the version that somebody else has saved meanwhile; the reader overwrites it or takes it. */
   showTheirs(theirs) {
     const mine = new Set(this.editor.value.split("\n"));
     const lines = theirs.text.split("\n").map((one) => h("span", { class: mine.has(one) ? "" : "other" }, `${one}\n`));

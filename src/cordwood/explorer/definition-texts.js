@@ -1,4 +1,4 @@
-/** Definitions as texts: where their settings end, what a new one begins as, and what can be added to one. */
+/** Definitions as texts: where their settings end, what a new one contains, and what can be added to one. */
 
 import { quoted } from "./endpoint-file.js";
 
@@ -8,7 +8,7 @@ const ID = /^[ \t]*id[ \t]*=[^\n]*(?:\n|$)/m;
 const ALERT = /^[ \t]*\[alert\]/m;
 const INLINE_TRANSFORMS = /^[ \t]*transform[ \t]*=[ \t]*\[/m;
 const DROP = 'drop = "m.level:debug"';
-/** Settings whose names over HTTP are others than in the text. */
+/** The names in the text of settings that have other names in the HTTP API. */
 const SETTINGS = {
   max_limit: "max_rows",
   cache_duration_seconds: "cache",
@@ -21,7 +21,7 @@ const SETTINGS = {
 const NOT_SET = ["id", "token", "revision", "origin", "events", "oldest", "newest"];
 const LONGEST_SHOWN = 30;
 
-/** `found(text)` is where the addition stands already; `added(text, definition)` is {at, text, chosen}. */
+/** `found(text)` matches an alert in the text; `added(text, definition)` returns a new one: {at, text, chosen}. */
 export const ENDPOINT = {
   noun: "endpoint",
   page: "endpoints",
@@ -44,7 +44,7 @@ export const STREAM = {
   added: withTransform,
 };
 
-/** The end of the comment that holds an endpoint's settings; that of the text while the comment is open. */
+/** Return the end of the comment with an endpoint's settings, or of the text while the comment is not closed. */
 export function endOfSettings(text) {
   const opening = COMMENTED.exec(text);
   if (!opening) return 0;
@@ -52,20 +52,20 @@ export function endOfSettings(text) {
   return end < 0 ? text.length : end + 2;
 }
 
-/** The text of another definition that is the same but for its name. */
+/** Return the text of a copy, which has another name and no id. */
 export function copyOf(text, name, kind) {
   const end = kind === ENDPOINT ? endOfSettings(text) : text.length;
   const settings = text.slice(0, end).replace(ID, "");
   return settings.replace(NAME, (_, before) => `${before}${quoted(`${name}.copy`)}`) + text.slice(end);
 }
 
-/** Where the name stands, without its quotes: [from, to]. */
+/** Return the position of the name without its quotes: [from, to]. */
 export function placeOfName(text) {
   const found = NAME.exec(text);
   return found ? [found.index + found[1].length + 1, found.index + found[0].length - 1] : [0, 0];
 }
 
-/** A table that has what the endpoint needs, so that it is valid as it stands. */
+/** Return an alert table that is valid as it is: with values for the parameters that the endpoint requires. */
 function withAlert(text, definition) {
   const needed = (definition?.parameters ?? []).filter((one) => one.required && one.default === null);
   const values = needed.map((one) => `${quoted(one.name)} = ${quoted(valueFor(one))}`).join(", ");
@@ -81,7 +81,7 @@ function valueFor({ type, one_of: choices, example }) {
   return /^(timestamp|datetime|date)$/i.test(type) ? "now-10m" : (choices[0] ?? (example || "default"));
 }
 
-/** Transforms stand in tables of their own, or all in one list. */
+/** Return a transform to add: a table of its own, or an element if the text has the transforms as an inline list. */
 function withTransform(text) {
   const inline = INLINE_TRANSFORMS.exec(text);
   if (inline) return { at: inline.index + inline[0].length, text: `{${DROP}}, `, chosen: "m.level:debug" };
@@ -89,7 +89,7 @@ function withTransform(text) {
   return { at: text.length, text: `${gap}\n[[stream.transform]]\n${DROP}\n`, chosen: "m.level:debug" };
 }
 
-/** What one definition has otherwise than another, in words. */
+/** Describe the differences between two definitions in words. */
 export function changesOf(before, after) {
   const isSame = (name) => JSON.stringify(before[name]) === JSON.stringify(after[name]);
   const changed = Object.keys(after).filter((name) => !NOT_SET.includes(name) && !isSame(name));

@@ -1,4 +1,4 @@
-/** The earlier versions of a definition: what was saved when, to look at and to go back to. */
+/** The earlier versions of a definition, which can be viewed and restored. */
 
 import { us } from "./alert-states.js";
 import { read } from "./api.js";
@@ -6,7 +6,7 @@ import { h, put } from "./dom.js";
 import { ago, time } from "./format.js";
 
 export class Versions {
-  /** `onShow(text, number)` is given the text of a version, `onRestore(definition, number)` what is served again. */
+  /** `onShow(text, number)` receives the text of a version, `onRestore(definition, number)` a restored definition. */
   constructor({ onShow, onRestore, onProblem }) {
     Object.assign(this, { onShow, onRestore, onProblem });
     this.list = h("ol", { class: "plain-list" });
@@ -18,7 +18,7 @@ export class Versions {
     );
   }
 
-  /** Of the definition at this address of the API; empty for one that is not saved yet. */
+  /** List the versions of the definition at an address of the API, which is empty for a definition not saved yet. */
   of(path) {
     this.path = path;
     this.element.hidden = !path;
@@ -26,7 +26,7 @@ export class Versions {
     return this.refresh();
   }
 
-  /** Read only while they are shown. */
+  /** Read the versions, if their list is open. */
   async refresh() {
     const { path } = this;
     if (!path || !this.element.open) return;

@@ -1,10 +1,10 @@
-/** What may stand at the caret of a definition: settings, streams, their fields, and SQL's own words. */
+/** Completion in definitions: settings, streams, their fields, and SQL keywords. */
 
 import { read } from "./api.js";
 import { ranked, suggestions } from "./completion.js";
 import { endOfSettings } from "./definition-texts.js";
 
-/** By the beginning of the table's name; the first that fits. */
+/** Names of settings by the beginning of their table's name; the first match applies. */
 const NAMES = {
   alert:
     "every condition for before repeat group_by severity text send_to parameters name sql lql redact",
@@ -20,13 +20,13 @@ export class Words {
     Object.assign(this, { streams: [], fields: new Map() });
   }
 
-  /** Read which streams there are, the one with the newest event first. */
+  /** Read the names of the streams, the one with the newest event first. */
   async learn(signal) {
     const sources = await read("/api/sources", {}, { signal });
     this.streams = sources.sort((one, other) => (other.newest ?? 0) - (one.newest ?? 0)).map((one) => one.name);
   }
 
-  /** `again` is called when more is known. */
+  /** Suggest completions; `again` is called when more fields are known. */
   suggest(language, text, before, again) {
     const isSettings = language === "toml" || (endOfSettings(before) === before.length && !before.endsWith("*/"));
     if (isSettings) return inSettings(before);
@@ -34,7 +34,7 @@ export class Words {
     return suggestions("sql", before, { columns, subQueries: this.streams.map((name) => `\`${name}\``) });
   }
 
-  /** Of the streams that the text names. */
+  /** Return the columns and fields of the streams that the text names. */
   columnsOf(text, again) {
     const named = this.streams.filter((name) => text.includes(name));
     const paths = named.flatMap((name) => this.fieldsOf(name, again));
@@ -43,7 +43,7 @@ export class Words {
     return fields.length ? [...plain, { name: "metadata", fields }] : plain;
   }
 
-  /** Paths below metadata with their kinds: nothing until they were read. */
+  /** Return the paths below metadata with their types: none until they have been read. */
   fieldsOf(stream, again) {
     if (!this.fields.has(stream)) {
       this.fields.set(stream, []);
@@ -59,7 +59,7 @@ export class Words {
   }
 }
 
-/** Names of settings at the beginning of a line; values are the reader's own. */
+/** Suggest the names of settings at the beginning of a line, and nothing for their values. */
 function inSettings(before) {
   const line = before.slice(before.lastIndexOf("\n") + 1);
   const typed = /^\s*(?:\/\*\s*)?([\w[.]*)$/.exec(line)?.[1];

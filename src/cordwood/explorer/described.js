@@ -1,4 +1,4 @@
-/** What the service offers, as its OpenAPI document has it: endpoints with their parameters and columns. */
+/** The endpoints with their parameters and columns, from the service's OpenAPI document. */
 
 import { read, readIfAllowed } from "./api.js";
 
@@ -15,7 +15,10 @@ export function endpoints() {
   return endpointsAsked;
 }
 
-/** The sub-queries of an endpoint with their columns and fields, and what the key is; events bring new ones, so not for long. */
+/**
+ * Read the sub-queries of an endpoint, with their columns and fields, and the rights of the key. They are cached for a
+ * short time only, because new events may add fields.
+ */
 function scope(endpoint) {
   const known = scopesAsked.get(endpoint.name);
   if (known && Date.now() - known.atMs < SCOPE_MS) return known.asked;
@@ -25,7 +28,7 @@ function scope(endpoint) {
   return asked;
 }
 
-/** The first of these endpoints that the key may query, with what the key is there: {private, pins}; and its sub-queries. */
+/** Return the first endpoint that the key may query, with its sub-queries and the key's rights, {private, pins}. */
 export async function firstAllowed(candidates) {
   let refusal = null;
   for (const endpoint of candidates) {
@@ -40,12 +43,12 @@ export async function firstAllowed(candidates) {
   throw refusal;
 }
 
-/** The endpoint as its owner sees it, with its own query; null for who may not. */
+/** Return the definition of an endpoint, or null if the key may not read it. */
 export function definition(endpoint) {
   return readIfAllowed(`/api/endpoints/${encodeURIComponent(endpoint.name)}`);
 }
 
-/** Whether the key may change definitions: a private one that sees everything. */
+/** Whether the key may change definitions: a private key without pins and redaction. */
 export function mayManage() {
   managesAsked ??= read("/api/key").then(
     ({ scopes, pins, redact }) => scopes.split(" ").includes("private") && !redact && !Object.keys(pins).length,
@@ -54,13 +57,13 @@ export function mayManage() {
   return managesAsked;
 }
 
-/** The endpoints as their owner sees them, by name; null for a key that may not change them. */
+/** Return the definitions of all endpoints by name; null if the key may not change them. */
 export async function definitions() {
   const isOffered = await mayManage();
   return isOffered ? new Map((await read("/api/endpoints")).map((one) => [one.name, one])) : null;
 }
 
-/** Forget everything: another key may see something else. */
+/** Forget everything cached, because another key may see other endpoints. */
 export function askAgain() {
   endpointsAsked = null;
   managesAsked = null;
@@ -73,7 +76,7 @@ function endpointsOf(document) {
 }
 
 function endpointOf(address, operation, document) {
-  // Without those that every endpoint takes: references, languages, and the size of a page, which has a maximum.
+  // Omit the parameters that all endpoints have: references, query languages, and the page size, which has a maximum.
   const isItsOwn = (one) => one.name && !OWN_QUERY.includes(one.name) && one.schema.maximum === undefined;
   const parameters = operation.parameters.filter(isItsOwn);
   return {
@@ -81,7 +84,7 @@ function endpointOf(address, operation, document) {
     address,
     description: operation.description,
     parameters: parameters.map(parameterOf),
-    /** What a caller may ask in; an endpoint in ClickHouse's dialect has no LQL. */
+    /** The languages of callers' own queries; an endpoint in ClickHouse's dialect has no LQL. */
     languages: OWN_QUERY.filter((language) => operation.parameters.some((one) => one.name === language)),
     columns: columnsOf(operation),
     formats: document.components.parameters.format.schema.enum,

@@ -1,4 +1,4 @@
-/** Makes elements: names, attributes, listeners and children in one call, and never any markup from text. */
+/** Create elements: name, attributes, listeners and children in one call. Texts are never parsed as markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -10,7 +10,7 @@ export function svg(tag, attributes, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Gives the element these children and no others. */
+/** Replace the children of an element. */
 export function put(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter(isShown));
   return element;
@@ -22,7 +22,7 @@ export function option(value, label = value, selected = false) {
 
 let lastId = 0;
 
-/** An id that nothing else on the page has. */
+/** Return an id that is unique on the page. */
 export function newId(prefix) {
   lastId += 1;
   return `${prefix}-${lastId}`;

@@ -1,13 +1,13 @@
-/** The query editor: a text area, its colours painted beneath, completion at the caret, and errors at their place. */
+/** The query editor: a text area above its coloured text, with completion at the caret and marked errors. */
 
 import { suggestions } from "./completion.js";
 import { endOfSettings } from "./definition-texts.js";
 import { h, newId, put } from "./dom.js";
 
 const MOST_SHOWN = 60;
-/** A longer text stays in one colour: painting it would take longer than typing. */
+/** A longer text is not coloured, because that would take longer than a key press. */
 const MOST_PAINTED = 40_000;
-/** The time to put lines in as if they were typed grows with the square of their number. */
+/** Insertions of more lines cannot be undone: the command that records them takes time quadratic in the lines. */
 const MOST_TYPED = 300;
 const PAINT = {
   lql: /(?<text>"(?:\\.|[^"\\])*"?)|(?<word>\b(?:OR|NULL)\b)|(?<name>(?<![\w.$-])-?[\w.$-]+(?=:))|(?<sign>:(?:[<>]=?|@>~?|~)?|\.\.)/g,
@@ -17,8 +17,8 @@ const PAINT = {
 
 export class Editor {
   /**
-   * `onRun` is called for Control and Enter (in LQL, Enter alone); `context()` gives {language, shape, valuesOf}, or in
-   * place of the last two `suggest(before, again)`. `role` is that of the line for errors.
+   * `onRun` is called on Control+Enter, and in LQL on Enter. `context()` returns {language, shape, valuesOf}, or
+   * {language, suggest} with a function `suggest(before, again)`. `role` is the ARIA role of the error line.
    */
   constructor({ onRun, onInput, context, label = "Query", role = "alert" }) {
     Object.assign(this, { onRun, onInput, context, options: [], chosen: 0, error: null });
@@ -64,7 +64,7 @@ export class Editor {
     this.area.setSelectionRange(this.value.length, this.value.length);
   }
 
-  /** `line` and `column` count from 1 in this text; 0 is nowhere in it. */
+  /** Show an error. `line` and `column` count from 1 in the text; 0 means that the error has no position in it. */
   fail({ message, hint, line, column }) {
     this.failedAt = [line, column];
     this.error = line ? offsetOf(this.value, line, column) : null;
@@ -93,7 +93,7 @@ export class Editor {
     this.select(from, to);
   }
 
-  /** Select a part of the text, and show it. */
+  /** Select a part of the text and scroll to it. */
   select(from, to) {
     this.area.focus();
     this.area.setSelectionRange(from, to);
@@ -106,7 +106,7 @@ export class Editor {
     if (at.top < box.top || at.bottom > box.bottom) this.area.scrollTop += at.top - box.top - box.height / 3;
   }
 
-  /** Put a text in the place of a part: only what differs, which undo brings back unless it has very many lines. */
+  /** Replace a part of the text, changing only the lines that differ. It can be undone unless these are very many. */
   replace(text, from = 0, to = this.value.length) {
     const [before, after] = alike(this.value.slice(from, to), text);
     const added = text.slice(before, text.length - after);
@@ -124,7 +124,7 @@ export class Editor {
 
   listen() {
     this.area.addEventListener("input", () => {
-      // Where the error was is no longer known.
+      // The position of the error is unknown after a change.
       this.error = null;
       this.repaint();
       this.suggest();
@@ -148,7 +148,7 @@ export class Editor {
     }
   }
 
-  /** Whether the key was for the completions. */
+  /** Handle a key while the completions are open; return whether they used it. */
   keyInList(event) {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") this.choose(event);
     else if (event.key === "Tab" || (event.key === "Enter" && this.isChosen)) this.accept(event);
@@ -186,7 +186,7 @@ export class Editor {
     if (item) this.insert(this.options[Number(item.dataset.place)].text);
   }
 
-  /** Put a completion in the place of what it completes. */
+  /** Replace the completed word with a completion. */
   insert(text) {
     const goesOn = /[:(.]$/.test(text);
     const added = goesOn || this.context().language !== "lql" ? text : `${text} `;
@@ -239,7 +239,7 @@ export class Editor {
     );
   }
 
-  /** Below the word that it completes: measured where the paint has it. */
+  /** Place the list below the completed word, whose position is measured in the coloured text. */
   placeList() {
     const range = document.createRange();
     const { node, offset } = placeIn(this.paint, this.from);
@@ -264,7 +264,7 @@ export class Editor {
   }
 }
 
-/** The text cut where colours change and where the error stands. */
+/** Return the text as spans, cut where the colour changes and at the ends of the error. */
 function painted(text, language, error) {
   const pieces = [];
   let at = 0;
@@ -283,7 +283,7 @@ function painted(text, language, error) {
   );
 }
 
-/** What has a colour of its own: [{from, to, kind}]. The file of an endpoint has TOML before its SQL. */
+/** Return the coloured parts: [{from, to, kind}]. In the file of an endpoint, the TOML settings precede the SQL. */
 function inks(text, language, start = 0) {
   if (text.length > MOST_PAINTED) return [];
   if (language === "endpoint") {
@@ -305,7 +305,7 @@ function cutAt(piece, error) {
   });
 }
 
-/** The word at a line and column, which counts characters; at the end of a line, its last letter. */
+/** Return the word at a line and column (counted in characters); at the end of a line, its last character. */
 function offsetOf(text, line, column) {
   const lines = text.split("\n");
   const before = [...(lines[line - 1] ?? "")].slice(0, column - 1).join("").length;
@@ -316,7 +316,7 @@ function offsetOf(text, line, column) {
   return { from, to: from + (word ? word[0].length : 1) };
 }
 
-/** How many characters two texts have in common at their beginnings, and after these at their ends, in whole lines. */
+/** Return the lengths of the common beginning and the common end of two texts, in whole lines. */
 function alike(one, other) {
   const most = Math.min(one.length, other.length);
   let [before, after] = [0, 0];

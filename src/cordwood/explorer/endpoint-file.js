@@ -1,6 +1,6 @@
-/** An endpoint file made of a query that was tried: the endpoint's own sub-queries, and this query as the last word. */
+/** Endpoint definitions made from a query: the endpoint's sub-queries, followed by the reader's query. */
 
-/** `definition` is the endpoint as its owner sees it; `sql` the query over its sub-queries. */
+/** Return the file of a new endpoint. `definition` is the queried endpoint; `sql` is the query over its sub-queries. */
 export function endpointFile(definition, sql, name) {
   const settings = [`name = ${quoted(name)}`, `description = ${quoted(madeFrom(definition))}`];
   const isClickHouse = definition.language === "ch_sql";
@@ -14,7 +14,7 @@ export function endpointFile(definition, sql, name) {
   return `/*\n${[settings.join("\n"), ...parameters].join("\n\n")}\n*/\n${joined(definition.query, sql, isClickHouse)}\n`;
 }
 
-/** The same endpoint as fields of the HTTP API. */
+/** Return the new endpoint as fields of the HTTP API. */
 export function endpointFields(definition, sql, name) {
   const { language, max_limit, sandboxable, redact_pii, redact_mode, zone, parameters } = definition;
   const kept = { language, max_limit, sandboxable, redact_pii, redact_mode, zone, parameters };
@@ -26,7 +26,7 @@ function madeFrom(definition) {
   return `Made from a query of ${definition.name}.`;
 }
 
-/** The endpoint's WITH, and the query after it; sub-queries of the query's own join the others, but in ClickHouse's dialect. */
+/** Append a query to an endpoint's WITH clause. The query's own WITH is merged, but not in ClickHouse's dialect. */
 export function joined(saved, sql, isClickHouse = false) {
   const end = endOfWith(saved);
   if (end === null) return sql;
@@ -35,7 +35,7 @@ export function joined(saved, sql, isClickHouse = false) {
   return saved.slice(0, end).trim() + after;
 }
 
-/** Where the last sub-query of a leading WITH ends; null without one. */
+/** Return the end of the last sub-query of a leading WITH clause, or null if there is none. */
 function endOfWith(sql) {
   const pieces = tokens(sql);
   if (pieces[0]?.text.toLowerCase() !== "with") return null;
@@ -50,7 +50,7 @@ function endOfWith(sql) {
   return null;
 }
 
-/** Words and signs with their places; comments are left out, and whatever is quoted is one piece. */
+/** Split SQL into words and symbols with their positions. Comments are omitted; a quoted text is one token. */
 function tokens(sql) {
   const cutter = /--[^\n]*|#[^\n]*|\/\*[\s\S]*?\*\/|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|[\w@.]+|\S/g;
   return [...sql.matchAll(cutter)]
@@ -70,6 +70,6 @@ function parameterTable(one) {
 }
 
 export function quoted(text) {
-  // The settings stand in a comment, which must not end here.
+  // The settings stand in a comment, which the text must not end.
   return JSON.stringify(String(text)).replaceAll("*/", "*\\u002F");
 }

@@ -1,4 +1,4 @@
-/** Endpoints: what each does, a form made from its parameters, and its answer. */
+/** The Endpoints page: the description of each endpoint, a form for its parameters, and its answer. */
 
 import * as address from "./address.js";
 import { ask, written } from "./api.js";
@@ -62,7 +62,7 @@ export class EndpointsPage {
     this.ran = values.run;
   }
 
-  /** What is served is another now: it is read, and asked, again. */
+  /** Forget the endpoint after its definition changed, so that it is read and queried again. */
   forget() {
     described.askAgain();
     this.endpoint = null;
@@ -203,7 +203,7 @@ function newLink(isCurrent) {
   return h("a", attributes, h("span", { class: "linkish" }, "New endpoint"));
 }
 
-/** What cannot be changed here can be copied. */
+/** Return a button that edits the endpoint, or one that copies it if it cannot be edited here. */
 function editButton({ origin }) {
   const open = (edit) => () => address.change({ edit });
   const button = (words, edit) =>
@@ -213,7 +213,7 @@ function editButton({ origin }) {
   return [button("Copy as new", "copy"), h("span", { class: "faint" }, words)];
 }
 
-/** The rows as in Explore, but that there is no query of the reader's to filter. */
+/** Return the rows in the table of Explore, but without filters, because there is no query to change. */
 function rowTable(rows, names, label) {
   const table = new EventTable({
     label,
@@ -224,7 +224,7 @@ function rowTable(rows, names, label) {
   return table.element;
 }
 
-/** One of several views at a time, the first of them first. */
+/** Return a switch between several views, which shows the first at the beginning. */
 function views(made) {
   const place = h("div", {});
   const buttons = Object.keys(made).map((name) => h("button", { type: "button", onclick: () => show(name) }, name));
@@ -241,7 +241,10 @@ function views(made) {
   );
 }
 
-/** Nothing is demanded here: what a key is pinned to may be left out, and the service says what it lacks. */
+/**
+ * Return the input of a parameter. Required ones may be empty, because the key may be pinned to their value; the
+ * service reports those that are missing.
+ */
 function control(one, value) {
   const given =
     value ?? one.fallback ?? (one.name === "project" ? (sessionStorage.getItem("cordwood.project") ?? "default") : "");

@@ -1,4 +1,4 @@
-/** One event by its own link: all there is in it, and the lines before and after it. */
+/** The page of one event, which has its own link: all its fields, and the events before and after it. */
 
 import * as address from "./address.js";
 import { Problem, written } from "./api.js";
@@ -84,7 +84,7 @@ export class EventPage {
     );
   }
 
-  /** A value leads to Explore, with its filter. */
+  /** Open Explore with a filter by a value of the event. */
   explore(path, value, isNot, isWithin) {
     const { view, around } = this;
     const kept = Object.fromEntries(Object.entries(view.parameters).map(([name, one]) => [`p.${name}`, one]));

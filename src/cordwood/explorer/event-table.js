@@ -1,4 +1,4 @@
-/** Rows as a table that is sorted, wrapped and resized; a row opens to its whole event. */
+/** A table of rows that can be sorted, wrapped and resized; a row expands to its whole event. */
 
 import { firstWidth, nextSort, sortOf, sortText, sortedPlaces, textOf, withKinds } from "./columns.js";
 import { h, option, put } from "./dom.js";
@@ -6,16 +6,17 @@ import { RowWindow } from "./row-window.js";
 import { toneOf } from "./series.js";
 import { eventTree } from "./tree.js";
 
-/** Cells are cut here: the whole value is in the event. */
+/** Longer cells are cut; the expanded event has the whole value. */
 const LONGEST_CELL = 600;
-/** What a key press adds to the width of a column, and the least width, in pixels. */
+/** The pixels by which a key press widens a column, and the minimum width of a column. */
 const [WIDER, LEAST_WIDTH] = [16, 56];
 
 export class EventTable {
   /**
-   * `whole(row)` fetches the event of a row; `onFilter` and `onRemove` change the query, where there is one.
-   * `onArrange({sort, wrap})` is told how the rows are arranged now. `linksOf(path, value)`: [{id, place}] of the ids in
-   * a value; `placeOf(row)`: the address of the row's event, or nothing. `tones(value)`: the colour of a row by its value.
+   * `whole(row)` fetches the event of a row; `onFilter` and `onRemove` change the query, if there is one.
+   * `onArrange({sort, wrap})` is called after the rows were sorted or wrapped. `linksOf(path, value)` returns the ids
+   * in a value, [{id, place}], `placeOf(row)` the address of the row's event or null, `tones(value)` the colour of a
+   * row.
    */
   constructor({ label = "Rows", ...given }) {
     Object.assign(this, { onArrange: () => {}, linksOf: () => [], placeOf: () => null, tones: toneOf, ...given });
@@ -44,7 +45,10 @@ export class EventTable {
     return h("div", { class: "table-bar" }, this.told, this.sorter, this.wrapper);
   }
 
-  /** `columns`: [{name, label, isTime, isRemovable}]; `tone`: the column that colours a row; `isCut`: there are more rows. */
+  /**
+   * Show rows. `columns`: [{name, label, isTime, isRemovable}]; `tone`: the column that determines the colour of a row;
+   * `isCut`: whether there are more rows.
+   */
   show({ rows, columns, tone, utc, sort = this.sort, isWrapped = this.isWrapped, isCut = false }) {
     Object.assign(this, { rows, columns: withKinds(rows, columns), tone, utc, sort, isWrapped, isCut });
     const known = new Set(rows.map(idOf));
@@ -75,7 +79,7 @@ export class EventTable {
     this.sorter.value = isSorted ? sortText(this.sort) : "";
   }
 
-  // Columns
+  // The columns
 
   header(column) {
     const isSorted = column.name === this.sort.name;
@@ -122,7 +126,7 @@ export class EventTable {
     );
   }
 
-  /** Focus stays on the header that was used. */
+  /** Sort or wrap the rows; the focus stays on the header that was used. */
   arrange({ sort = this.sort, isWrapped = this.isWrapped }, focused) {
     Object.assign(this, { sort, isWrapped });
     this.draw();
@@ -137,7 +141,7 @@ export class EventTable {
   drawWidths() {
     const chosen = ({ name }) => this.widths.get(name);
     const widths = this.columns.map((column, place) => chosen(column) ?? firstWidth(this.rows, column, place));
-    // The last wide column takes what is left, unless somebody set its width.
+    // The last wide column fills the remaining width, unless the reader has set its width.
     const taker = this.columns.findLast((one) => one.isWide && !this.widths.has(one.name));
     const width = (column, place) => (column === taker ? {} : { style: { width: `${widths[place]}px` } });
     const marks = this.columns.map((column, place) => h("col", width(column, place)));
@@ -172,7 +176,7 @@ export class EventTable {
     grip.addEventListener("lostpointercapture", () => grip.removeEventListener("pointermove", move), { once: true });
   }
 
-  // Rows
+  // The rows
 
   row(position) {
     const place = this.order[position];
@@ -208,7 +212,7 @@ export class EventTable {
     return h("td", { class: classOf(column), "data-label": column.label }, toggle);
   }
 
-  /** A cell that is an id is a link; what opens a row is none. */
+  /** Link a cell that is an id. The first cell is not linked, because a click on it expands the row. */
   linked(row, column, shown) {
     if (column === this.columns[0]) return shown;
     const value = row[column.name];
@@ -217,7 +221,7 @@ export class EventTable {
     return link?.id === String(value) ? h("a", { href: link.place, title: "Follow this id" }, shown) : shown;
   }
 
-  /** Open the row of an event and bring it into sight. */
+  /** Expand the row of an event and scroll to it. */
   reveal(id) {
     const position = this.order.findIndex((place) => idOf(this.rows[place], place) === id);
     if (position < 0) return;
@@ -295,7 +299,7 @@ function classOf(column) {
   return column.isNumber ? "is-count" : column.isWide ? "is-wide" : "";
 }
 
-/** Statuses stand for their class. */
+/** Return a value as the text that determines the colour. */
 function toned(value) {
   return value === null || value === undefined ? "" : String(value);
 }

@@ -1,4 +1,4 @@
-/** What Explore gets to know from the API about a view: its rows, its bars, values, whole events, its SQL. */
+/** The requests of Explore: rows, histogram, top values, whole events, and the translation of LQL to SQL. */
 
 import { Problem, ask, read } from "./api.js";
 import * as lql from "./lql.js";
@@ -8,16 +8,16 @@ import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 import { unwrapped } from "./tree.js";
 
-/** More rows take much of the browser's memory. */
+/** More rows would use too much of the browser's memory. */
 const MOST_SHOWN = 20_000;
 const PARTING = /(^|_)(level|severity|status|status_code)$/;
 
-/** The column of an answer that tells how grave a row is; empty when none does. */
+/** Return the column that holds a level or a status, by which rows are coloured; empty if there is none. */
 export function partingColumn(columns) {
   return columns.find((name) => PARTING.test(name)) ?? "";
 }
 
-/** Whether queries are in ClickHouse's SQL: the endpoints that LQL cannot ask. */
+/** Whether the view's queries are in ClickHouse's dialect: those endpoints do not accept LQL. */
 export function isClickHouse(view) {
   return !view.endpoint.languages.includes("lql");
 }
@@ -26,7 +26,7 @@ export function hasMore({ rows, receipt }) {
   return Boolean(receipt.next) && rows.length < MOST_SHOWN;
 }
 
-/** An answer with the rows of its next page, which events that have arrived since do not change. */
+/** Return an answer extended by the rows of its next page, which new events do not change. */
 export async function withNextPage(view, request, answer, signal) {
   try {
     const next = await ask(view.endpoint, { ...request, cursor: answer.receipt.next }, { signal });
@@ -38,7 +38,10 @@ export async function withNextPage(view, request, answer, signal) {
   }
 }
 
-/** Counts over time: {rows, step, receipt}, `step` being the seconds of a bar. `columns` are those of the rows, for a query in SQL. */
+/**
+ * Return the histogram: {rows, step, receipt}, where `step` is the seconds of a bar. `columns` are the columns of the
+ * answer, which a query in SQL needs.
+ */
 export async function bars(view, bounds, { seriesPath, columns, mostBars, signal }) {
   const { events, hasSeries } =
     view.language === "sql" ? eventsOfSql(view, columns) : await eventsOfLql(view, bounds, seriesPath, signal);
@@ -49,7 +52,7 @@ export async function bars(view, bounds, { seriesPath, columns, mostBars, signal
   return { rows, step, receipt };
 }
 
-/** The rows of the period before, and the milliseconds by which they are drawn later. */
+/** Return the rows of the previous period, and the milliseconds by which they are shifted in the chart. */
 export async function periodBefore(view, { from, to }) {
   if (view.language === "sql" && !queries.timeParameters(view.endpoint))
     throw new Problem(0, { message: "This endpoint has no parameters for the time, so there is no period before." });
@@ -58,30 +61,30 @@ export async function periodBefore(view, { from, to }) {
   return { rows, shiftMs: (to - from) / 1000 };
 }
 
-/** The values of a field that occur most, with how often. */
+/** Return the most frequent values of a field with their counts. */
 export async function topValues(view, bounds, path) {
   const { rows } = await ask(view.endpoint, queries.valuesRequest(view, bounds, path));
   return rows.map((row) => Object.values(row)).map(([value, events]) => ({ value, events }));
 }
 
-/** Whether a row is of one event that can be asked for. */
+/** Whether a row is an event that can be fetched by its id and time. */
 export function isEvent(view, row) {
   return row.id !== undefined && typeof row.timestamp === "number" && view.language === "lql";
 }
 
-/** All there is in the event of a row; the row itself where it is no event. */
+/** Return all fields of a row's event, or the row itself if it is not an event. */
 export async function wholeEvent(view, row) {
   if (!isEvent(view, row)) return unwrapped(row);
   const { rows } = await ask(view.endpoint, queries.eventRequest(view, row));
   return unwrapped(rows[0] ?? row);
 }
 
-/** The query in SQL, with the columns that are shown. */
+/** Return the query in SQL, with the shown columns. */
 export async function sqlOf(view, bounds) {
   return view.language === "sql" ? view.text : translated(view, queries.limitedLql(view, bounds));
 }
 
-/** The fields of a few events, for a key that the service tells none. */
+/** Return the fields of a sample of events, for keys that may not read the stream's schema. */
 export async function fieldsOfEvents(view, bounds) {
   const { rows } = await ask(view.endpoint, queries.sampleRequest(view, bounds));
   const found = new Map();
@@ -89,7 +92,7 @@ export async function fieldsOfEvents(view, bounds) {
   return [...found.values()];
 }
 
-/** A query in LQL is asked for in SQL, which then stands inside another. */
+/** Translate an LQL query to SQL, to be used as a sub-query. */
 async function eventsOfLql(view, bounds, seriesPath, signal) {
   const events = await translated(view, queries.eventsLql(view, bounds, seriesPath), signal);
   return { events, hasSeries: Boolean(seriesPath) };
@@ -103,14 +106,14 @@ function eventsOfSql(view, columns) {
   return { events: `select timestamp, ${sql.name(parting)} as series\nfrom (\n${inner}\n) as q`, hasSeries: true };
 }
 
-/** A query in LQL as the SQL that it stands for. */
+/** Translate an LQL query to SQL. */
 export async function translated(view, text, signal) {
   const address = `/api/endpoints/${encodeURIComponent(view.endpoint.name)}/sql`;
   const told = await read(address, { lql: text }, { signal });
   return told.sql;
 }
 
-/** Every path that holds a value, with its kind. */
+/** Collect the paths of all values with their types. */
 function collect(value, path, found) {
   if (typeof value === "object" && value !== null && !Array.isArray(value)) {
     for (const [key, one] of Object.entries(value)) collect(one, [...path, key], found);

@@ -1,4 +1,4 @@
-/** Explore's controls: what is asked, in which language, of which time, and how often. */
+/** The toolbar of Explore: endpoint, sub-query, parameters, language, time range, Live and Run. */
 
 import { hashOf } from "./address.js";
 import { projectChoice } from "./choices.js";
@@ -8,13 +8,13 @@ import { openParameters } from "./queries.js";
 import { TimePicker } from "./time-picker.js";
 import { countsOf, mayCount, projectsOf } from "./whole-streams.js";
 
-/** A query that is answered sooner shows no clock. */
+/** The clock appears only for queries that take longer than the first time; the second is its period. */
 const [CLOCK_AFTER_MS, CLOCK_MS] = [400, 100];
 
 export class ExploreBar {
   /**
-   * `change(values)` puts values into the address; `run()` asks again, `stop()` no longer; `onSlow()` is told of a query
-   * that takes a moment.
+   * `change(values)` writes values into the address; `run()` runs the query again, `stop()` cancels it; `onSlow()` is
+   * called once a query takes longer than a moment.
    */
   constructor({ change, run, stop, onSlow, setParameter, setLanguage }) {
     Object.assign(this, { change, run, onSlow, setParameter, setLanguage });
@@ -53,7 +53,7 @@ export class ExploreBar {
     this.clock = h("span", { class: "clock", role: "timer" });
     this.progress = new Progress();
     this.stopper = h("button", { type: "button", class: "button", onclick: stop }, "Stop");
-    // Its room is always taken, so that nothing moves when a query takes longer.
+    // It is hidden without giving up its space, so that nothing moves when a query takes longer.
     this.running = h("span", { class: "running is-hidden" }, this.clock, this.stopper);
     this.element = h(
       "div",
@@ -105,13 +105,13 @@ export class ExploreBar {
     );
   }
 
-  /** A query goes when the endpoint that is chosen is not asked in its language. */
+  /** Return the changes of the address that drop the query if the chosen endpoint has other languages. */
   withoutText() {
     const languages = (name) => String(this.open.find((one) => one.name === name)?.languages);
     return languages(this.endpoint.value) === languages(this.asked) ? {} : { q: "", lang: "", pat: "" };
   }
 
-  /** The inputs stay the same elements while the parameters do, so that typing is not lost. */
+  /** Show the parameters. While these are the same, their inputs are reused, so that typed text is not lost. */
   showParameters(view) {
     const wanted = openParameters(view.endpoint);
     const { key } = view.endpoint;
@@ -149,7 +149,7 @@ export class ExploreBar {
     return h("input", { type: "text", size: "10", autocomplete: "off", spellcheck: "false", onchange: set });
   }
 
-  /** Requests with the signal are under way, or no longer. */
+  /** Show whether requests with this signal are running. */
   busy(isBusy, signal) {
     this.element.classList.toggle("is-busy", isBusy);
     this.runner.setAttribute("aria-busy", String(isBusy));
@@ -175,7 +175,7 @@ export class ExploreBar {
     this.clock.textContent = `${(this.elapsedMs / 1000).toFixed(1)} s`;
   }
 
-  /** Whether the query takes long enough for its time and Stop to be shown. */
+  /** Whether the query has taken so long that its time and Stop are shown. */
   get isSlow() {
     return !this.running.classList.contains("is-hidden");
   }

@@ -1,4 +1,4 @@
-/** What a click in Explore changes of its query: filters, columns, parameters, the language. */
+/** The changes that clicks in Explore make to the query: filters, columns, parameters and language. */
 
 import * as address from "./address.js";
 import * as answers from "./explore-answers.js";
@@ -8,7 +8,7 @@ import * as queries from "./queries.js";
 import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 
-/** `isWithin`: the value is one of those of an array. */
+/** Filter the query by a value; `isWithin` means that the value is an element of an array. */
 export function filter({ view, answer }, path, value, isNot, isWithin = false) {
   const text = answers.isClickHouse(view)
     ? sql.filteredColumns(view.text, answer.columns, path, value, { isNot })
@@ -30,14 +30,14 @@ export function setParameter(name, value) {
   address.change(state.parameterValue(name, value));
 }
 
-/** From LQL to SQL the query comes along; there is no way back but to where it came from. */
+/** Switch the language. LQL is translated to SQL; SQL is not translated: switching back restores the former LQL. */
 export async function setLanguage(page, language) {
   if (language === "lql") return address.change({ lang: "", q: page.leftLql ?? "" });
   page.leftLql = page.view.text;
   return address.change({ lang: "sql", q: await page.asSql().catch(() => queries.firstSql(page.view.subQuery)) });
 }
 
-/** Show a field as a column, or no longer. */
+/** Add a field to the columns, or remove it. */
 export function toggleColumn({ columns }, text) {
   const kept = columns.filter((one) => one !== text);
   address.change({ cols: (kept.length < columns.length ? kept : [...columns, text]).join("|") });

@@ -1,4 +1,4 @@
-/** What Explore shows in place of rows, with a way out. */
+/** The messages that Explore shows instead of rows, each with a way to find some. */
 
 import * as address from "./address.js";
 import { h } from "./dom.js";

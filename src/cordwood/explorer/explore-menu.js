@@ -1,9 +1,9 @@
-/** Taking a query elsewhere: files in every form, a line for a shell, a link, an endpoint file. */
+/** The Save menu of Explore: rows in any format, the call for a shell or Python, a link, or an endpoint. */
 
 import { h, put } from "./dom.js";
 import { popover } from "./popover.js";
 
-/** `copies()`: the forms of the query that can be copied, as [words, work]. */
+/** Return the menu; `copies()` returns the forms of the query that can be copied, as [label, action]. */
 export function saveMenu({ formats, download, copies, saveFile, saveEndpoint }) {
   const button = h("button", { type: "button", class: "button" }, "Save");
   const panel = h("div", { class: "picker" });

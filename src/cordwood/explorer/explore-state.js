@@ -1,4 +1,4 @@
-/** Explore's state: read from the address, with what the service offers filling the gaps. */
+/** The state of Explore, read from the address, with defaults from what the service offers. */
 
 import * as address from "./address.js";
 import { sortOf } from "./columns.js";
@@ -12,7 +12,7 @@ import { USUAL, bounds, fixed, isRange } from "./ranges.js";
 const PARAMETER = "p.";
 const USUAL_LIMIT = 100;
 const MOST_ROWS = 1000;
-/** Fields that part events best, the first that is there. */
+/** Patterns of the fields by which bars are split into series; the first that matches a field is used. */
 const SERIES = [
   /(^|\.)error_severity$/,
   /(^|\.)level$/,
@@ -20,12 +20,12 @@ const SERIES = [
   /(^|\.)status_code$/,
   /(^|\.)status$/,
 ];
-/** What an endpoint without LQL is asked first. */
+/** The initial query of an endpoint without LQL. */
 const FIRST_SQL =
   "select id, timestamp, source, severity_text, event_message\nfrom logs\norder by timestamp desc\nlimit 100";
 const FIRST_COLUMNS = ["timestamp", "event_message"];
 
-/** The endpoint that the address names, or all that take queries of a reader's own, the likeliest first. */
+/** Return the endpoint that the address names, or all that accept the reader's own queries, the usual one first. */
 export function candidates(endpoints, values) {
   const open = endpoints.filter((one) => one.languages.length);
   const named = open.filter((one) => one.name === values.endpoint);
@@ -36,7 +36,7 @@ function isUsual(endpoint) {
   return endpoint.name === "logs.all";
 }
 
-/** Everything that the page shows, from the address and the endpoint's sub-queries. */
+/** Return the view, that is, all values that determine what the page shows. */
 export function viewOf(values, endpoint, subQueries) {
   const language = values.lang === "sql" || !endpoint.languages.includes("lql") ? "sql" : "lql";
   const text = values.q || (endpoint.languages.includes("lql") ? "" : FIRST_SQL);
@@ -57,12 +57,12 @@ export function viewOf(values, endpoint, subQueries) {
     series: values.by ?? "",
     chosen: (values.cols ?? "").split("|").filter(Boolean),
     limit: Math.min(MOST_ROWS, Number(values.limit) || USUAL_LIMIT),
-    // A query in SQL has its patterns in its text.
+    // In SQL, filters by a pattern are part of the query itself.
     patterns: language === "lql" ? patternsOf(values.pat) : [],
   };
 }
 
-/** How the address says that rows are arranged and drawn: that changes without anything being asked anew. */
+/** Return from the address how rows are sorted, wrapped and drawn, which changes without a new request. */
 export function arrangement() {
   const { sort, wrap, ...values } = address.current().values;
   return { sort: sortOf(sort), isWrapped: wrap === "1", chart: chartOf(values) };
@@ -73,33 +73,33 @@ function chartOf({ cx, cy, cg, stack, log, before, chart }) {
   return { x: cx, y: cy, group: cg, ...flags, isShown: chart && chart === "1" };
 }
 
-/** The address of a view with all that it depends on but the time, which moves on where it is relative. */
+/** Return the address of a view, from which the same view can be shown later; a relative time range stays relative. */
 export function placeOf(view, values = {}) {
   return address.hashOf("explore", { ...valuesOf(view, address.current().values), ...values });
 }
 
-/** A link that shows others the same: the time is that of the rows. */
+/** Return a link that shows others the same rows: the time range is fixed. */
 export function linkOf(view, { from, to } = bounds(view.range)) {
   return new URL(placeOf(view, { range: fixed(from, to) }), location.href).href;
 }
 
-/** A view as values of an address that say all of it: the endpoint, the sub-query and the parameters as well. */
+/** Return the values of an address that determine the whole view, including those that are defaults here. */
 function valuesOf({ endpoint, subQuery, parameters }, values) {
   const named = Object.entries(parameters).map(([name, value]) => [PARAMETER + name, value]);
   return { ...values, endpoint: endpoint.name, sub: subQuery, ...Object.fromEntries(named), live: "" };
 }
 
-/** What changes in the address when a parameter is filled in. */
+/** Return the change of the address for a new value of a parameter. */
 export function parameterValue(name, value) {
   return { [PARAMETER + name]: value };
 }
 
-/** The fields of the sub-query with their texts, as the list and the menus show them. */
+/** Return the fields of the sub-query with their paths as text, as lists and menus show them. */
 export function fieldsWithTexts(subQuery) {
   return fieldsOf(subQuery).map((field) => ({ ...field, text: lql.pathText(field.path) }));
 }
 
-/** The path of the field by which the bars are parted; empty for none. */
+/** Return the path of the field by which the bars are split into series; empty if there is none. */
 export function seriesOf(view, fields) {
   if (view.series === "none") return "";
   if (view.series) return view.series;
@@ -110,7 +110,7 @@ export function seriesOf(view, fields) {
   return "";
 }
 
-/** The columns that are asked for: those that were chosen, or of events a time, what parts them, and the message. */
+/** Return the columns to query: the chosen ones, or for events the time, the series field and the message. */
 export function columnsOf(view, series) {
   if (view.chosen.length) return view.chosen;
   if (!hasEvents(view)) return [];
@@ -119,12 +119,12 @@ export function columnsOf(view, series) {
   return series ? [first[0], series, ...first.slice(1)] : first;
 }
 
-/** Events have an id and a time; other rows are shown as they come. */
+/** Whether the sub-query yields events, which have an id and a time. */
 export function hasEvents(view) {
   return isOfEvents({ columns: view.columnsKnown });
 }
 
-/** How an answer is shown: as events with the columns that were chosen, or as whatever rows they are. */
+/** Return how an answer is shown: events with the chosen columns, other rows with all their columns. */
 export function tableOf(view, answer, paths, series) {
   const isPlain = view.language === "sql" || !paths.length || lql.isChart(view.text) || lql.hasColumns(view.text);
   if (isPlain) {
@@ -134,7 +134,7 @@ export function tableOf(view, answer, paths, series) {
   return { columns: eventColumns(paths), tone: series && nameOf(series), plotted: [] };
 }
 
-/** An answer with rows that came since, the newest first; those that it has already are left out. */
+/** Return an answer with new rows in front, newest first, without those that it has already. */
 export function withNewRows(answer, rows, limit) {
   const known = new Set(answer.rows.map((row) => row.id));
   const fresh = rows.filter((row) => row.id === undefined || !known.has(row.id)).reverse();
@@ -147,7 +147,7 @@ function eventColumns(paths) {
   return paths.map((path) => ({ path, name: nameOf(path), label: path, isTime: path === "timestamp", isRemovable }));
 }
 
-/** A pin of the key is the only value that it may ask for, whatever the address says. */
+/** Return the parameters. A pin of the key takes precedence over the address, because other values would be refused. */
 function parametersOf(values, endpoint) {
   const { pins } = endpoint.key;
   const open = openParameters(endpoint).map(({ name, fallback, choices }) => [
@@ -159,7 +159,7 @@ function parametersOf(values, endpoint) {
   );
 }
 
-/** The project that was asked for last in this tab, perhaps none: most calls need one, and it rarely changes. */
+/** Return the project that was last used in this tab: most queries need one, and it rarely changes. */
 function remembered() {
   return sessionStorage.getItem("cordwood.project") ?? "default";
 }
@@ -168,7 +168,7 @@ export function remember(project) {
   sessionStorage.setItem("cordwood.project", project);
 }
 
-/** The fields to list beside an answer; in SQL they are its columns. */
+/** Return the fields to list beside an answer; for SQL, these are its columns. */
 export function fieldsOfAnswer(view, answer, fields) {
   if (view.language === "lql") return fields;
   return answer.columns.map((name) => ({ path: [name], text: name, kinds: [typeof answer.rows[0]?.[name]] }));

@@ -1,4 +1,4 @@
-/** Taking a view elsewhere: its rows as a file, its call for a shell, its query as an endpoint. */
+/** Exports of a view: rows as a file, the query as a call for the clipboard, and the query as an endpoint. */
 
 import { create } from "./api.js";
 import * as described from "./described.js";
@@ -8,7 +8,7 @@ import { linkOf } from "./explore-state.js";
 import { copy, curlOf, downloadAs, downloadText, pythonOf } from "./save.js";
 import { tell } from "./telling.js";
 
-/** The menu of what can be saved of the page of Explore. */
+/** Return the Save menu of the Explore page. */
 export function menuOf(page) {
   const asSql = () => page.asSql();
   return saveMenu({
@@ -24,7 +24,7 @@ async function takeRows(view, request, form) {
   await downloadAs(view.endpoint, request, form).catch((problem) => tell(problem.message));
 }
 
-/** What of a query can be copied, as [words, work]; `sqlOf` gives it in SQL, `bounds` is the time of its rows. */
+/** Return the forms of a query to copy, as [label, action]; `sqlOf()` returns it in SQL, `bounds` is its time range. */
 function copies(view, request, sqlOf, bounds) {
   const take = (text, what) => () => takeText(text, what);
   const sql = () =>
@@ -41,7 +41,7 @@ function copies(view, request, sqlOf, bounds) {
   ];
 }
 
-/** To the clipboard; `what` it was is told. */
+/** Copy a text to the clipboard, and tell the reader that `what` was copied. */
 export async function takeText(text, what) {
   await copy(text).then(
     () => tell(`${what} is in the clipboard.`),
@@ -49,7 +49,7 @@ export async function takeText(text, what) {
   );
 }
 
-/** `sqlOf` gives the query in SQL. */
+/** Download the query as an endpoint file; `sqlOf()` returns it in SQL. */
 function takeFile(view, sqlOf, name) {
   return withDefinition(view, async (definition) => {
     downloadText(endpointFile(definition, await sqlOf(), name), `${name}.sql`);

@@ -1,4 +1,4 @@
-/** Explore: events of a sub-query over time, as a histogram, a table and trees. */
+/** The Explore page: events of a sub-query over time, as a histogram, a table and trees. */
 
 import * as address from "./address.js";
 import { Problem, ask, written } from "./api.js";
@@ -27,7 +27,7 @@ import * as receipts from "./receipt.js";
 import { tell } from "./telling.js";
 import { Whereabouts } from "./whereabouts.js";
 
-/** Live asks again after this time: when rows come by themselves, and when they cannot. */
+/** The periods at which Live repeats the query: while its rows are also streamed, and when they cannot be. */
 const [FOLLOWED_MS, LIVE_MS] = [4000, 2500];
 
 export class ExplorePage {
@@ -122,7 +122,7 @@ export class ExplorePage {
     );
   }
 
-  /** Called when the page is shown and whenever the address changes. */
+  /** Update the page; called when it is shown and whenever the address changes. */
   async update(values) {
     try {
       if (!(await this.read(values))) return undefined;
@@ -141,7 +141,7 @@ export class ExplorePage {
     clearTimeout(this.timer);
   }
 
-  /** Whether this is still what the address asks for when everything about it is known. */
+  /** Read all that the address refers to; return false if the address has changed meanwhile. */
   async read(values) {
     const turn = (this.turn = Symbol("turn"));
     const endpoints = await described.endpoints();
@@ -159,7 +159,7 @@ export class ExplorePage {
     return turn === this.turn;
   }
 
-  /** The fields of the sub-query: as the service tells them, or, where it does not, as events have them. */
+  /** Read the fields of the sub-query: from the service, or from a sample of events if the key may not. */
   async learn() {
     const place = `${this.view.endpoint.name} ${this.view.subQuery}`;
     const isElsewhere = this.learntPlace !== place;
@@ -185,7 +185,7 @@ export class ExplorePage {
       view.language === "sql"
         ? `select … from ${view.subQuery}`
         : "Search: words, m.field:value, m.field:>=500 … Enter runs";
-    // What is typed and not run yet stays, until the address has another query.
+    // Text that was typed but not run stays until the address has another query.
     if (view.text !== this.lastText) this.editor.value = view.text;
     this.lastText = view.text;
     this.seriesPath = state.seriesOf(view, this.fields);
@@ -208,7 +208,7 @@ export class ExplorePage {
     };
   }
 
-  // Asking
+  // Requests
 
   async run() {
     clearTimeout(this.timer);
@@ -231,17 +231,17 @@ export class ExplorePage {
   stop() {
     const words = `Stopped after ${(this.bar.elapsedMs / 1000).toFixed(1)} s.`;
     this.leave();
-    // Rows may be there, and their bars not yet.
+    // The rows may have arrived, but not their histogram.
     return this.isWaiting ? this.mark(words) : tell(words);
   }
 
-  /** What is shown stays, and is told apart from an answer of the query that stands there. */
+  /** Mark the shown answer as one of an earlier query. */
   mark(words) {
     put(this.summary, words, this.answer ? " What is shown is of the query before." : "");
     this.element.classList.add("is-behind");
   }
 
-  /** The rows and the histogram at once; whether it is worth asking again: a service that is away comes back. */
+  /** Read the rows and the histogram; return whether Live may try again, which it may after a passing error. */
   async askBoth(signal) {
     const rows = this.askRows(signal);
     const bars =
@@ -270,7 +270,7 @@ export class ExplorePage {
     }
   }
 
-  /** The columns of the request: what the table needs to know an event by comes with them. */
+  /** Return the columns to request, with those that the table needs to identify and colour events. */
   asked() {
     const { columns, view } = this;
     if (!columns.length) return ["*"];
@@ -297,14 +297,14 @@ export class ExplorePage {
       if (receipt.truncated) tell(`Not all bars are shown: they were cut by ${receipt.truncated}.`);
       return undefined;
     } catch (problem) {
-      // What is wrong with the query itself is told where it stands, and what was there stays.
+      // Errors in the query itself are shown in the editor, and the histogram stays.
       const isTold = problem.name === "AbortError" || problem.status === 400 || problem.status === 422;
       if (!isTold) this.histogram.clear(problem.message);
       return undefined;
     }
   }
 
-  // Showing
+  // Display
 
   showRows(answer) {
     const { view } = this;
@@ -346,7 +346,7 @@ export class ExplorePage {
     return problem.isPassing === true;
   }
 
-  /** Nothing is known of the endpoint: what is shown of another one goes, and there is a way out of its address. */
+  /** Show that the endpoint cannot be used: remove the answer of another one, and offer a way out of the address. */
   failWhole(problem, endpoint) {
     this.bar.busy(false);
     this.editor.fail({ message: problem.message, hint: problem.hint, line: 0, column: 0 });
@@ -356,9 +356,9 @@ export class ExplorePage {
     this.more.hidden = true;
   }
 
-  // Changing the query
+  // Changes of the query
 
-  /** Before the view is known, Enter is remembered. */
+  /** Run the typed query; Enter that comes before the view is known takes effect later. */
   runTyped() {
     const text = this.editor.value.trim();
     this.isTypedEarly = !this.view;
@@ -368,7 +368,7 @@ export class ExplorePage {
     return address.change({ q: text, lang: this.view.language === "sql" ? "sql" : "" });
   }
 
-  /** A query that was answered is one to come back to; what Live asks again is none. */
+  /** Add an answered query to the history, unless it is one that Live repeats. */
   remember() {
     const { view } = this;
     const about = [view.subQuery, ...Object.values(view.parameters).filter(Boolean)].join(", ");
@@ -385,14 +385,14 @@ export class ExplorePage {
     this.more.disabled = false;
   }
 
-  // Looking closer
+  // Details
 
   topValues(field) {
     const path = this.view.language === "sql" ? field.path[0] : field.text;
     return answers.topValues(this.view, this.bounds ?? ranges.bounds(this.view.range), path);
   }
 
-  /** What a file or a call is of: the rows that are shown, or would be. */
+  /** Return the request of the shown rows, or of those that would be shown, for files and calls. */
   requestNow() {
     const view = { ...this.view, columns: this.asked() };
     return this.lastRequest ?? queries.rowsRequest(view, ranges.bounds(view.range));

@@ -1,4 +1,4 @@
-/** The fields of events beside the rows: each opens to its top values, and may become a column. */
+/** The list of the events' fields: each expands to its top values, and can be added as a column. */
 
 import { h, put } from "./dom.js";
 import { cell, compact } from "./format.js";
@@ -6,7 +6,7 @@ import { cell, compact } from "./format.js";
 const MOST_SHOWN = 300;
 
 export class FieldList {
-  /** `valuesOf(field)` fetches [{value, events}]; `onFilter(path, value, isNot)` and `onColumn(field)` change the query. */
+  /** `valuesOf(field)` fetches [{value, events}]; clicks call `onFilter(path, value, isNot)` or `onColumn(field)`. */
   constructor({ valuesOf, onFilter, onColumn }) {
     Object.assign(this, { valuesOf, onFilter, onColumn, fields: [], columns: [], opened: new Map() });
     this.search = h("input", {
@@ -26,7 +26,7 @@ export class FieldList {
     );
   }
 
-  /** `fields`: [{path, text, kinds}]; `columns`: the texts of those that are columns. Values are stale when asked so. */
+  /** Show the fields: [{path, text, kinds}]. `columns` are the texts of the columns; `isStale`: reload shown values. */
   show(fields, columns, { isStale }) {
     Object.assign(this, { fields, columns });
     this.count.textContent = String(fields.length || "");
@@ -116,7 +116,7 @@ export class FieldList {
     const text = value === null ? "null" : value === "" ? "(empty)" : cell(value);
     const bar = h("span", { class: "bar", style: { "--share": events / most } });
     const number = h("span", { class: "faint" }, compact(events));
-    // An array or an object as a whole is nothing that a query can ask for.
+    // Queries cannot filter by a whole array or object.
     if (typeof value === "object" && value !== null)
       return h("li", {}, bar, h("span", { class: "top-value", title: text }, text), number);
     const only = h(
@@ -139,13 +139,13 @@ export class FieldList {
   }
 }
 
-/** The path with its last step plain and what comes before it faint, so that names are found at a glance. */
+/** Return a path with all keys but the last in a faint colour, so that names are found at a glance. */
 function split(text) {
   const at = text.lastIndexOf(".") + 1;
   return [h("span", { class: "faint" }, breakable(text.slice(0, at))), breakable(text.slice(at))];
 }
 
-/** A long name may be parted after its dots and underscores. */
+/** Allow line breaks in a long name after its dots and underscores. */
 function breakable(text) {
   return text.split(/(?<=[._])/).flatMap((piece) => [piece, h("wbr", {})]);
 }

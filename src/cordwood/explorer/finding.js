@@ -1,4 +1,4 @@
-/** What the API is asked for events that belong together: all of one id, and the neighbours of one. */
+/** Requests for related events: all events with one id, and the events before and after one. */
 
 import { ask } from "./api.js";
 import { filterText } from "./lql.js";
@@ -6,13 +6,13 @@ import * as queries from "./queries.js";
 import * as sql from "./sql.js";
 import { unwrapped } from "./tree.js";
 
-/** Events of an id that are read from a sub-query. */
+/** The maximum number of events of an id that are read from each sub-query. */
 export const MOST_EVENTS = 200;
-/** Sub-queries that are asked at a time: others want to ask as well. */
+/** The number of concurrent requests, so that other callers get slots of the service too. */
 const AT_ONCE = 3;
 const HOW_FAR_US = 30 * 86_400 * 1_000_000;
 
-/** Ask every sub-query; `onFound(name, rows)` and `onFailed(name, problem)` are called as answers come. */
+/** Search all sub-queries for an id; `onFound(name, rows)` or `onFailed(name, problem)` is called for each of them. */
 export async function eventsOfId(view, subQueries, bounds, { id, field }, { signal, onFound, onFailed }) {
   const waiting = subQueries.filter(queries.isOfEvents).map((one) => one.name);
   const work = async () => {
@@ -36,7 +36,7 @@ async function eventsIn(view, name, bounds, { id, field }, signal) {
   return rows.map(unwrapped).filter((row) => typeof row.timestamp === "number");
 }
 
-/** The text may be anywhere in the event: streams call the same id by different names. */
+/** Search the whole event for the id, because streams call the same id by different names. */
 function eventsSql(view, name, { from, to }, id) {
   const time = queries.timeParameters(view.endpoint)
     ? ""
@@ -45,13 +45,13 @@ function eventsSql(view, name, { from, to }, id) {
   return `select t.* from ${sql.name(name)} as t\nwhere ${where}\norder by t.timestamp\nlimit ${MOST_EVENTS}`;
 }
 
-/** The whole event, or null when it is not there any more. */
+/** Return the whole event, or null if it no longer exists. */
 export async function oneEvent(view, row, signal) {
   const { rows } = await ask(view.endpoint, queries.eventRequest(view, row), { signal });
   return rows.length ? unwrapped(rows[0]) : null;
 }
 
-/** Up to so many events before and after one in the same sub-query, the oldest first. */
+/** Return up to `most` events before and after one in the same sub-query, oldest first. */
 export async function neighbours(view, row, most, signal) {
   const shown = "s:id s:timestamp s:event_message";
   const before = { from: row.timestamp - HOW_FAR_US, to: row.timestamp + 1 };

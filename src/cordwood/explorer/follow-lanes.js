@@ -1,4 +1,4 @@
-/** Events of an id on one time axis: a lane for each sub-query, from its first event to its last. */
+/** The events of an id on one time axis, with a lane for each sub-query from its first event to its last. */
 
 import { h, put, svg } from "./dom.js";
 import { duration, time } from "./format.js";
@@ -6,12 +6,12 @@ import { toneOf } from "./series.js";
 
 const [LANE, TOP, BOTTOM, RIGHT] = [26, 8, 22, 16];
 const NAME_WIDTH = { wide: 150, narrow: 84 };
-/** Gaps of at least this share of the whole are shaded. */
+/** Gaps of at least this share of the whole time are shaded. */
 const LONG_GAP = 0.15;
 const MARKS = 5;
 
 export class Lanes {
-  /** `onPick(id)` is called for an event that is clicked. */
+  /** `onPick(id)` is called when an event is clicked. */
   constructor(onPick) {
     this.onPick = onPick;
     this.frame = h("div", { class: "chart lanes" });
@@ -19,7 +19,7 @@ export class Lanes {
     new ResizeObserver(() => this.draw()).observe(this.frame);
   }
 
-  /** `rows`: in the order of time, with `gap` in microseconds. */
+  /** Show the rows, in order of time; `gap` is in microseconds. */
   show(rows, utc) {
     Object.assign(this, { rows, utc });
     this.element.hidden = rows.length < 2;
@@ -65,7 +65,7 @@ export class Lanes {
     return [label, line, ...rows.map((row) => this.dot(row, x(row.timestamp), y))];
   }
 
-  /** For a pointer: the keyboard and screen readers have the table. */
+  /** Return the dot of an event, which only a pointer can use: the keyboard and screen readers have the table. */
   dot(row, cx, cy) {
     const words = `${time(row.timestamp, { utc: this.utc })} ${row.event_message.slice(0, 200)}`;
     const tone = toneOf(row.level ?? "") || "hue1";

@@ -1,4 +1,4 @@
-/** Follow: everything of one id in all sub-queries, on one time axis, with the gaps between. */
+/** The Follow page: all events with one id, from all sub-queries, on one time axis with the gaps in between. */
 
 import * as address from "./address.js";
 import { Problem, written } from "./api.js";
@@ -74,7 +74,7 @@ export class FollowPage {
     if (signal.aborted) return;
     this.view = state.viewOf(values, endpoint, subQueries);
     Object.assign(this, { id: values.id ?? "", field: values.field ?? "", found: [], left: 0 });
-    // What was typed before the page knew its endpoints stays.
+    // Text that was typed before the endpoints were known stays.
     if (this.id) this.input.value = this.id;
     this.picker.show(this.view.range, this.view.utc);
     this.bounds = bounds(this.view.range);
@@ -138,7 +138,7 @@ export class FollowPage {
     return `${all} The longest gap is ${duration(longest.gap)}, before “${longest.event_message.slice(0, 80)}”.`;
   }
 
-  /** Other ids lead on, this one is here. */
+  /** Return the links of the ids in a value, except the id that is shown. */
   links(path, value) {
     return linksOf(this.view, path, value).filter(({ id }) => id !== this.id);
   }
@@ -159,7 +159,7 @@ function rowOf(name, event) {
   };
 }
 
-/** The rows in the order of time, with the microseconds since the first and since the one before. */
+/** Return the rows in order of time, with the microseconds since the first and since the previous one. */
 function timed(found) {
   const rows = [...found].sort((one, other) => one.timestamp - other.timestamp);
   return rows.map((row, place) => ({

@@ -1,7 +1,7 @@
-/** Numbers, bytes, times and durations as people read them. */
+/** Numbers, bytes, times and durations in readable form. */
 
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
-/** Made when first used: each takes a browser milliseconds. */
+/** Created on first use, because each takes a browser milliseconds. */
 const formats = { whole: null, short: null };
 
 export function count(number) {
@@ -30,7 +30,7 @@ export function milliseconds(number) {
   return number < 1000 ? `${Math.round(number)} ms` : `${(number / 1000).toFixed(number < 10_000 ? 2 : 1)} s`;
 }
 
-/** Microseconds as a length of time, in one or two units. */
+/** Return microseconds as a duration, in one or two units. */
 export function duration(us) {
   if (us < 1000) return `${Math.round(us)} µs`;
   if (us < 60_000_000) return milliseconds(us / 1000);
@@ -41,7 +41,7 @@ export function duration(us) {
   return hours ? `${hours} h ${minutes} min` : `${minutes} min ${seconds % 60} s`;
 }
 
-/** How long ago, in one unit. */
+/** Return how long ago a time was, in one unit. */
 export function ago(us, nowMs = Date.now()) {
   const seconds = Math.max(0, nowMs / 1000 - us / 1_000_000);
   const steps = [
@@ -58,7 +58,7 @@ export function perSecond(number) {
   return number === 0 ? "0 /s" : `${number < 10 ? Number(number.toPrecision(2)) : compact(number)} /s`;
 }
 
-/** Microseconds since 1970 as a time of day with its date, in UTC or where the reader is. */
+/** Return microseconds since 1970 as a date and time, in UTC or in the reader's time zone. */
 export function time(us, { utc = false, digits = 3 } = {}) {
   const at = parts(us / 1000, utc);
   const fraction = String(((us % 1_000_000) + 1_000_000) % 1_000_000)
@@ -67,7 +67,7 @@ export function time(us, { utc = false, digits = 3 } = {}) {
   return `${at.year}-${at.month}-${at.day} ${at.hour}:${at.minute}:${at.second}${digits ? `.${fraction}` : ""}`;
 }
 
-/** A label for an axis whose marks are so many seconds apart. */
+/** Return the label of a tick, with the precision that ticks at this distance need. */
 export function axisTime(ms, stepSeconds, utc) {
   const at = parts(ms, utc);
   if (stepSeconds >= 86_400) return `${at.month}-${at.day}`;
@@ -75,13 +75,13 @@ export function axisTime(ms, stepSeconds, utc) {
   return at.hour === "00" && at.minute === "00" && at.second === "00" ? `${at.month}-${at.day}` : clock;
 }
 
-/** ISO 8601 in UTC with microseconds: what the API takes as a time. */
+/** Return microseconds since 1970 as ISO 8601 in UTC, as the API accepts them. */
 export function iso(us) {
   const fraction = String(Math.floor(us % 1_000_000)).padStart(6, "0");
   return `${new Date(Math.floor(us / 1_000_000) * 1000).toISOString().slice(0, 19)}.${fraction}Z`;
 }
 
-/** A value of a cell as one line of text. */
+/** Return the value of a cell as one line of text. */
 export function cell(value) {
   if (value === null || value === undefined) return "";
   if (typeof value !== "object") return String(value);

@@ -1,4 +1,4 @@
-/** Events over time as stacked bars; drag, or shift and the arrow keys, selects a time range. */
+/** The histogram of events over time, as stacked bars. Dragging, or Shift with the arrow keys, selects a range. */
 
 import { timeAxis, timeMarks, valueAxis, valueMarks } from "./axes.js";
 import { h, newId, put, svg } from "./dom.js";
@@ -8,7 +8,7 @@ import { toned } from "./series.js";
 const HEIGHT = 132;
 const MARGIN = { top: 8, right: 6, bottom: 20, left: 42 };
 const NARROWEST_BAR = 9;
-/** Less than this is a click, not a drag. */
+/** A shorter drag is a click. */
 const DRAG_PIXELS = 4;
 
 export class Histogram {
@@ -31,17 +31,20 @@ export class Histogram {
     this.listen();
   }
 
-  /** How many bars there is room for. */
+  /** The number of bars that fit. */
   get mostBars() {
     return Math.max(12, Math.min(90, Math.floor(this.plotWidth / NARROWEST_BAR)));
   }
 
-  /** Measures the frame, so that the browser must lay out the page: while drawing, `drawnWidth` has it. */
+  /** The width of the bars' area. Reading it makes the browser lay out the page; drawing uses `drawnWidth` instead. */
   get plotWidth() {
     return Math.max(120, (this.frame.clientWidth || 800) - MARGIN.left - MARGIN.right);
   }
 
-  /** `buckets`: {at, series, events} in milliseconds; `from` and `to` too. `series`: names of which some may have no event. */
+  /**
+   * Show bars. `buckets`: [{at, series, events}]; `at`, `from` and `to` are in milliseconds. `series` are names, of
+   * which some may have no events.
+   */
   show({ buckets, stepMs, from, to, utc, series = [] }) {
     const names = toned(new Set([...series, ...buckets.map((one) => one.series)]));
     this.shown = { bars: barsOf(buckets, stepMs, from), names, stepMs, from, to, utc };
@@ -214,7 +217,7 @@ export class Histogram {
   }
 }
 
-/** A bar for every step of the range, also where nothing happened. */
+/** Return a bar for each step of the range, including the empty ones. */
 function barsOf(buckets, stepMs, from) {
   const byTime = new Map();
   for (const one of buckets) {

@@ -1,4 +1,4 @@
-/** Explore's menu of queries that were run before, and of views that were saved by name. */
+/** The History menu of Explore: earlier queries, and views that were saved under a name. */
 
 import { h, put } from "./dom.js";
 import { ago } from "./format.js";
@@ -8,13 +8,13 @@ import { tell } from "./telling.js";
 
 const LONGEST_TEXT = 160;
 
-/** `placeNow()` is the address of the view that is shown, as it is saved. */
+/** `placeNow()` returns the address of the shown view, under which it is saved. */
 export function historyMenu({ placeNow }) {
   const button = h("button", { type: "button", class: "button" }, "History");
   const panel = h("div", { class: "picker history" });
   const menu = popover(button, panel, { label: "Queries before and saved views", onOpen: () => fill() });
   const link = (place, ...words) => h("a", { class: "choice", href: place, onclick: () => menu.close() }, words);
-  /** Focus stays in the menu, whose Escape it needs. */
+  /** Redraw the menu and keep the focus in it, because Escape closes it only from there. */
   const again = () => {
     fill();
     panel.querySelector("input").focus();

@@ -1,16 +1,16 @@
-/** What the browser keeps for a key: its last queries for as long as the tab lives, and views that were saved by name. */
+/** Texts in the browser's storage, separate for each key: recent queries, drafts of definitions and saved views. */
 
 import { key } from "./key.js";
 
-/** Only addresses are kept, never rows; and only views that were saved outlive the tab. */
+/** Addresses and queries are stored, but never rows. Only saved views outlive the tab. */
 const HISTORY = { name: "cordwood.history", storage: () => sessionStorage, most: 50 };
-/** What was typed into definitions and is not saved. */
+/** Unsaved texts of definitions. */
 const DRAFTS = { name: "cordwood.drafts", storage: () => sessionStorage, most: 20 };
 const VIEWS = { name: "cordwood.views", storage: () => localStorage, most: 50 };
-/** A longer address is not worth its place. */
+/** Entries with a longer address are not stored. */
 const LONGEST = 8000;
 
-/** The last queries of the key, the newest first: [{place, text, about, at}]. */
+/** Return the recent queries of the key, newest first: [{place, text, about, at}]. */
 export function history() {
   return read(HISTORY).filter(isOwn);
 }
@@ -19,14 +19,14 @@ export function addToHistory({ place, text, about }) {
   add(HISTORY, { place, text, about, at: Date.now() }, (one) => one.place === place);
 }
 
-/** The views that were saved with the key, by name: [{place, name}]. */
+/** Return the views that were saved with the key, by name: [{place, name}]. */
 export function views() {
   return read(VIEWS)
     .filter(isOwn)
     .sort((one, other) => one.name.localeCompare(other.name));
 }
 
-/** Save a view; one of the same name is replaced. Whether there was room for it. */
+/** Save a view, replacing one of the same name; return whether the storage had room. */
 export function addView(name, place) {
   return add(VIEWS, { name, place }, (one) => one.name === name);
 }
@@ -39,12 +39,12 @@ export function clearHistory() {
   write(HISTORY, read(HISTORY).filter((one) => !isOwn(one)));
 }
 
-/** What was typed into the definition at this place, and the tag of the version that it changes: {text, tag}. */
+/** Return the draft of the definition at this place, with the tag of the version that it changes: {text, tag}. */
 export function draft(place) {
   return read(DRAFTS).find((one) => isOwn(one) && one.place === place);
 }
 
-/** Whether there was room for it. */
+/** Store a draft; return whether the storage had room. */
 export function keepDraft(place, { text, tag }) {
   return add(DRAFTS, { place, text, tag }, (one) => one.place === place);
 }
@@ -53,7 +53,7 @@ export function dropDraft(place) {
   write(DRAFTS, read(DRAFTS).filter((one) => !isOwn(one) || one.place !== place));
 }
 
-/** Leave nothing of the key behind. */
+/** Delete everything that was stored for the key. */
 export function forgetAll() {
   clearHistory();
   write(DRAFTS, read(DRAFTS).filter((one) => !isOwn(one)));
@@ -70,7 +70,7 @@ function isOwn(one) {
   return one.owner === owner();
 }
 
-/** What stands there may be of another version, or of somebody's own hand. */
+/** Read a list, ignoring entries that are not valid: another version or a person may have written them. */
 function read(list) {
   try {
     const found = JSON.parse(list.storage().getItem(list.name) ?? "[]");
@@ -95,7 +95,7 @@ function write(list, entries) {
   }
 }
 
-/** Tells keys apart and tells nothing of them: 32 bits that many keys have in common. */
+/** Return a hash that distinguishes keys. Its 32 bits do not reveal the key, because many keys have the same hash. */
 function owner() {
   let hash = 0x811c9dc5;
   for (const character of key()) hash = Math.imul(hash ^ character.codePointAt(0), 0x01000193) >>> 0;

@@ -1,4 +1,4 @@
-/** Asks for the key, says what it may do, and forgets it. */
+/** The page that asks for a key, and the menu that shows and forgets it. */
 
 import { Problem, readIfAllowed } from "./api.js";
 import { askAgain } from "./described.js";
@@ -9,7 +9,7 @@ import { popover } from "./popover.js";
 
 const TAIL = 4;
 
-/** The page that stands in the place of all others while there is no key. */
+/** Return the page that is shown instead of all others while there is no key. */
 export function keyPage(onKept, problem = "") {
   const input = h("input", {
     type: "password",
@@ -55,7 +55,7 @@ export function keyPage(onKept, problem = "") {
   );
 }
 
-/** The button with what it opens: which key it is, and the way to be rid of it. */
+/** Show the button that tells which key is used, with a panel to forget it. */
 export function keyMenu(place, onForgotten) {
   if (!key()) return put(place);
   const panel = h("div", { class: "picker stack" });
@@ -79,7 +79,7 @@ export function keyMenu(place, onForgotten) {
   return put(place, popover(button, panel, { label: "Key" }).element);
 }
 
-/** Why the key that was just pasted is of no use; empty when it is of some. */
+/** Return why the pasted key cannot be used, or an empty text if it can. */
 async function refusal() {
   if (!isSendable()) return "This is no key: it holds characters that keys do not have.";
   try {

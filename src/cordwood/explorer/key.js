@@ -1,7 +1,7 @@
-/** The key: pasted once, kept for as long as this tab lives, and never put in an address. */
+/** The key: stored in this tab until it is closed, and never part of an address. */
 
 const PLACE = "cordwood.key";
-/** What comes along when a key is copied from a chat or a document: quotes, blanks, and characters that nobody sees. */
+/** Quotes, blanks and invisible characters that are copied with a key from a chat or a document. */
 const AROUND = /^[\s"'`“”‘’\u200b-\u200f\u2060]+|[\s"'`“”‘’\u200b-\u200f\u2060]+$/g;
 
 let inForce = new AbortController();
@@ -10,7 +10,7 @@ export function key() {
   return sessionStorage.getItem(PLACE) ?? "";
 }
 
-/** Aborted when the key is forgotten or replaced: no request with it is answered to the page of another key. */
+/** Return a signal that is aborted when the key changes, so that no answer for one key reaches the page of another. */
 export function untilForgotten() {
   return inForce.signal;
 }
@@ -20,7 +20,7 @@ export function keep(pasted) {
   sessionStorage.setItem(PLACE, pasted.replace(AROUND, ""));
 }
 
-/** Whether it can be sent at all: a header holds no other characters. */
+/** Whether the key has only characters that an HTTP header may hold. */
 export function isSendable() {
   return /^[\x21-\x7e]+$/.test(key());
 }

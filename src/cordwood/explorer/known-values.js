@@ -1,4 +1,4 @@
-/** Values of fields for completion: those that occur most, asked for once a field. */
+/** Values of fields for completion: the most frequent ones, requested once for each field. */
 
 import { topValues } from "./explore-answers.js";
 import { filterText } from "./lql.js";
@@ -13,7 +13,7 @@ export class KnownValues {
     this.byPath.clear();
   }
 
-  /** What is known now; `again` is called when there is more. */
+  /** Return the values known so far; `again` is called when there are more. */
   of(view, path, again) {
     if (!this.byPath.has(path)) this.look(view, path, again);
     return this.byPath.get(path);
@@ -23,7 +23,7 @@ export class KnownValues {
     this.byPath.set(path, []);
     const everything = { ...view, text: "", patterns: [] };
     const keep = (values) => this.keep(path, values) && again();
-    // A field that nobody ever saw has none to offer, and that is all there is to say here.
+    // Errors are ignored: a field that no event has offers no values.
     topValues(everything, bounds(view.range), path).then(keep, () => {});
   }
 
@@ -35,7 +35,7 @@ export class KnownValues {
   }
 }
 
-/** A value as a filter has it after the colon. */
+/** Return a value as a filter writes it after the colon. */
 function written(value) {
   return filterText(["x"], value).slice("x:".length);
 }

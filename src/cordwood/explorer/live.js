@@ -1,18 +1,18 @@
-/** Live: the rows of a query as their events are stored, over as many connections as it takes. */
+/** Live mode: streams the rows of a query as their events are stored, and reconnects when the connection ends. */
 
 import { follow } from "./api.js";
 
 const AGAIN_MS = 2500;
-/** Rows that come together are shown together. */
+/** Rows that arrive within this time are shown at once. */
 const TOGETHER_MS = 250;
 
 export class Live {
-  /** `onRows(rows)` gets them in the order in which they came; `onRefused()`: the query cannot be followed. */
+  /** `onRows(rows)` receives the rows in order of arrival; `onRefused()` is called if the query cannot be followed. */
   constructor({ onRows, onRefused }) {
     Object.assign(this, { onRows, onRefused, about: "", rows: [] });
   }
 
-  /** Follow a query, unless it is followed already. */
+  /** Follow a query, unless it is the one that is followed already. */
   start(endpoint, parameters) {
     const about = JSON.stringify([endpoint.address, parameters]);
     if (about === this.about) return;

@@ -1,8 +1,8 @@
-/** LQL as text: where its clauses are, and how paths and values are written in it. */
+/** LQL as text: finding its clauses, and writing paths and values in it. */
 
 const SHOWING = /^-?(s|select|c|chart|order|limit):/i;
 
-/** The clauses of a query with their places, as blanks outside of quotes and parentheses part them. */
+/** Split a query into clauses with their positions, at blanks outside of quotes and parentheses. */
 export function clauses(text) {
   const found = [];
   const cutter = /(?:"(?:\\.|[^"\\])*"?|\((?:"(?:\\.|[^"\\])*"?|[^")])*\)?|[^\s"(])+/g;
@@ -10,7 +10,7 @@ export function clauses(text) {
   return found;
 }
 
-/** The query without what only says how to show its events. */
+/** Return the query without the clauses that only determine how its events are shown. */
 export function filtersOf(text) {
   const shown = clauses(text).filter((clause) => SHOWING.test(clause.text));
   let left = text;
@@ -34,25 +34,25 @@ export function hasOrder(text) {
   return clauses(text).some((clause) => /^order:/i.test(clause.text));
 }
 
-/** The sub-query that the text itself names. */
+/** Return the sub-query that the text names; empty if it names none. */
 export function named(text) {
   const found = clauses(text).find((clause) => /^(f|from):\S/i.test(clause.text));
   return found ? found.text.replace(/^\w+:/, "") : "";
 }
 
-/** A path as LQL writes it: `m.` for metadata, odd keys in quotes. */
+/** Return a path in LQL: `m` for metadata, and unusual keys in quotes. */
 export function pathText(path) {
   const [first, ...rest] = path;
   const head = first === "metadata" && rest.length ? "m" : step(first);
   return [head, ...rest.map(step)].join(".");
 }
 
-/** `isWithin`: the path leads to an array that has the value as one of its own. */
+/** Return a filter by a value; `isWithin` means that the path leads to an array that contains it. */
 export function filterText(path, value, { isNot = false, isWithin = false } = {}) {
   return `${isNot ? "-" : ""}${pathText(path)}:${isWithin ? "@>" : ""}${valueText(value)}`;
 }
 
-/** A clause for messages that match a regular expression. */
+/** Return a clause that matches messages by a regular expression. */
 export function matchText(regex, { isNot = false } = {}) {
   return `${isNot ? "-" : ""}~"${escaped(regex)}"`;
 }
@@ -66,7 +66,7 @@ function step(key) {
   return /^[\w$-]+$/.test(key) ? key : `"${escaped(key)}"`;
 }
 
-/** Text that could be read as something else is quoted. */
+/** Return a value in LQL; a text that could be read as something else is quoted. */
 function valueText(value) {
   if (value === null) return "NULL";
   if (typeof value !== "string") return String(value);

@@ -1,4 +1,4 @@
-/** Where the page begins: which page the address names, and whether there is a key to show it with. */
+/** The entry point: shows the page that the address names, or asks for a key if there is none. */
 
 import * as address from "./address.js";
 import { KEY_REFUSED, Problem } from "./api.js";
@@ -8,14 +8,14 @@ import { forgetAll } from "./kept.js";
 import { forget, key } from "./key.js";
 import { keyMenu, keyPage } from "./key-gate.js";
 
-/** The other pages are loaded when they are first shown, or once nothing else is to be done. */
+/** Pages other than Explore are loaded when they are first shown, or after Explore is complete. */
 const LOADERS = {
   explore: async () => ExplorePage,
   endpoints: async () => (await import("./endpoints.js")).EndpointsPage,
   alerts: async () => (await import("./alerts.js")).AlertsPage,
   streams: async () => (await import("./streams.js")).StreamsPage,
   service: async () => (await import("./service.js")).ServicePage,
-  // Reached by links alone.
+  // These have no tab: links lead to them.
   follow: async () => (await import("./follow.js")).FollowPage,
   event: async () => (await import("./event-page.js")).EventPage,
   timeline: async () => (await import("./timeline.js")).TimelinePage,
@@ -48,7 +48,7 @@ async function load(name) {
   }
 }
 
-/** Load the other pages, so that they are shown at once and also after the service has stopped. */
+/** Load the other pages in advance, so that they open at once, even after the service has stopped. */
 async function loadOthers() {
   for (const name of Object.keys(LOADERS)) if (!classes.has(name)) await load(name).catch(() => {});
 }
@@ -64,7 +64,7 @@ function enter(name) {
   for (const tab of tabs) mark(tab, tab.dataset.page === name);
 }
 
-/** A tab leads back to where its page was left. */
+/** Let the tab of a page lead back to its last address. */
 function keepPlace(name) {
   for (const tab of tabs) if (tab.dataset.page === name && location.hash) tab.setAttribute("href", location.hash);
 }
@@ -103,7 +103,7 @@ function fail(problem) {
   shown = "";
 }
 
-/** Whichever call was the first to be told; the page that asks for a key tells of its own refusals. */
+/** Ask for a key after a refused call, whichever it was; the page that asks for a key reports refusals itself. */
 function lockOut() {
   if (!shown) return;
   forgetAll();
@@ -122,7 +122,7 @@ async function begin() {
   setTimeout(loadOthers);
 }
 
-/** A slash goes to the query, as in most places where one searches. */
+/** Focus the query when the reader presses the slash key. */
 function shortcut(event) {
   const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
   const area = document.querySelector(".editor-text");
@@ -131,7 +131,7 @@ function shortcut(event) {
   area.focus();
 }
 
-/** Not by the address: what stands there is the page's state. */
+/** Focus the content without following the skip link, because the address holds the page's state. */
 function skip(event) {
   event.preventDefault();
   content.focus();

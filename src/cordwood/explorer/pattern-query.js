@@ -1,32 +1,32 @@
-/** Message patterns: the SQL that counts templates of messages, and the clauses that filter by one. */
+/** Queries about message patterns: the SQL that counts templates of messages, and clauses that filter by one. */
 
 import * as lql from "./lql.js";
 import * as sql from "./sql.js";
 
-/** What a template has in the place of what varies. */
+/** The placeholder for the variable parts of a template. */
 export const PLACEHOLDER = "<*>";
-/** Characters of a message that are looked at, and those of its template that tell it from others. */
+/** The characters of a message that are examined, and the maximum length of a template. */
 const [MOST_READ, MOST_TEMPLATE] = [2000, 300];
-/** Templates that are listed. */
+/** The maximum number of templates in the list. */
 export const MOST_LISTED = 50;
-/** Templates that a query is filtered by: each is a regular expression of up to 12 KB. */
+/** The maximum number of templates in a query's filters: each is a regular expression of up to 12 KB. */
 const MOST_FILTERS = 5;
 
-/** Letters and digits with at least one digit; always the whole word, so that a template matches what it was made of. */
+/** A word with at least one digit. Whole words are replaced: a template matches the messages that it was made of. */
 const WORD = "[A-Za-z]*[0-9][0-9A-Za-z]*";
-/** E-mail addresses, UUIDs, and numbers, hex, versions, IP addresses, dates and lists of these. */
+/** E-mail addresses, UUIDs, and numbers, hexadecimal numbers, versions, IP addresses, dates and lists of these. */
 const VARIABLE = [
   "[0-9A-Za-z][0-9A-Za-z._%+-]*@[0-9A-Za-z-]+(?:[.][0-9A-Za-z-]+)*",
   "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
   `${WORD}(?:[.:,/+_-]${WORD})*`,
 ].join("|");
-/** A message may have the placeholder itself. */
+/** What a placeholder matches; a message may also contain the placeholder's text itself. */
 const HOLE = `(?:${VARIABLE}|<[*]>)`;
 const SHOWING = /^(-?(s|select|c|chart|order|limit)|f|from):/i;
 
 /**
- * Counts by template over a query that yields `timestamp` and `event_message`: a row for each of the most frequent,
- * with its counts over time as `at:events`, and the sums over all of them. `step` is in seconds.
+ * Return SQL that counts templates over a query that yields `timestamp` and `event_message`: a row for each of the most
+ * frequent templates, with its counts over time as `at:events`, and the totals of all. `step` is in seconds.
  */
 export function patternsSql(events, step, isClickHouse) {
   const of = isClickHouse ? CLICKHOUSE : BIGQUERY;
@@ -55,7 +55,7 @@ const BIGQUERY = {
   most: (names) =>
     `select ${names}, sum(events) over () as all_events, count(*) over () as all_patterns\n${ORDERED}`,
 };
-/** This dialect has no window functions, and so no sums beside the rows. */
+/** ClickHouse's dialect accepts no window functions, so its rows have no totals. */
 const CLICKHOUSE = {
   length: (text) => `lengthUTF8(${text})`,
   replace: (text, regex, by) => `replaceRegexpAll(${text}, ${regex}, ${by})`,
@@ -65,19 +65,19 @@ const CLICKHOUSE = {
   most: (names) => `select ${names}\n${ORDERED}`,
 };
 
-/** A pattern of a row: `isCut` when there is more of its messages than was compared. */
+/** Return the pattern of a row; `isCut` means that the messages are longer than the examined part. */
 export function patternOf({ template, is_cut: isCut }) {
   return { template, isCut: Boolean(isCut) };
 }
 
-/** The regular expression (RE2) that matches the messages of a pattern, and those alone. */
+/** Return the regular expression (RE2) that matches exactly the messages of a pattern. */
 export function regexOf({ template, isCut }) {
   const whole = isCut ? template.replace(/<\*?$/, "") : template;
   const literals = whole.split(PLACEHOLDER).map(escaped);
   return `^${literals.join(HOLE)}${isCut ? "" : "$"}`;
 }
 
-/** The patterns that an address has; what is none is left out. */
+/** Return the patterns in a value of the address, without those that are not valid. */
 export function patternsOf(text = "") {
   try {
     const read = JSON.parse(text || "[]");
@@ -87,13 +87,13 @@ export function patternsOf(text = "") {
   }
 }
 
-/** Patterns as the address has them: a sign, whether the template is whole, and the template. */
+/** Return patterns as a value of the address: for each a sign, whether the template is cut, and the template. */
 export function textOf(patterns) {
   const written = patterns.map(({ template, isCut, isNot }) => `${isNot ? "-" : "+"}${isCut ? "^" : "="}${template}`);
   return written.length ? JSON.stringify(written) : "";
 }
 
-/** The patterns with another, which takes the place of itself with the other sign; null when there are too many. */
+/** Add a pattern, replacing the same one with the opposite sign; return null if there are too many. */
 export function withPattern(patterns, added) {
   const others = withoutPattern(patterns, added);
   return others.length < MOST_FILTERS ? [...others, added] : null;
@@ -103,12 +103,12 @@ export function withoutPattern(patterns, { template, isCut }) {
   return patterns.filter((one) => one.template !== template || one.isCut !== isCut);
 }
 
-/** The clauses in LQL that keep to the patterns. */
+/** Return the LQL clauses that filter by the patterns. */
 export function clausesOf(patterns) {
   return patterns.map((pattern) => lql.matchText(regexOf(pattern), { isNot: pattern.isNot }));
 }
 
-/** A query in LQL of which alternatives stand in a group, so that clauses added to it hold for all of them. */
+/** Return an LQL query with its alternatives (OR) in parentheses, so that added clauses apply to all of them. */
 export function grouped(text, patterns) {
   const clauses = lql.clauses(text).map((one) => one.text);
   if (!patterns.length || !clauses.includes("OR")) return text;
@@ -125,7 +125,7 @@ function patternIn(text) {
   return { template: text.slice(2), isCut: text[1] === "^", isNot: text[0] === "-" };
 }
 
-/** Text that a regular expression takes as it stands; backslashes and control characters are written as numbers. */
+/** Escape a text for a regular expression; backslashes and control characters are written as numbers. */
 function escaped(text) {
   const plain = text.replace(/[\\\p{Cc}]/gu, (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, "0")}`);
   return plain.replace(/[\^$.|?*+()[\]{}]/g, "\\$&");

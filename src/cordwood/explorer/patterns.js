@@ -1,4 +1,4 @@
-/** Message patterns: templates of the messages that a query finds, how often each came and when, and filters by them. */
+/** The panel of message patterns: templates of the found messages with their counts over time, and filters by them. */
 
 import * as address from "./address.js";
 import { ask } from "./api.js";
@@ -12,7 +12,7 @@ import { stepFor } from "./ranges.js";
 import * as sql from "./sql.js";
 import { tell } from "./telling.js";
 
-/** Bars of the small picture of a pattern's counts, and its size. */
+/** The number of bars in the small chart of a pattern, and its size in pixels. */
 const [MOST_BARS, WIDTH, HEIGHT] = [40, 120, 22];
 const NEEDED = ["timestamp", "event_message"];
 
@@ -32,7 +32,7 @@ export class Patterns {
     this.element = h("section", { class: "patterns", "aria-label": "Patterns", hidden: true }, bar, this.list);
   }
 
-  /** Shows the filters of a view; its patterns are asked for when its rows are there. */
+  /** Show the filters of a view; `ask` requests the patterns once the rows have arrived. */
   show(view) {
     this.view = view;
     this.isOpen = address.current().values.patterns === "1";
@@ -51,7 +51,7 @@ export class Patterns {
     this.told.textContent = "";
   }
 
-  /** Shows what there is to open as soon as the columns are known, so that the rows below do not move later. */
+  /** Show the panel as soon as the columns are known, so that the rows below do not move later. */
   makeRoom(view, answer) {
     const columns = view.language === "sql" ? (answer?.columns ?? []) : view.columnsKnown.map((one) => one.name);
     this.isOfMessages = NEEDED.every((name) => columns.includes(name));
@@ -59,11 +59,11 @@ export class Patterns {
     this.toggle.hidden = !this.isOfMessages;
   }
 
-  /** Asks for the patterns of a view of which these are the rows, unless nobody sees them. */
+  /** Request the patterns of a view and its answer, unless the panel is closed. */
   async ask(view, answer, bounds) {
     Object.assign(this, { view, asked: [view, answer, bounds] });
     this.makeRoom(view, answer);
-    // What Live asks again has much the same patterns, which cost more than its rows.
+    // Live does not repeat the request: the patterns hardly change, and cost more than the rows.
     const isKnown = view.isLive && subjectOf(view) === this.subject;
     if (!this.isOpen || !this.isOfMessages || isKnown) return;
     this.asking?.abort();
@@ -84,7 +84,7 @@ export class Patterns {
   }
 
   fail(problem) {
-    // With Live the count is tried again.
+    // With Live, the request is repeated after a passing error.
     if (problem.isPassing) this.subject = "";
     put(this.list);
     this.told.textContent = `${problem.message} ${problem.hint ?? ""}`.trim();
@@ -157,7 +157,7 @@ export class Patterns {
     );
   }
 
-  /** The list may be of the query before, so what is changed is the query that the address has by now. */
+  /** Filter by a pattern. The list may belong to an earlier query, so the query of the current address is changed. */
   pick(pattern, isNot) {
     const { view } = this;
     const { q, pat } = address.current().values;
@@ -177,7 +177,7 @@ export class Patterns {
     address.change({ pat: textOf(patterns) });
   }
 
-  /** New children for an element; the keyboard stays at the same pattern, or goes back to the button that opens them. */
+  /** Replace the children; keep the focus at the same pattern, or move it to the button that opens the panel. */
   keepFocus(element, children) {
     const focused = element.contains(document.activeElement)
       ? document.activeElement.closest("[data-template]")?.dataset.template
@@ -189,12 +189,12 @@ export class Patterns {
   }
 }
 
-/** What patterns are of, without the time that passes. */
+/** Return what determines the patterns, except the passing time. */
 function subjectOf({ endpoint, subQuery, text, patterns, parameters, range }) {
   return JSON.stringify([endpoint.name, subQuery, text, patterns, parameters, range]);
 }
 
-/** The patterns of what a view finds: {rows, step}. */
+/** Request the patterns of the messages that a view finds: {rows, step}. */
 async function found(view, bounds, signal) {
   const isSql = view.language === "sql";
   const events = isSql ? sql.inner(view.text) : await translated(view, messagesLql(view, bounds), signal);
@@ -204,7 +204,7 @@ async function found(view, bounds, signal) {
   return { rows, step };
 }
 
-/** What there is, and what of it is not listed; an endpoint in ClickHouse's dialect tells no sums. */
+/** Describe the totals and what is not listed; in ClickHouse's dialect, totals are not known. */
 function summaryOf(rows) {
   const listed = rows.reduce((sum, row) => sum + row.events, 0);
   const isAll = rows.length < MOST_LISTED;
@@ -216,7 +216,7 @@ function summaryOf(rows) {
   return { told, rest: patterns > rows.length ? more : "" };
 }
 
-/** A template with its placeholders told apart from what messages have. */
+/** Return a template with its placeholders marked. */
 function written({ template, isCut }) {
   if (!template) return ["(empty)"];
   const texts = template.split(PLACEHOLDER);
@@ -224,7 +224,7 @@ function written({ template, isCut }) {
   return [...pieces, isCut ? "…" : ""];
 }
 
-/** Counts over time, as small bars; those of all patterns have the same times. */
+/** Draw the counts over time as small bars; all patterns have the same time axis. */
 function picture(overTime, { first, last, step }) {
   const counts = overTime.map((one) => one.split(":").map(Number));
   const most = Math.max(...counts.map(([, events]) => events));

@@ -1,4 +1,4 @@
-/** A panel that opens below a button, and closes at Escape, at a click elsewhere, or when focus leaves it. */
+/** A panel below a button, which closes on Escape, on a click elsewhere, or when the focus leaves it. */
 
 import { h, newId } from "./dom.js";
 

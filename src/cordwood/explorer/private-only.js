@@ -1,4 +1,4 @@
-/** What a page says to a key that may not see it. */
+/** The message of a page that needs a private key. */
 
 import { h } from "./dom.js";
 

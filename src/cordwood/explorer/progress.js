@@ -1,10 +1,10 @@
-/** How far a query under way is, as far as the engine tells it. */
+/** The progress of a running query, as far as the engine reports it. */
 
 import { nameRequests, read } from "./api.js";
 import { h } from "./dom.js";
 import { compact } from "./format.js";
 
-/** A query that is answered sooner is not asked after. */
+/** The delay of the first request for the progress, which short queries end before, and the period of later ones. */
 const [FIRST_MS, EVERY_MS] = [1000, 500];
 
 export class Progress {
@@ -28,7 +28,7 @@ export class Progress {
     this.element.textContent = "";
   }
 
-  /** Whatever is wrong with the list of queries is no fault of the query: then its progress is not shown. */
+  /** Request and show the progress. Errors are ignored: the query itself may still succeed. */
   async look(id) {
     const told = await read("/api/queries").catch(() => null);
     if (!told || id !== this.id) return;
@@ -37,7 +37,7 @@ export class Progress {
   }
 }
 
-/** What is told of the query that has the largest part before it. */
+/** Describe the progress of the query that has the largest remaining part. */
 function words(queries) {
   const [first] = queries.filter(isTold).sort((one, other) => (one.part ?? 0) - (other.part ?? 0));
   if (!first) return "";
@@ -50,7 +50,7 @@ function isTold({ rows_read: read, part }) {
   return read !== null || part !== null;
 }
 
-/** Pages without TLS have no `crypto.randomUUID`. */
+/** Return a random id; `crypto.randomUUID` is not available to pages without TLS. */
 function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

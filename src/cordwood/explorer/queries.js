@@ -1,4 +1,4 @@
-/** What Explore asks the API for: rows, a histogram, a field's top values, one whole event. */
+/** The parameters of Explore's requests: for rows, the histogram, the top values of a field, and one whole event. */
 
 import { iso } from "./format.js";
 import * as lql from "./lql.js";
@@ -10,10 +10,10 @@ const BEGINS = /(^|_)(start|from|since|after|begin)(_|$)/i;
 const ENDS = /(^|_)(end|to|until|before)(_|$)/i;
 const MOST_SERIES = 7;
 const MOST_VALUES = 12;
-/** What a line of ours before the reader's own query adds to the places of its errors. */
+/** The number of lines that `head` puts before the reader's query, to be subtracted from the lines of errors. */
 export const LINES_BEFORE = 1;
 
-/** Which of the endpoint's parameters bound the time; null when it has no such pair. */
+/** Return the pair of the endpoint's parameters that limit the time, or null if it has none. */
 export function timeParameters(endpoint) {
   const times = endpoint.parameters.filter((one) => one.kind === "date-time");
   const from = times.find((one) => BEGINS.test(one.name));
@@ -21,7 +21,7 @@ export function timeParameters(endpoint) {
   return from && to ? { from: from.name, to: to.name } : null;
 }
 
-/** Parameters that are the reader's to fill in. */
+/** Return the parameters that the reader fills in. */
 export function openParameters(endpoint) {
   const times = timeParameters(endpoint);
   return endpoint.parameters.filter((one) => one.name !== times?.from && one.name !== times?.to);
@@ -31,14 +31,14 @@ export function hasParameter(endpoint, name) {
   return endpoint.parameters.some((one) => one.name === name);
 }
 
-/** `view`: {endpoint, parameters, subQuery, language, text, columns, limit}; `bounds`: {from, to}. */
+/** Return the request for rows. `view` has endpoint, parameters, subQuery, language, text, columns and limit. */
 export function rowsRequest(view, bounds) {
   if (view.language === "sql") return { ...fixed(view, bounds), sql: view.text };
   const page = isPaged(view) ? { page_size: view.limit } : {};
   return { ...fixed(view, bounds), ...page, lql: rowsLql(view, bounds, []) };
 }
 
-/** The query in LQL with the rows of a page as its limit. */
+/** Return the query in LQL with the page size as its limit. */
 export function limitedLql(view, bounds) {
   return rowsLql(view, bounds, isPaged(view) ? [`limit:${view.limit}`] : []);
 }
@@ -52,64 +52,64 @@ function rowsLql(view, bounds, limit) {
   return `${head(view, bounds, [...shows, ...limit])}\n${grouped(view.text, view.patterns)}`.trimEnd();
 }
 
-/** The rows as they come: without an end in time, and without a limit. */
+/** Return the request that follows the query: without a time range, and without a limit. */
 export function followRequest(view) {
   return timeless(view, view.text, lql.hasColumns(view.text) ? [] : view.columns.map(column));
 }
 
-/** A query in LQL with these clauses and without a time. */
+/** Return a request in LQL with these clauses and without a time range. */
 function timeless(view, text, clauses) {
   const source = lql.named(text) ? [] : [`f:${view.subQuery}`];
   const all = [...source, ...clauses, ...clausesOf(view.patterns)];
   return { ...view.parameters, lql: `${all.join(" ")}\n${grouped(text, view.patterns)}`.trimEnd() };
 }
 
-/** Whether a query is one of single events in the order in which they come, as far as can be seen from here. */
+/** Whether the query can probably be followed: it yields single events in order of arrival. */
 export function canFollow(view) {
   const isPaged = lql.isChart(view.text) || lql.hasLimit(view.text) || lql.hasOrder(view.text);
   return view.language === "lql" && !isPaged;
 }
 
-/** The time of the newest event that these filters find in the sub-query, whenever it was. */
+/** Return the request for the time of the newest event that matches these filters, at any time. */
 export function newestRequest(view, text) {
   return timeless(view, text, ["s:timestamp", "limit:1"]);
 }
 
-/** One event with all there is in it. */
+/** Return the request for all fields of one event. */
 export function eventRequest(view, row) {
   const around = { from: row.timestamp - 1_000_000, to: row.timestamp + 1_000_000 };
   return clauseRequest(view, around, `${lql.filterText(["id"], String(row.id))} s:* limit:1`);
 }
 
-/** The events of a sub-query in a time, as these clauses want them. */
+/** Return the request for the events of a sub-query in a time range, with these clauses. */
 export function clauseRequest(view, bounds, clauses) {
   const plain = { ...view, text: "", patterns: [] };
   return { ...fixed(plain, bounds), lql: `${head(plain, bounds, [])} ${clauses}` };
 }
 
-/** Whether a sub-query is one of events: they have an id and a time. */
+/** Whether a sub-query yields events, which have an id and a time. */
 export function isOfEvents({ columns }) {
   const known = columns.map((one) => one.name);
   return known.includes("id") && known.includes("timestamp");
 }
 
-/** What a reader who changes from LQL to SQL begins with, where the query cannot be translated. */
+/** Return the initial SQL after switching from LQL, if the query cannot be translated. */
 export function firstSql(subQuery) {
   return `select timestamp, event_message\nfrom ${sql.name(subQuery)}\norder by timestamp desc\nlimit 100`;
 }
 
-/** A few whole events, for learning what is in them. */
+/** Return the request for a sample of whole events, which shows their fields. */
 export function sampleRequest(view, bounds) {
   return clauseRequest(view, bounds, "s:* limit:50");
 }
 
-/** The events that the query is about, as LQL: their time and, when there is one, the field that parts them. */
+/** Return LQL for the events of the query: their time and, if there is one, the series field. */
 export function eventsLql(view, bounds, seriesPath) {
   const shows = ["s:timestamp", ...(seriesPath ? [`s:${seriesPath}@series`] : [])];
   return `${head(view, bounds, shows)}\n${filters(view)}`.trimEnd();
 }
 
-/** The same with their messages. */
+/** Return LQL for the events of the query with their messages. */
 export function messagesLql(view, bounds) {
   return `${head(view, bounds, ["s:timestamp", "s:event_message"])}\n${filters(view)}`.trimEnd();
 }
@@ -119,8 +119,8 @@ function filters(view) {
 }
 
 /**
- * Counts by time and series over a query that yields `timestamp` and perhaps `series`.
- * Events are counted as they are and named after: a name costs more than a count.
+ * Return SQL that counts events by time and series, over a query that yields `timestamp` and perhaps `series`. Values
+ * are grouped first and named after, because computing a name takes longer than counting.
  */
 export function histogramSql(events, step, hasSeries, isClickHouse) {
   if (isClickHouse) {
@@ -142,14 +142,14 @@ export function histogramRequest(view, bounds, text) {
   return { ...fixed(view, bounds), sql: text };
 }
 
-/** The values of a field that occur most: rows of a value and its count. */
+/** Return the request for the most frequent values of a field, with their counts. */
 export function valuesRequest(view, bounds, path) {
   if (view.language === "sql") return { ...fixed(view, bounds), sql: valuesSql(view.text, path) };
   const chart = ["c:count(*)", `c:group_by(${path})`, `limit:${MOST_VALUES}`];
   return { ...fixed(view, bounds), lql: `${head(view, bounds, chart)}\n${filters(view)}`.trimEnd() };
 }
 
-/** A clause that keeps to one series: a class of statuses is a range of numbers, "other" is no one thing. */
+/** Return a clause for one series: statuses are grouped by class, and "other" cannot be expressed. */
 export function seriesClause(path, name) {
   const status = /^([1-5])xx$/.exec(name);
   if (status) return `${path}:${status[1]}00..${status[1]}99`;
@@ -157,7 +157,7 @@ export function seriesClause(path, name) {
   return name === NONE ? `${path}:NULL` : `${path}:${JSON.stringify(name)}`;
 }
 
-/** What the column of a path is called in the answer. */
+/** Return the name of a path's column in the answer. */
 export function nameOf(path) {
   return /^\w+$/.test(path) ? path : aliasOf(path);
 }
@@ -176,7 +176,7 @@ function fixed(view, bounds) {
   return { ...view.parameters, ...(times ? { [times.from]: iso(bounds.from), [times.to]: iso(bounds.to) } : {}) };
 }
 
-/** The clauses that the page adds, on a line of their own before the reader's. */
+/** Return the clauses that the page adds, on a line before the reader's query. */
 function head(view, bounds, clauses) {
   const source = lql.named(view.text) ? [] : [`f:${view.subQuery}`];
   const isBounded = timeParameters(view.endpoint) || !hasTime(view);
@@ -184,7 +184,7 @@ function head(view, bounds, clauses) {
   return [...source, ...times, ...clauses, ...clausesOf(view.patterns)].join(" ");
 }
 
-/** Whether the sub-query has a time to ask for; one of which nothing is known is taken to have. */
+/** Whether the sub-query has a time column; if its columns are unknown, it is assumed to have one. */
 function hasTime({ columnsKnown }) {
   return columnsKnown.length === 0 || columnsKnown.some((one) => one.name === "timestamp");
 }
@@ -193,7 +193,7 @@ function column(path) {
   return /^\w+$/.test(path) || path === "*" ? `s:${path}` : `s:${path}@${aliasOf(path)}`;
 }
 
-/** Statuses count by their class, levels without regard to case. */
+/** Return SQL for the name of a series: the class of a status, and other values as text. */
 function seriesName(name) {
   const text = `cast(${name} as string)`;
   const number = `safe_cast(${text} as int64)`;

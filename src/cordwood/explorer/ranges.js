@@ -1,4 +1,4 @@
-/** Time ranges: relative ones that move with the clock, and fixed ones. */
+/** Time ranges: relative ones, which end now, and fixed ones. */
 
 import { time } from "./format.js";
 
@@ -16,13 +16,13 @@ export const QUICK = [
 ];
 export const USUAL = "24h";
 
-/** Widths that a bar of the histogram may have. */
+/** The widths of a bar in the histogram, in seconds. */
 const STEPS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
   2_592_000,
 ];
 
-/** From and to in microseconds, for a range of the state. */
+/** Return the bounds of a range in microseconds. */
 export function bounds(range, nowMs = Date.now()) {
   if (isFixed(range)) {
     const [from, to] = range.split("~").map(Number);
@@ -41,7 +41,7 @@ export function fixed(from, to) {
 }
 
 export function isRange(text) {
-  // With a longer number, adding a step to a time would not change it, and a loop over times would not end.
+  // With longer numbers, adding a step to a time would not change it, and a loop over times would not end.
   return /^\d{1,5}[mhd]$/.test(text) || /^\d{1,16}~\d{1,16}$/.test(text);
 }
 
@@ -55,7 +55,7 @@ export function label(range, utc) {
   return `${first} – ${first.slice(0, 10) === last.slice(0, 10) ? last.slice(11) : last}`;
 }
 
-/** The range as wide again on both sides together, or half as wide. */
+/** Return a range with the same middle, and its width multiplied by a factor. */
 export function scaled(range, factor) {
   const { from, to } = bounds(range);
   const middle = (from + to) / 2;
@@ -69,13 +69,13 @@ export function moved(range, share) {
   return fixed(from + by, to + by);
 }
 
-/** A range as wide as another, near whose end a time lies. */
+/** Return a range of the same width, with a given time near its end. */
 export function around(us, { from, to }) {
   const width = to - from;
   return fixed(us - width * 0.9, us + width * 0.1);
 }
 
-/** The narrowest bar that leaves at most so many of them. */
+/** Return the narrowest width of a bar with which at most `mostBars` are needed. */
 export function stepFor({ from, to }, mostBars) {
   const seconds = (to - from) / 1_000_000;
   return STEPS.find((step) => seconds / step <= mostBars) ?? STEPS.at(-1);

@@ -1,4 +1,4 @@
-/** What an answer says of itself, in words. */
+/** Descriptions of an answer's receipt in words. */
 
 import { count, milliseconds } from "./format.js";
 
@@ -6,7 +6,7 @@ export function words(receipt) {
   return [rowsOf(receipt), `in ${milliseconds(receipt.totalMs ?? receipt.tookMs)}`].join(" ") + ".";
 }
 
-/** Sentences: where the answer comes from, what the making took, whether anything was cut. */
+/** Return sentences on the answer's origin, its computing time, and whether it was cut. */
 export function sentences(receipt) {
   return [
     words(receipt),
@@ -35,7 +35,7 @@ function made({ engineMs, compileMs }) {
   return `The engine took ${milliseconds(engineMs)}, compiling ${milliseconds(compileMs)}.`;
 }
 
-/** Where more can be shown, the page has a button for it. */
+/** Say that rows were cut, unless the page has a button to show more. */
 function cut({ truncated, next }) {
   return truncated && !next ? `There was more: the rows were cut by ${truncated}.` : "";
 }

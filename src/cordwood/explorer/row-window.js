@@ -1,14 +1,14 @@
-/** The rows of a table that are in sight, and as many around them; the others are only room. */
+/** Virtual scrolling of a table: only the visible rows and some around them are in the document. */
 
-/** So many rows are all drawn: the browser's own search finds them. */
+/** Up to this number, all rows are drawn, so that the browser's own search finds them. */
 const ALL = 500;
-/** Rows that are drawn before and after those in sight. */
+/** The number of rows that are drawn before and after the visible ones. */
 const AROUND = 20;
 const USUAL_HEIGHT = 28;
 const USUAL_FRAME = 800;
 
 export class RowWindow {
-  /** `rowAt(position)` makes the elements of a row; `frame` is what scrolls. */
+  /** `rowAt(position)` creates the elements of a row; `frame` is the scrolling element. */
   constructor(frame, body, rowAt) {
     Object.assign(this, { frame, body, rowAt, count: 0, heights: new Float64Array(0), drawn: new Map() });
     this.above = spacer();
@@ -21,9 +21,9 @@ export class RowWindow {
     return this.count > ALL;
   }
 
-  /** Draw so many rows anew, at the same place. */
+  /** Draw a new set of rows, and keep the scroll position. */
   show(count) {
-    // To read the place makes the browser lay out the page, and without rows there is none.
+    // Reading the scroll position makes the browser lay out the page; without rows it is not needed.
     const top = this.count ? this.frame.scrollTop : 0;
     this.count = count;
     this.heights = new Float64Array(count).fill(this.usualHeight ?? USUAL_HEIGHT);
@@ -34,7 +34,7 @@ export class RowWindow {
     if (top && this.frame.scrollTop !== top) this.frame.scrollTop = top;
   }
 
-  /** Make a row again, such as when it opens. */
+  /** Replace the elements of a row, for example when it expands. */
   replace(position) {
     const before = this.drawn.get(position);
     if (!before) return;
@@ -45,7 +45,7 @@ export class RowWindow {
     this.measure();
   }
 
-  /** The first element of a row, drawn and in sight. */
+  /** Draw a row and scroll to it; return its first element. */
   reveal(position) {
     if (!this.drawn.has(position)) {
       this.frame.scrollTop = this.offset(position) - this.frame.clientHeight / 2;
@@ -80,7 +80,7 @@ export class RowWindow {
     if (this.isLong) this.measure();
   }
 
-  /** What leaves the sight with the focus in it gives that to the table. */
+  /** Remove the rows outside of the range; move the focus to the table if one of them has it. */
   removeOutside(first, last) {
     for (const [position, elements] of this.drawn) {
       if (position >= first && position < last) continue;
@@ -106,7 +106,7 @@ export class RowWindow {
     return y;
   }
 
-  /** Heights as they are; what is in sight stays where it is when rows above it are not of the height they were taken for. */
+  /** Measure the drawn rows, and correct the scroll position if rows above have another height than estimated. */
   measure() {
     if (!this.isLong || !this.drawn.size) return;
     const first = Math.min(...this.drawn.keys());

@@ -1,4 +1,4 @@
-/** What leaves the page: files, and lines for the clipboard. */
+/** Exports from the page: files, and calls for the clipboard. */
 
 import { addressOf, askForFile, given } from "./api.js";
 import { h } from "./dom.js";
@@ -15,14 +15,14 @@ export function downloadText(text, fileName) {
   download(new Blob([text], { type: "text/plain;charset=utf-8" }), fileName);
 }
 
-/** The call as a line for a shell; the key stays a name. */
+/** Return the call as a shell command, with the key as a variable. */
 export function curlOf(endpoint, parameters) {
   const lines = [`curl -sG ${quoted(addressOf(endpoint.address, {}))}`, `-H "X-API-KEY: ${KEY_PLACEHOLDER}"`];
   for (const [name, value] of given(parameters)) lines.push(`--data-urlencode ${quoted(`${name}=${value}`)}`);
   return lines.join(" \\\n  ");
 }
 
-/** The call as a program in Python that needs nothing else; the key stays a name. */
+/** Return the call as a Python program without dependencies, with the key as a variable. */
 export function pythonOf(endpoint, parameters) {
   const lines = given(parameters).map(([name, value]) => `    ${literal(name)}: ${literal(value)},`);
   return [
@@ -61,12 +61,12 @@ function download(blob, fileName) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** JSON's texts are Python's and JavaScript's as well. */
+/** Return a text as a literal, in JSON's syntax, which Python and JavaScript share. */
 export function literal(value) {
   return JSON.stringify(String(value));
 }
 
-/** A text as one word of a shell. */
+/** Return a text as one quoted word of a shell. */
 export function quoted(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

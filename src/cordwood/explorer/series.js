@@ -1,4 +1,4 @@
-/** Series of a chart: which comes first, and in which colour, so that the same name looks the same everywhere. */
+/** The order and colours of series in charts: the same name has the same colour everywhere. */
 
 const TONES = [
   [/^(5xx|5\d\d|error|err|severe|failed|failure)$/i, "error"],
@@ -14,7 +14,7 @@ const HUES = 8;
 export const OTHERS = "other";
 export const NONE = "–";
 
-/** Names with their tones, the gravest first; what has no tone of its own gets a hue by its place. */
+/** Return names with their tones, most severe first; a name without a tone gets a hue by its position. */
 export function toned(names) {
   const sorted = [...names].sort((one, two) => rank(one) - rank(two) || one.localeCompare(two));
   let hue = 0;
@@ -26,7 +26,7 @@ export function toned(names) {
   });
 }
 
-/** The tone of a level or a status; empty for anything else. */
+/** Return the tone of a level or a status; empty for other values. */
 export function toneOf(value) {
   if (value === OTHERS || value === NONE) return "rest";
   const found = TONES.find(([pattern]) => pattern.test(String(value)));

@@ -1,4 +1,4 @@
-/** Service: memory against its ceiling, the cache, queries under way and the slowest lately, the version. */
+/** The Service page: memory and its limit, the cache, active queries, the slowest recent ones, and the version. */
 
 import { readIfAllowed } from "./api.js";
 import { h, put } from "./dom.js";
@@ -27,7 +27,7 @@ export class ServicePage {
 
   async update() {
     clearTimeout(this.timer);
-    // Nobody looks at a hidden tab: what it had stays; one that was opened hidden has nothing yet.
+    // A hidden tab keeps its values without reading them again; one that was opened hidden reads them once.
     const status = (document.hidden && this.status) || (await readIfAllowed("/api/status"));
     if (!status) return put(this.element, privateOnly("How the service is doing is shown"));
     this.status = status;
@@ -37,7 +37,7 @@ export class ServicePage {
     return undefined;
   }
 
-  /** Again and again: a service that is away for a moment is no reason to stop. */
+  /** Schedule the next update, which is repeated if it fails. */
   later() {
     clearTimeout(this.timer);
     if (!this.isLeft) this.timer = setTimeout(() => this.update().catch(() => this.later()), AGAIN_MS);

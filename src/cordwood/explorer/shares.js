@@ -1,4 +1,4 @@
-/** In what share of some events each field is: paths as the schema's flat map has them. */
+/** The share of events that have each field; paths are written as in the flat form of the schema. */
 
 export function fieldShares(events) {
   const seen = new Map();
@@ -6,7 +6,7 @@ export function fieldShares(events) {
   return new Map([...seen].map(([path, times]) => [path, times / events.length]));
 }
 
-/** Every path that holds a value, once an event, whatever arrays it goes through. */
+/** Return all paths with a value in an event, each once; arrays add no step to a path. */
 function pathsOf(event) {
   const found = new Set();
   collect(event, "", found);

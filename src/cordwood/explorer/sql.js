@@ -1,8 +1,8 @@
-/** SQL as text: how names and values are written in it, and queries around a query. */
+/** SQL as text: writing names and values in it, and wrapping a query in another. */
 
 const LAST_LIMIT = /\blimit\s+\d+(\s+offset\s+\d+)?\s*$/i;
 
-/** A query that may stand inside another: no end mark, and all its rows. */
+/** Return a query as a sub-query: without its final semicolon and its last limit. */
 export function inner(text) {
   const plain = text.trim().replace(/;\s*$/, "");
   return plain.replace(LAST_LIMIT, "").trim();
@@ -18,20 +18,20 @@ export function value(one) {
   return `'${one.replace(/[\\']/g, "\\$&").replace(/\n/g, "\\n")}'`;
 }
 
-/** The same rows, of which only those are left where the path has the value, or an array that holds it. */
+/** Filter a query by a value: rows where the path has the value, or has an array with it. */
 export function filtered(text, path, one, { isNot = false, isWithin = false } = {}) {
   const compared = isWithin ? membership(operand(path), one, isNot) : comparison(operand(path), one, isNot);
   return `select t.* from (\n${inner(text)}\n) as t${joins(path)}\nwhere ${compared}`;
 }
 
-/** The same without stars, of which ClickHouse's dialect has none. */
+/** Filter a query, naming its columns, because ClickHouse's dialect does not accept `*`. */
 export function filteredColumns(text, columns, path, one, { isNot = false } = {}) {
   const names = columns.map((each) => `t.${name(each)}`).join(", ");
   const left = path.slice(1).reduce((map, key) => `${map}[${value(key)}]`, `t.${name(path[0])}`);
   return `select ${names} from (\n${inner(text)}\n) as t\nwhere ${comparison(left, one, isNot)}`;
 }
 
-/** The same rows, of which only those are left whose message matches a regular expression. */
+/** Filter a query by a regular expression on messages. */
 export function matched(text, columns, regex, { isNot = false, isClickHouse = false } = {}) {
   const names = isClickHouse ? columns.map((each) => `t.${name(each)}`).join(", ") : "t.*";
   const call = isClickHouse ? "match" : "regexp_contains";
@@ -39,7 +39,7 @@ export function matched(text, columns, regex, { isNot = false, isClickHouse = fa
   return `select ${names} from (\n${inner(text)}\n) as t\nwhere ${isNot ? "not " : ""}${found}`;
 }
 
-/** What joins the objects on a path of `t`, so that `operand` can name the value at its end. */
+/** Return the joins that unnest the objects on a path of `t`; `operand` names the value at its end. */
 export function joins(path) {
   return path
     .slice(0, -1)

@@ -1,4 +1,4 @@
-/** Streams: how much comes in, how much there is, what events hold, and what was set aside. */
+/** The Streams page: rates and sizes of streams, the fields of their events, and quarantined events. */
 
 import * as address from "./address.js";
 import { read, readIfAllowed } from "./api.js";
@@ -53,7 +53,7 @@ export class StreamsPage {
     return undefined;
   }
 
-  /** Again and again: a service that is away, or a tab that nobody sees, is no reason to stop. */
+  /** Schedule the next update. It is skipped while the tab is hidden, and repeated if it fails. */
   later(values) {
     const again = () => (document.hidden ? this.later(values) : this.update(values).catch(() => this.later(values)));
     clearTimeout(this.timer);
@@ -94,7 +94,7 @@ export class StreamsPage {
     );
   }
 
-  /** Read everything anew. */
+  /** Read everything again. */
   async again() {
     const { chosen } = this;
     this.chosen = null;
@@ -102,7 +102,7 @@ export class StreamsPage {
   }
 }
 
-/** What cannot be changed here can be copied. */
+/** Return a button that edits the stream, or one that copies it if it cannot be edited here. */
 function editButton({ name, origin }) {
   const [words, edit] = origin === "file" ? ["Copy as new", "copy"] : ["Edit", "1"];
   const open = () => address.go("streams", { stream: name, edit });

@@ -1,4 +1,4 @@
-/** A line at the foot of the page for what was just done, read out too. */
+/** A line at the foot of the page that tells what was done; screen readers read it out. */
 
 const SHOWN_MS = 4000;
 let timer = 0;

@@ -1,4 +1,4 @@
-/** The time range: quick ones, a calendar for both ends, narrower, wider, earlier and later. */
+/** The time range picker: presets, a calendar for both ends, and buttons to narrow, widen and move the range. */
 
 import { h, put } from "./dom.js";
 import { popover } from "./popover.js";

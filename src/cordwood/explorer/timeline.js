@@ -1,4 +1,4 @@
-/** Timeline: the events of several whole streams in one table and one chart, for a private key. */
+/** The Timeline page: the events of several whole streams in one table and one chart, for private keys. */
 
 import * as address from "./address.js";
 import { written } from "./api.js";
@@ -113,7 +113,7 @@ export class TimelinePage {
     this.asking?.abort();
   }
 
-  /** An endpoint that LQL can be translated for; whether the key sees whole streams. */
+  /** Find an endpoint that translates LQL; return whether the key may read whole streams. */
   async learn(values) {
     const open = candidates(await described.endpoints(), values).filter((one) => one.languages.includes("lql"));
     if (!open.length) return true;
@@ -143,7 +143,7 @@ export class TimelinePage {
     if (!wanted.length) this.offer(known);
   }
 
-  /** Nothing is chosen yet. */
+  /** List streams to begin with, while none is chosen. */
   offer(known) {
     const some = known.filter((one) => one.events > 0);
     const begin = "Choose a stream to begin with, and others with the button above";
@@ -215,7 +215,7 @@ export class TimelinePage {
     return `${shown === 1 ? "One event" : `${count(shown)} events`} of ${of}.`;
   }
 
-  /** Where the newest event of the chosen streams is. */
+  /** Say that no event matches, with a link to the newest events of the chosen streams. */
   empty() {
     const newest = Math.max(0, ...this.streams.map((one) => one.newest ?? 0));
     const { from, to } = this.bounds;
@@ -225,12 +225,12 @@ export class TimelinePage {
     return h("div", { class: "empty" }, words, newest && (newest < from || newest > to) ? there : null);
   }
 
-  // Changing the query
+  // Changes of the query
 
   submit(event) {
     event.preventDefault();
     const q = this.text.value.trim();
-    // An unchanged address is told to the page again, with the handling of failures.
+    // An unchanged address notifies the page too, which then reads again and reports errors.
     address.change(q === this.view?.text ? {} : { q, limit: "" });
   }
 
@@ -247,7 +247,7 @@ export class TimelinePage {
     return address.hashOf("timeline", { ...address.current().values, ...values });
   }
 
-  /** The link shows others the same time. */
+  /** Copy a link with a fixed time range, which shows others the same events. */
   copyLink() {
     if (!this.bounds) return tell("Nothing is shown yet.");
     const { from, to } = this.bounds;

@@ -1,23 +1,23 @@
-/** A whole event as a tree; every value is a button that adds a filter. */
+/** A whole event as a tree, in which a click on a value adds a filter. */
 
 import { h } from "./dom.js";
 import { cell, time } from "./format.js";
 
-/** Deeper than this a branch begins closed. */
+/** Branches below this depth are closed at first. */
 const OPEN_DEPTH = 3;
 
 /**
- * `onFilter(path, value, isNot, isWithin)` is called for a value that is clicked, which is the path's own or one of
- * those of the array there; without it values are texts. `linksOf(path, value)` has the ids in a value with their
- * places. `utc` says how times are shown.
- * In answers every object stands in an array of one: the tree shows it as itself.
+ * Return the tree of an event. `onFilter(path, value, isNot, isWithin)` is called for a clicked value, which is that of
+ * the path or, if `isWithin`, an element of its array; without `onFilter`, values are plain text. `linksOf(path,
+ * value)` returns the ids in a value with their addresses. `utc` selects the time zone. Objects, which answers wrap in
+ * arrays of one element, are shown without the array.
  */
 export function eventTree(event, context) {
   const branches = Object.entries(event).map(([key, value]) => branch([key], unwrapped(value), context));
   return h("div", { class: "tree" }, branches);
 }
 
-/** An object instead of the array of one that it is answered as, all the way down. */
+/** Return a value with all arrays of one object replaced by the object. */
 export function unwrapped(value) {
   if (Array.isArray(value)) {
     const inner = value.map(unwrapped);
@@ -43,7 +43,7 @@ function branch(path, value, context) {
   );
 }
 
-/** Elements of an array lie at the array's own path. */
+/** Return an element of an array, whose path is that of the array. */
 function element(path, value, place, context) {
   const number = h("span", { class: "tree-key faint" }, place);
   if (!isBranch(value)) return h("div", { class: "leaf" }, number, leaf(path, value, { ...context, isWithin: true }));
@@ -60,7 +60,7 @@ function element(path, value, place, context) {
 
 function leaf(path, value, { onFilter, linksOf = () => [], utc, isWithin = false, isTooDeep = false }) {
   const text = cell(value);
-  // No query finds an array in an array, a null among other elements, or what is empty.
+  // Queries cannot filter by nested arrays, by null in an array, or by empty objects and arrays.
   const isFound = !isTooDeep && (value === null ? !isWithin : typeof value !== "object");
   if (!isFound) return h("span", { class: "leaf-value faint" }, value === null ? "null" : text);
   const read = isTime(path, value) ? h("span", { class: "faint" }, time(value, { utc })) : null;

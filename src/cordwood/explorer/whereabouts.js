@@ -1,4 +1,4 @@
-/** What there is, and where, when a view has no rows: events at another time, of other projects, in other streams. */
+/** Hints for a view without rows: events at other times, of other projects, and in other streams. */
 
 import { ask } from "./api.js";
 import { named, placeOfStream } from "./choices.js";
@@ -11,7 +11,7 @@ import { around } from "./ranges.js";
 import { countsOf, mayCount, projectsOf, streamsByTime } from "./whole-streams.js";
 
 const MOST_LISTED = 8;
-/** Live asks for its rows again and again; where others are changes less often. */
+/** Hints are not read again within this time, although Live repeats its request: they change less often. */
 const FRESH_MS = 30_000;
 
 export class Whereabouts {
@@ -19,7 +19,7 @@ export class Whereabouts {
     Object.assign(this, { about: "", element: null, atMs: 0 });
   }
 
-  /** An element that fills itself; what is still being asked for another view is given up. */
+  /** Return an element that is filled as answers arrive; requests for an earlier view are cancelled. */
   of(view, bounds) {
     const { endpoint, subQuery, language, text, patterns, parameters, range, utc } = view;
     const about = JSON.stringify([endpoint.name, subQuery, language, text, patterns, parameters, range, utc]);
@@ -31,7 +31,7 @@ export class Whereabouts {
     return this.element;
   }
 
-  /** Each part comes when it is known; one that cannot be known says why. */
+  /** Request the hints and show each as its answer arrives, or its error. */
   fill(element, view, bounds, signal) {
     const { endpoint } = view;
     const isAsked = view.language === "lql" && isOfEvents({ columns: view.columnsKnown });
@@ -51,7 +51,7 @@ export class Whereabouts {
   }
 }
 
-/** The newest event that matches at any time; where nothing does, the newest at all. */
+/** Find the newest event that matches at any time, or the newest event at all if none matches. */
 async function newest(view, bounds, signal) {
   const filters = filtersOf(view.text);
   const found = await newestOf(view, filters, signal);
@@ -92,7 +92,7 @@ async function streams(view, bounds, signal) {
   return [listed("Streams with events, and when the newest came", found, place)];
 }
 
-/** Links to the first of what has events: [{name, events, newest}]. */
+/** Return links to the first entries with events: [{name, events, newest}]. */
 export function listed(words, found, place, most = MOST_LISTED) {
   const more = found.length > most ? ` (${most} of ${count(found.length)})` : "";
   const links = found.slice(0, most).map((one) => {

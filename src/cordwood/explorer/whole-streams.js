@@ -1,4 +1,4 @@
-/** What a private key that sees all events asks of whole streams: counts by project, the newest events, one event. */
+/** Queries over whole streams, for private keys that see all events: counts by project, newest events, one event. */
 
 import { Problem, ask, read } from "./api.js";
 import * as described from "./described.js";
@@ -8,28 +8,28 @@ import { bounds } from "./ranges.js";
 import * as sql from "./sql.js";
 import { unwrapped } from "./tree.js";
 
-/** SQL over whole streams, asked like an endpoint. */
+/** The route for SQL over whole streams, in the form of an endpoint. */
 const WHOLE_STREAMS = { address: "/api/query" };
-/** Streams that are counted at once, those with the newest events; and pairs of stream and project that are read. */
+/** The maximum number of streams to count, newest first, and of rows, each for a stream and a project. */
 const [MOST_STREAMS, MOST_ROWS] = [16, 1000];
-/** Streams that are asked at a time: others want to ask as well. */
+/** The number of concurrent requests, so that other callers get slots of the service too. */
 const AT_ONCE = 3;
 const QUOTED = /`((?:[^`\\]|\\.)+)`/g;
 
-/** Whether the key of this endpoint's calls may count events of all projects. */
+/** Whether the key may count the events of all projects. */
 export function mayCount({ key }) {
   return key.private && Object.keys(key.pins).length === 0;
 }
 
-/** All streams, those with the newest events first: [{name, project, events, newest}]. */
+/** Return all streams, those with the newest events first: [{name, project, events, newest}]. */
 export async function streamsByTime(signal) {
   const streams = await read("/api/sources", {}, { signal });
   return streams.sort((one, other) => (other.newest ?? 0) - (one.newest ?? 0));
 }
 
 /**
- * The events in the time of a view by stream and project: {rows: [{stream, project, events, newest}], isCut}, of the
- * streams that the endpoint reads, or of those of one sub-query.
+ * Count the events in a view's time range by stream and project, for the streams that the endpoint or one of its
+ * sub-queries reads: {rows: [{stream, project, events, newest}], isCut}.
  */
 export async function countsOf(view, { subQuery = "", signal } = {}) {
   const [streams, definition] = await Promise.all([streamsByTime(signal), described.definition(view.endpoint)]);
@@ -38,7 +38,7 @@ export async function countsOf(view, { subQuery = "", signal } = {}) {
   return countsIn(readBy.length ? readBy : streams, bounds(view.range), signal);
 }
 
-/** The same of these streams: [{name, project}], `project` being where events have it. */
+/** Count the events of streams, [{name, project}], where `project` is the path of the project in their events. */
 export async function countsIn(streams, time, signal) {
   const counted = streams.filter((one) => one.events > 0).slice(0, MOST_STREAMS);
   if (!counted.length) return { rows: [], isCut: false };
@@ -46,17 +46,20 @@ export async function countsIn(streams, time, signal) {
   return { rows, isCut: rows.length >= MOST_ROWS || counted.length >= MOST_STREAMS };
 }
 
-/** The path of the project in the events of a stream, as the stream tells it. */
+/** Return the path of the project in the events of a stream. */
 function projectPath(project) {
   return (project ?? "project").split(".");
 }
 
-/** A condition on the time of `t`. */
+/** Return a condition on the time of `t`. */
 function whereInTime({ from, to }) {
   return `t.timestamp between timestamp_micros(${Math.floor(from)}) and timestamp_micros(${Math.ceil(to)})`;
 }
 
-/** The same by project, most events first: {projects: [{name, events, newest}], without, isCut}; `without` have none. */
+/**
+ * Sum counts by project, most events first: {projects: [{name, events, newest}], without, isCut}; `without` is the
+ * number of events without a project.
+ */
 export function projectsOf({ rows, isCut }) {
   const found = new Map();
   for (const { project, events, newest } of rows) {
@@ -80,7 +83,7 @@ function countsSql(streams, time) {
   return `select stream, project, events, newest from (\n${all}\n) as c\norder by events desc limit ${MOST_ROWS}`;
 }
 
-/** The names in backquotes in a text of SQL, or in one of its sub-queries where that has any. */
+/** Return the names in backquotes in SQL, or those in one of its sub-queries if it has any. */
 function streamsIn(text, subQuery) {
   const within = subQuery ? namesIn(subQueryIn(text, subQuery)) : new Set();
   return within.size ? within : namesIn(text);
@@ -90,7 +93,7 @@ function namesIn(text) {
   return new Set([...text.matchAll(QUOTED)].map(([, name]) => name.replace(/\\(.)/g, "$1")));
 }
 
-/** What stands between the parentheses of a sub-query; empty where it is not found. */
+/** Return the SQL between the parentheses of a sub-query; empty if there is none. */
 function subQueryIn(text, subQuery) {
   const begins = new RegExp(`\\b${subQuery.replace(/\W/g, "\\$&")}\\s+as\\s*\\(`, "i");
   const found = begins.exec(text);
@@ -105,9 +108,9 @@ function subQueryIn(text, subQuery) {
   return "";
 }
 
-// Events
+// The events
 
-/** Call `work(stream)` for each; what it throws goes to `onFailed(stream, problem)`. */
+/** Call `work(stream)` for each stream, a few at a time; errors are passed to `onFailed(stream, problem)`. */
 export async function each(streams, signal, work, onFailed) {
   const waiting = [...streams];
   const go = async () => {
@@ -124,9 +127,9 @@ export async function each(streams, signal, work, onFailed) {
 }
 
 /**
- * The queries of a text in LQL: {rows(events), counts(events, step)}, `events` being a query of a stream's events. LQL is
- * translated in the scope of an endpoint, `lender`: {endpoint, subQuery}, whose events have the same columns. Without a
- * filter nothing is named, for a name might be a stream's.
+ * Return functions that wrap an LQL query around a query of a stream's events: {rows(events), counts(events, step)}.
+ * LQL is translated in the scope of `lender`, {endpoint, subQuery}, whose events have the same columns: its sub-query
+ * is redefined as the stream's events. Without a filter this is not needed, and could hide a stream of the same name.
  */
 export async function queriesOf(text, limit, lender, signal) {
   const filters = lql.filtersOf(text);
@@ -150,19 +153,19 @@ export async function queriesOf(text, limit, lender, signal) {
   };
 }
 
-/** The newest events of a stream: rows with its name. */
+/** Return the newest events of a stream, each with the stream's name. */
 export async function rowsOf(stream, queries, view, signal) {
   const answer = await ask(WHOLE_STREAMS, { sql: queries.rows(eventsSql(stream, view)) }, { signal });
   return answer.rows.map((row) => ({ ...row, stream: stream.name }));
 }
 
-/** The number of events of a stream over time: buckets in milliseconds. */
+/** Return the counts of a stream's events over time, in buckets of milliseconds. */
 export async function bucketsOf(stream, queries, view, step, signal) {
   const { rows } = await ask(WHOLE_STREAMS, { sql: queries.counts(eventsSql(stream, view), step) }, { signal });
   return rows.map(({ at, events }) => ({ at: at / 1000, events, series: stream.name }));
 }
 
-/** All there is in the event of a row; the row itself when it is not there any more. */
+/** Return all fields of a row's event, or the row itself if the event no longer exists. */
 export async function wholeEvent({ stream, id, timestamp }) {
   const time = whereInTime({ from: timestamp, to: timestamp });
   const text = `select t.* from ${sql.name(stream)} as t where t.id = ${sql.value(String(id))} and ${time} limit 1`;
@@ -171,7 +174,7 @@ export async function wholeEvent({ stream, id, timestamp }) {
   return Object.fromEntries(Object.entries(event).filter(([, value]) => value !== null));
 }
 
-/** The events of a stream in a time, and of one project where that is wanted. */
+/** Return SQL for the events of a stream in a time range, and of one project if the view has one. */
 function eventsSql({ name, project: at }, { bounds, project }) {
   const path = projectPath(at);
   const columns = "t.id, t.timestamp, t.event_message, t.metadata";
