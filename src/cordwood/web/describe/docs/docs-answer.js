@@ -1,15 +1,15 @@
-/** Sends a request and shows what comes back while it comes: status, time, headers and the beginning of the body. */
+/** Send a request, and show the answer as it arrives: status, time, headers and the beginning of the body. */
 
 import { withQuery } from "./docs-request.js";
 import { h, put } from "./dom.js";
 import { key } from "./key.js";
 
-/** More of a body is neither read nor shown: an export may have gigabytes, a followed query has no end. */
+/** Reading stops after this many bytes: an export may have gigabytes, and a followed query has no end. */
 const MOST_BYTES = 200_000;
 const TEXT = /^(?:text\/|application\/(?:[\w.+-]*json|x-ndjson|x-www-form-urlencoded|xml))/;
 const SHOWN = /^(?:content-type|cordwood-.*|cache-status|age|etag|server-timing|ratelimit.*|retry-after|x-request-id)$/;
 
-/** Resolves when the answer has ended, or `signal` is aborted. */
+/** Send the request and show its answer; return when the answer has ended or `signal` is aborted. */
 export async function answerInto(place, request, signal) {
   const began = performance.now();
   const line = h("p", { role: "status" }, `Sent ${request.method}; waiting.`);
@@ -42,7 +42,7 @@ function headersOf(answer) {
   return h("details", {}, h("summary", {}, `Headers (${shown.length})`), h("dl", {}, lines));
 }
 
-/** Fills the element; returns how the body ended. */
+/** Read the body into an element; return a description of its end. */
 async function read(answer, element) {
   if (!answer.body) return ", without a body.";
   const isText = TEXT.test(answer.headers.get("Content-Type") ?? "");
@@ -64,7 +64,7 @@ async function read(answer, element) {
   return `, ${bytes.toLocaleString("en")} bytes.`;
 }
 
-/** JSON on lines of its own, unless its numbers would lose digits. */
+/** Indent JSON, unless parsing would lose digits of its numbers. */
 function indented(text) {
   if (!/^\s*[[{]/.test(text) || /\d{16}/.test(text)) return text;
   try {

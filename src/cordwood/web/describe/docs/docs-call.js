@@ -1,4 +1,4 @@
-/** The part of an operation that is used: its code in a language of choice, and a form that sends it. */
+/** The interactive part of an operation: its code in the chosen language, and a form that sends the request. */
 
 import { answerInto } from "./docs-answer.js";
 import { LANGUAGES } from "./docs-code.js";
@@ -9,10 +9,10 @@ import { copy } from "./save.js";
 import { tell } from "./telling.js";
 
 const calls = new Set();
-/** One choice for the whole page. */
+/** The chosen language applies to all operations of the page. */
 let language = "curl";
 
-/** Takes the place of the command that the page came with. */
+/** The interactive part of an operation, which replaces the static command of the page. */
 export class Call {
   constructor(place, operation) {
     this.operation = operation;
@@ -48,7 +48,7 @@ export class Call {
     this.code.textContent = LANGUAGES[language](requestOf(this.operation, this.values));
   }
 
-  /** The form is made when it is first asked for. */
+  /** Show or hide the form, which is created on first use. */
   toggle() {
     if (!this.form.firstChild) this.fill();
     this.form.hidden = !this.form.hidden;
@@ -134,7 +134,7 @@ function choose(name) {
   for (const call of calls) call.write();
 }
 
-/** Asks before something that is in force is changed or removed. */
+/** Ask for confirmation before a request that changes or removes something. */
 function isConfirmed(place, request) {
   const words = h("p", {}, "This changes what is in force: ", h("code", {}, `${request.method} ${request.address}`));
   const button = (value, label, kind) => h("button", { value, class: `button ${kind}` }, label);

@@ -1,4 +1,4 @@
-/** A request as code in three languages, each with nothing to install and without the key's text. */
+/** A request as code in three languages, without dependencies and without the text of the key. */
 
 import { withQuery } from "./docs-request.js";
 import { KEY_PLACEHOLDER, literal, quoted } from "./save.js";
@@ -21,7 +21,7 @@ function curlOf(request) {
   return lines.join(" \\\n  ");
 }
 
-/** The standard library's urllib. */
+/** Return a Python program that uses urllib of the standard library. */
 function pythonOf(request) {
   const { query, body, isJson } = request;
   const address = literal(request.address) + (query.length ? ' + "?" + urlencode(parameters)' : "");
@@ -47,7 +47,7 @@ function pythonOf(request) {
   ].join("\n");
 }
 
-/** fetch, as Node.js and browsers have it; the key is read as in Node.js. */
+/** Return JavaScript that uses fetch; the key is read from the environment of Node.js. */
 function javascriptOf(request) {
   const { query, body } = request;
   const headers = membersOf(request, `process.env.${KEY_NAME}`);
@@ -67,7 +67,7 @@ function javascriptOf(request) {
   ].join("\n");
 }
 
-/** The headers as the members of a dictionary or an object. */
+/** Return the headers as members of a dictionary or an object. */
 function membersOf(request, keyText) {
   const given = request.headers.map(([name, value]) => `${literal(name)}: ${literal(value)}`);
   return (request.isKeyed ? [`"X-API-KEY": ${keyText}`, ...given] : given).join(", ");

@@ -1,11 +1,11 @@
-/** What an operation of the API description takes, and the request that filled-in values make of it. */
+/** The fields of an operation of the API description, and the request made from their values. */
 
 import { addressOf } from "./api.js";
 
 const VERBS = ["get", "post", "put", "patch", "delete"];
 const JSON_TYPE = "application/json";
 
-/** The operations of the document by id, each with the fields of a form. */
+/** Return the operations of the document by id, each with the fields of its form. */
 export function operationsOf(document) {
   const found = new Map();
   for (const [path, verbs] of Object.entries(document.paths)) {
@@ -16,7 +16,7 @@ export function operationsOf(document) {
   return found;
 }
 
-/** A request in parts: of it come the code and the call. Empty values are left out. */
+/** Return the parts of a request, from which both the code and the call are made. Empty values are omitted. */
 export function requestOf(operation, values) {
   const given = operation.fields.filter((field) => (values.get(field.id) ?? "") !== "");
   const placed = (place) => given.filter((one) => one.place === place).map((one) => [one.name, values.get(one.id)]);
@@ -49,7 +49,7 @@ function operationOf(document, path, verb, operation) {
     body: bodyOf(document, content),
     isKeyed: !(operation.security && operation.security.every((one) => Object.keys(one).length === 0)),
     isJson: answers[0] === JSON_TYPE,
-    /** Whether it deletes, replaces or revokes something that is in force. */
+    /** Whether the operation deletes, replaces or revokes something. */
     isDestructive: ["put", "patch", "delete"].includes(verb) || /\/(restore|rotate)$/.test(path),
   };
 }
@@ -68,7 +68,7 @@ function fieldOf(document, one) {
   };
 }
 
-/** What is filled in at first: examples of what is required, or of all that has one if nothing is. */
+/** Fill in initial values: examples of required fields, or of all query fields with one if none is required. */
 function withExamples(fields) {
   const isNeeded = fields.some((one) => one.isRequired && one.place === "query");
   const isFilled = (one) => one.isRequired || (!isNeeded && one.place === "query" && one.hasExample);
@@ -87,7 +87,7 @@ function exampleOf(schema) {
   return schema.examples?.[0] ?? schema.default ?? schema.enum?.[0];
 }
 
-/** A name that has no value yet stays as it is in the description. */
+/** Fill in the parameters of a path; those without a value stay as in the description. */
 function pathOf(path, values) {
   return values.reduce((text, [name, value]) => text.replace(`{${name}}`, () => encodeURIComponent(value)), path);
 }
@@ -98,7 +98,7 @@ function resolved(document, node) {
   return steps.reduce((place, step) => place[step], document);
 }
 
-/** The address of a request with its parameters. */
+/** Return the address of a request with its parameters. */
 export function withQuery({ address, query }) {
   return query.length ? `${address}?${new URLSearchParams(query)}` : address;
 }

@@ -1,4 +1,4 @@
-/** The page at /docs with scripts: code in three languages, forms that send, a list that is searched, and the key. */
+/** The scripts of the page at /docs: code in three languages, forms that send requests, a search, and the key. */
 
 import { askForFile, read } from "./api.js";
 import { Call } from "./docs-call.js";
@@ -13,7 +13,7 @@ import { tell } from "./telling.js";
 const account = document.getElementById("account");
 const list = document.querySelector(".operations");
 
-/** The key that this tab holds, or a place to give it one. */
+/** Show the menu of this tab's key, or a form to enter one. */
 function showKey() {
   if (key()) return keyMenu(account, showKey);
   const button = h("button", { type: "button", class: "button" }, "Use a key");
@@ -52,7 +52,7 @@ async function refusal() {
   );
 }
 
-/** Narrows the list to the operations that contain every word. */
+/** Add a search field that limits the list to operations with all typed words. */
 function addSearch() {
   const input = h("input", { type: "search", "aria-label": "Find an operation", placeholder: "Find an operation" });
   const wasOpen = new Map([...list.querySelectorAll("details")].map((group) => [group, group.open]));
@@ -68,13 +68,13 @@ function addSearch() {
   list.prepend(input);
 }
 
-/** The words of an entry and the address that it leads to. */
+/** Return the searchable text of an entry: its words and the address of its operation. */
 function textOf(entry) {
   const article = document.getElementById(entry.firstChild.hash.slice(1));
   return `${entry.textContent} ${article?.querySelector("h3")?.textContent}`.toLowerCase();
 }
 
-/** With a key, the client has what that key may query. */
+/** Download the client with the key, so that it has the endpoints that the key may query. */
 function downloadsClient(link) {
   link.addEventListener("click", async (event) => {
     if (!key()) return;
