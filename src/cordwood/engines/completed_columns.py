@@ -1,6 +1,6 @@
 """Complete columns of the answer after the rows are fetched: maps of attributes, and times as text.
 
-They equal the engine's own expressions (`rules/attributes.py`, `rules/time_text.py`). Those are for values that a query
+They equal the engine's own expressions (`rules/events.py`, `rules/time_text.py`). Those are for values that a query
 reads; these, many times as fast, are for values that it only answers.
 """
 

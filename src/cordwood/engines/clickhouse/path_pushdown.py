@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.subcolumns import ReadMode, event_of, stored_path
+from cordwood.engines.clickhouse.rules.events import ReadMode, event_of, stored_path
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.nodes import KINDS, is_event_path, named_cte, root_and_steps

@@ -9,8 +9,8 @@ from sqlglot.dialects.dialect import Dialect
 from cordwood.engines.clickhouse.path_pushdown import push_down_paths
 from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.clickhouse.rules import RULES
+from cordwood.engines.clickhouse.rules.subqueries import begin_with_select
 from cordwood.engines.clickhouse.sql_values import ClickHouseValues
-from cordwood.engines.clickhouse.with_wrapping import begin_with_select
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.sql.fragment import mark_verbatim_name, verbatim

@@ -6,7 +6,7 @@ from math import inf, isfinite
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
+from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
 from cordwood.engines.duckdb.sql_values import author_name
 from cordwood.engines.duckdb.storage.tables import quoted
 from cordwood.engines.records import as_records, as_structured

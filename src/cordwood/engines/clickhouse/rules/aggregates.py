@@ -1,4 +1,8 @@
-"""Aggregates: NULL for no rows; DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX; and approximate ones."""
+"""Aggregates and window functions.
+
+Aggregates are NULL for no rows; they take DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX. A cast of a window
+function's result is outside of OVER, and window functions respect NULLs by default.
+"""
 
 from typing import Final
 
@@ -8,9 +12,16 @@ from cordwood.engines.clickhouse.rules.building_blocks import NAMES, type_part
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.aggregates import Argument, combine_aggregates, event_value_kind, has_window, read_argument
+from cordwood.sql.bigquery.aggregates import (
+    Argument,
+    combine_aggregates,
+    distribute_window,
+    event_value_kind,
+    has_window,
+    read_argument,
+)
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import is_small
+from cordwood.sql.constants import constant_int, is_small
 from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.typing import datatype_of, inherit, kind_of
@@ -88,12 +99,12 @@ def _simple(name: str, *, cast: str | None = None) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
         suffix = "Distinct" if argument.distinct else ""
-        return cast_aggregate(node, fragment(f"{name}{suffix}({{0}})", _value(argument, node)), cast)
+        return _cast_aggregate(node, fragment(f"{name}{suffix}({{0}})", _value(argument, node)), cast)
 
     return rule
 
 
-def cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
+def _cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
     """Cast an aggregate's result; with a window, leave the cast to the window's rule.
 
     A cast between an aggregate and its OVER is a syntax error.
@@ -126,7 +137,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
         aggregate = fragment(f"sumOrNull{suffix}(toInt128({{0}}))", value)
         return apply_outside_window(node, aggregate, "accurateCast({0}, 'Nullable(Int64)')")
     aggregate = fragment(f"sumOrNull{suffix}({{0}})", value)
-    return cast_aggregate(
+    return _cast_aggregate(
         node, aggregate, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None
     )
 
@@ -175,27 +186,27 @@ _COUNT = "Int64"
 
 def _count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
-        return cast_aggregate(node, fragment("count()"), _COUNT)
+        return _cast_aggregate(node, fragment("count()"), _COUNT)
     argument = read_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT:
         value = read_as(value, Kind.STRING)
     if kind_of(value) is Kind.FLOAT64 and argument.distinct:
         value = fragment("({0} + 0.)", value)
-    return cast_aggregate(node, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value), _COUNT)
+    return _cast_aggregate(node, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", value), _COUNT)
 
 
 def _count_if(node: exp.Expr) -> exp.Expr:
     argument = read_argument(node)
     value = _value(argument, node)
     template = "uniqExactIf({0}, {0})" if argument.distinct else "countIf({0})"
-    return cast_aggregate(node, fragment(template, value), _COUNT)
+    return _cast_aggregate(node, fragment(template, value), _COUNT)
 
 
 def _boolean(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = _value(read_argument(node), node)
-        return cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+        return _cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
 
     return rule
 
@@ -210,7 +221,7 @@ def _extremum(name: str) -> Rule:
         if kind_of(value) is Kind.FLOAT64:
             return _float_extremum(node, name, value)
         if kind_of(value) is Kind.BOOL:
-            return cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+            return _cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
         return fragment(f"{name}OrNull({{0}})", value)
 
     return rule
@@ -262,7 +273,7 @@ def _distinct_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
     value = read_argument(node).value
     value = read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
-    return cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT)
+    return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT)
 
 
 def comparable(value: exp.Expr) -> exp.Expr:
@@ -321,6 +332,78 @@ def _nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp
     return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)
 
 
+def _window(node: exp.Expr) -> exp.Expr:
+    wrap = node.this.meta_get("wrap")
+    if wrap is None:
+        return distribute_window(node)
+    template, parts = wrap
+    # A copy, because a node cannot be part of its own replacement.
+    return fragment(template, copied(node), *parts)
+
+
+def _navigation(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = read_argument(node)
+        nulls = "" if argument.ignore_nulls else "_respect_nulls"
+        arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
+        holes = "".join(f", {{{index}}}" for index in range(1, len(arguments) + 1))
+        if name == "nth_value" and argument.ignore_nulls:
+            # nth_value has no IGNORE NULLS; groupArray skips NULLs.
+            return apply_outside_window(
+                node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
+            )
+        argument.value, arguments = _with_common_type(node, argument.value, arguments)
+        if name in ("lag", "lead", "nth_value"):
+            return fragment(f"{name}({_nullable(argument.value)}{holes})", argument.value, *arguments)
+        return fragment(f"{name}{nulls}({_nullable(argument.value)})", argument.value)
+
+    return rule
+
+
+def _with_common_type(node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
+    """Return the value and its default, if any, converted to their common type."""
+    kind = kind_of(node)
+    if len(arguments) < 2 or kind is None or kind_of(arguments[1]) is kind_of(value):
+        return value, arguments
+    return read_as(value, kind), [arguments[0], read_as(arguments[1], kind)]
+
+
+def _nullable(value: exp.Expr) -> str:
+    """Return the value as nullable, because it is NULL beyond the frame, unless its type has no NULL."""
+    return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
+
+
+def _rank(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        parts = [node.this] if isinstance(node.this, exp.Expr) else []
+        return _cast_aggregate(node, fragment(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
+
+    return rule
+
+
+# A distance beyond the rows of any partition.
+_BEYOND: Final = 1_000_000_000
+
+
+def _frame(node: exp.Expr) -> exp.Expr:
+    """Make a frame empty that ends before it begins; ClickHouse rejects it."""
+    side = node.args.get("start_side")
+    start, end = (_distance(node.args.get(key)) for key in ("start", "end"))
+    if start is None or end is None or side != node.args.get("end_side"):
+        return node
+    if (start < end) if side == "PRECEDING" else (start > end):
+        beyond = exp.Literal.number(_BEYOND)
+        for key in ("start", "end"):
+            node.set(key, copied(beyond))
+            node.set(f"{key}_side", "FOLLOWING")
+    return node
+
+
+def _distance(bound: object) -> int | None:
+    """Return the literal offset of a frame's bound; UNBOUNDED and CURRENT ROW are texts, not nodes."""
+    return constant_int(bound) if isinstance(bound, exp.Expr) else None
+
+
 RULES = RuleSet(
     nodes={
         exp.ArrayAgg: _array_agg,
@@ -352,6 +435,20 @@ RULES = RuleSet(
         exp.Corr: _pair("corr"),
         exp.CovarPop: _pair("covarPop"),
         exp.CovarSamp: _pair("covarSamp"),
+        exp.WindowSpec: _frame,
+        exp.Window: _window,
+        exp.FirstValue: _navigation("first_value"),
+        exp.LastValue: _navigation("last_value"),
+        exp.NthValue: _navigation("nth_value"),
+        exp.Lead: _navigation("lead"),
+        exp.Lag: _navigation("lag"),
+        exp.RowNumber: _rank("row_number"),
+        exp.Rank: _rank("rank"),
+        exp.DenseRank: _rank("dense_rank"),
+        exp.Ntile: _rank("ntile"),
+        exp.CumeDist: lambda _: fragment("cume_dist()"),
     },
-    before_children={exp.Sum: _note_small},
+    before_children={
+        exp.Sum: _note_small,
+    },
 )

@@ -1,16 +1,25 @@
-"""Events' values: paths into JSON text, and repeated records as arrays."""
+"""Events' values: paths into JSON text or into subcolumns, repeated records as arrays, and the maps of attributes."""
 
+from enum import StrEnum
 from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.clickhouse.rules.building_blocks import once
+from cordwood.engines.clickhouse.rules.coercions import attached_text, event_text, event_text_of, with_text
 from cordwood.engines.clickhouse.rules.json_values import arguments
+from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
-from cordwood.sql.fragment import fragment
+from cordwood.model.event import format_path
+from cordwood.model.shape import ValueKind
+from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, expand_levels
+from cordwood.sql.constants import constant_int
+from cordwood.sql.fragment import fragment, name_part, text_part
+from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.lowering import RuleSet
-from cordwood.sql.nodes import path_steps, path_value
-from cordwood.sql.operations import PathRead, RecordElements, RecordTest, operation_of
-from cordwood.sql.typing import kind_of
+from cordwood.sql.nodes import KINDS, internal_function, path_steps, path_value
+from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_node, operation_of
+from cordwood.sql.typing import inherit, kind_of
 
 
 def _path(node: exp.Expr) -> exp.Expr:
@@ -39,4 +48,180 @@ def _is_record(node: exp.Expr) -> exp.Expr:
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
 
-RULES = RuleSet(operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record})
+class ReadMode(StrEnum):
+    """How a path's value is passed from its subcolumn to its reader.
+
+    TEXT: a text as it is. PLAIN: a number or boolean as its text, which is also its JSON. JSON: either, as JSON.
+    RECORD: whether there is an object.
+    """
+
+    TEXT = "text"
+    PLAIN = "plain"
+    JSON = "json"
+    RECORD = "record"
+
+
+class Stored(Operation, frozen=True):
+    """A read of a path from a subcolumn of the table's column, which is the operand."""
+
+    mode: ReadMode
+    steps: tuple[str, ...]
+
+
+class EventOf(Operation, frozen=True):
+    """An expression for the value of a stored path in one event; the operand is the read that it was made from."""
+
+    mode: ReadMode
+
+
+def stored_path(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
+    """Return the read of a path at the table that stores it."""
+    name = OBJECT_PATHS if mode is ReadMode.RECORD else PATHS[column]
+    column_read = exp.column(name, table, quoted=True)
+    path = steps if mode is not ReadMode.RECORD or column == "extras" else (column, *steps)
+    return operation_node(Stored(mode, path), column_read)
+
+
+def event_of(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
+    """Return the value that replaces the origin, with the same type."""
+    return inherit(operation_node(EventOf(mode), value), origin)
+
+
+_READ_TEMPLATES: Final = {
+    ReadMode.TEXT: "{0}%s.:String",
+    ReadMode.PLAIN: "CAST({0}%s, 'Nullable(String)')",
+    ReadMode.JSON: "nullIf(toJSONString({0}%s), 'null')",
+}
+
+
+def _stored(node: exp.Expr) -> exp.Expr:
+    (column,), operation_ = node.expressions, operation_of(node, Stored)
+    if operation_ is None:
+        raise ValueError("no stored path")
+    if operation_.mode is ReadMode.RECORD:
+        return fragment("(position({0}, {1}) > 0)", column, text_part(format_path(operation_.steps)))
+    path_template = "".join(f".{{{index}}}" for index in range(1, len(operation_.steps) + 1))
+    return fragment(
+        _READ_TEMPLATES[operation_.mode] % path_template,
+        column,
+        *(name_part(step, is_verbatim=True) for step in operation_.steps),
+    )
+
+
+def _event_of(node: exp.Expr) -> exp.Expr:
+    (value,), operation_ = node.expressions, operation_of(node, EventOf)
+    is_text = kind_of(node) is Kind.STRING
+    match None if operation_ is None else operation_.mode:
+        case ReadMode.TEXT if not is_text:
+            return with_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
+        case ReadMode.PLAIN if not is_text:
+            return with_text(fragment("({0})", value), value)
+        case ReadMode.JSON if is_text:
+            return fragment(event_text_of("{0}"), value)
+        case ReadMode.RECORD:
+            return fragment("ifNull({0}, false)", value)
+    return fragment("({0})", value)
+
+
+def group_by_attached_texts(select: exp.Expr) -> None:
+    """Group by the texts from which events' values were made, so that the query may read both."""
+    group = select.args.get("group")
+    for key in list(grouping_keys(group)) if group is not None else ():
+        text = attached_text(selected_value(select, key))
+        if text is not None:
+            key.replace(text)
+
+
+_COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+
+
+def _attribute(node: exp.Expr) -> exp.Expr:
+    """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
+    value = node.expressions[0]
+    kinds = value.meta_get(KINDS)
+    if attached_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_KINDS):
+        return event_text(value)
+    return _text_of(value, "if(@a = '{}', @a, NULL)")
+
+
+def _scalar(node: exp.Expr) -> exp.Expr:
+    return _text_of(node.expressions[0], "NULL")
+
+
+def _text_of(value: exp.Expr, object_sql: str) -> exp.Expr:
+    text = "JSONExtract(@a, 'Nullable(String)')"
+    return once(f"multiIf(startsWith(@a, '['), @a, startsWith(@a, '{{'), {object_sql}, {text})", value)
+
+
+def _flatten_level(entries: str) -> str:
+    """Return the entries with each object replaced by its own entries."""
+    children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
+    is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_KEY_BYTES}"
+    return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
+
+
+# RE2's pattern of what precedes each member's value, in a literal of ClickHouse.
+_MEMBER: Final = '"[ \\\\t\\\\n\\\\r]*:'
+_REPEATED: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
+
+
+def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
+    """Return an array with `attribute_sql` for each attribute, whose key is `e.1` and whose value is `e.2`."""
+    metadata, extras, project, levels = node.expressions
+    extra_entries = "arrayFilter(e -> e.2 != 'null', JSONExtractKeysAndValuesRaw(_x))"
+    top_level = f"arrayConcat({extra_entries}, if(_p = '', [], [tuple('project', _p)]))"
+    scalar_metadata = "if(startsWith(_m, '{') OR _m = 'null', [], [tuple('metadata', _m)])"
+    children = "JSONExtractKeysAndValuesRaw(_m)"
+    metadata_entries = (
+        f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
+    )
+    entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
+    # Events are stored as they were sent, with spaces between their tokens.
+    members = f"countMatches(_m, '{_MEMBER}') + countMatches(_x, '{_MEMBER}')"
+    is_small = f"length(_m) + length(_x) <= {MAX_CHARACTERS} AND {members} <= {MAX_MEMBERS}"
+    flattened = f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)}, _b)"
+    attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
+    result = f"arrayMap(_b -> {attributes}, [{entries}])[1]"
+    quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
+    documents = f"[ifNull({{0}}, '{{}}')], [ifNull({{1}}, '{{}}')], [{quoted}]"
+    return fragment(f"arrayMap((_m, _x, _p) -> {result}, {documents})[1]", metadata, extras, project)
+
+
+_TEXT: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), e.2)"
+
+
+def _map(node: exp.Expr) -> exp.Expr:
+    member = f"concat(toJSONString(e.1), ':', toJSONString({_TEXT}))"
+    return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _map_attributes(node, member))
+
+
+def _keys(node: exp.Expr) -> exp.Expr:
+    return _map_attributes(node, "e.1")
+
+
+def _values(node: exp.Expr) -> exp.Expr:
+    return _map_attributes(node, _TEXT)
+
+
+def _json_text(node: exp.Expr) -> exp.Expr:
+    """Return an event's value as JSON text, which it already is."""
+    return fragment("{0}", node.expressions[0])
+
+
+RULES = RuleSet(
+    operations={
+        PathRead: _path,
+        RecordElements: _elements,
+        RecordTest: _is_record,
+        Stored: _stored,
+        EventOf: _event_of,
+    },
+    by_name={
+        internal_function("json_text").upper(): _json_text,
+        internal_function("attribute").upper(): _attribute,
+        internal_function("attribute_scalar").upper(): _scalar,
+        internal_function("attributes").upper(): _map,
+        internal_function("attribute_keys").upper(): _keys,
+        internal_function("attribute_values").upper(): _values,
+    },
+)

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.aggregates import collect_array
 from cordwood.engines.clickhouse.rules.building_blocks import null_of, type_part
 from cordwood.engines.clickhouse.rules.coercions import read_as
-from cordwood.engines.clickhouse.rules.subcolumns import group_by_attached_texts
+from cordwood.engines.clickhouse.rules.events import group_by_attached_texts
 from cordwood.engines.clickhouse.rules.subqueries import mark_count, rename_shadowed
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument

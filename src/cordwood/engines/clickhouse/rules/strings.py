@@ -1,15 +1,22 @@
-"""Text functions: positions are code points counted from one, negative ones from the end; NULL arguments give NULL."""
+"""Text functions, and functions of single characters.
+
+Positions are code points counted from one, negative ones from the end; NULL arguments give NULL.
+"""
 
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import fail_if, once
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    fail_if,
+    null_of,
+    once,
+)
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
-from cordwood.sql.bigquery.strings import FOLDED
+from cordwood.sql.bigquery.strings import FOLDED, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
@@ -24,13 +31,13 @@ def as_text(node: exp.Expr) -> exp.Expr:
     return read_as(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
 
 
-def is_bytes(node: exp.Expr) -> bool:
+def _is_bytes(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.BYTES
 
 
 def _name(node: exp.Expr, name: str) -> str:
     """Return the name of ClickHouse's function for bytes or for code points."""
-    return name if is_bytes(node) else f"{name}UTF8"
+    return name if _is_bytes(node) else f"{name}UTF8"
 
 
 def _length(node: exp.Expr) -> exp.Expr:
@@ -74,13 +81,13 @@ def _trim(node: exp.Expr) -> exp.Expr:
     value, characters = as_text(node.this), node.args.get("expression")
     side = str(node.args.get("position") or "BOTH").upper()
     if characters is None:
-        if is_bytes(value):
+        if _is_bytes(value):
             unsupported(node, "TRIM of BYTES without the bytes to trim")
         patterns = {"LEADING": f"^{_WHITE_SPACE}", "TRAILING": f"{_WHITE_SPACE}$"}
         pattern = text_part(patterns.get(side, f"^{_WHITE_SPACE}|{_WHITE_SPACE}$"))
         return fragment("replaceRegexpAll({0}, {1}, '')", value, pattern)
     name = {"LEADING": "trimLeft", "TRAILING": "trimRight"}.get(side, "trimBoth")
-    if is_bytes(value) or (constant_text(characters) or "é").isascii():
+    if _is_bytes(value) or (constant_text(characters) or "é").isascii():
         return fragment(f"{name}({{0}}, {{1}})", value, characters)
     return _trim_characters(value, characters, side)
 
@@ -130,14 +137,14 @@ def _replace(node: exp.Expr) -> exp.Expr:
 
 def _concat(node: exp.Expr) -> exp.Expr:
     """Lower CONCAT, which is NULL if any part is."""
-    parts = [as_joinable(part) for part in node.expressions]
+    parts = [_as_joinable(part) for part in node.expressions]
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
         return parts[0]
     return fragment(f"{name}({holes(len(parts))})", *parts)
 
 
-def as_joinable(part: exp.Expr) -> exp.Expr:
+def _as_joinable(part: exp.Expr) -> exp.Expr:
     kind = kind_of(part)
     if kind is None or kind in (Kind.STRING, Kind.BYTES, Kind.ARRAY):
         return part
@@ -145,7 +152,7 @@ def as_joinable(part: exp.Expr) -> exp.Expr:
 
 
 def _concat_operator(node: exp.Expr) -> exp.Expr:
-    left, right = as_joinable(node.this), as_joinable(node.expression)
+    left, right = _as_joinable(node.this), _as_joinable(node.expression)
     name = "arrayConcat" if Kind.ARRAY in (kind_of(left), kind_of(right)) else "concat"
     return fragment(f"{name}({{0}}, {{1}})", left, right)
 
@@ -156,7 +163,7 @@ def _split(node: exp.Expr) -> exp.Expr:
     constant_delimiter = constant_text(delimiter)
     if constant_delimiter is None:
         unsupported(node, "SPLIT by a delimiter that is no literal")
-    if is_bytes(value) and not is_bytes(delimiter):
+    if _is_bytes(value) and not _is_bytes(delimiter):
         unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
     function_name, length = _name(value, "substring"), _name(value, "length")
     characters = f"arrayMap(_i -> {function_name}(assumeNotNull(@a), _i, 1), range(1, {length}(assumeNotNull(@a)) + 1))"
@@ -226,7 +233,7 @@ def _normalize(node: exp.Expr) -> exp.Expr:
 def _distance(node: exp.Expr) -> exp.Expr:
     value, other = as_text(node.this), as_text(node.expression)
     limit = node.args.get("max_dist")
-    name, length = ("editDistance", "length") if is_bytes(value) else ("editDistanceUTF8", "lengthUTF8")
+    name, length = ("editDistance", "length") if _is_bytes(value) else ("editDistanceUTF8", "lengthUTF8")
     # If one text is empty, ClickHouse counts the bytes of the other.
     distance = f"toInt64(if(@a = '' OR @b = '', {length}(@a) + {length}(@b), {name}(@a, @b)))"
     if limit is None:
@@ -254,54 +261,94 @@ def _collate(node: exp.Expr) -> exp.Expr:
     return value if name == "" else unsupported(node, f"The collation '{name}'")
 
 
-def _like(node: exp.Expr) -> exp.Expr:
-    """Lower LIKE; a backslash escapes `%`, `_` and itself, as in ClickHouse.
-
-    NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches.
-    """
-    value, pattern = as_text(node.this), node.expression
-    if isinstance(pattern, (exp.Any, exp.All)):
-        is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        test = _like_several(value, pattern.this, is_all=is_all)
-    else:
-        test = fragment("({0} LIKE {1})", value, pattern)
-    return fragment("(NOT {0})", test) if node.args.get("negate") else test
+def _characters(value: str) -> str:
+    return f"arrayMap(_i -> substringUTF8({value}, _i, 1), range(1, lengthUTF8({value}) + 1))"
 
 
-def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
-    items = _patterns(inner)
-    if len(items) == 1 and not isinstance(inner, exp.Tuple):
-        return (
-            _like_elements(value, items[0], is_all=is_all)
-            if _is_array_or_query(items[0])
-            else fragment("({0} LIKE {1})", value, items[0])
-        )
-    joiner = " AND " if is_all else " OR "
-    return fragment(
-        "(" + joiner.join(f"{{0}} LIKE {{{index + 1}}}" for index in range(len(items))) + ")", value, *items
+def _code_of(character: str) -> str:
+    byte = f"toInt64(reinterpretAsUInt8(substring({character}, %d, 1)))"
+    first, second, third, fourth = (byte % index for index in range(1, 5))
+    continuation = f"({second} - 128)", f"({third} - 128)", f"({fourth} - 128)"
+    return (
+        f"multiIf({first} < 128, {first}, {first} < 224, ({first} - 192) * 64 + {continuation[0]},"
+        f" {first} < 240, ({first} - 224) * 4096 + {continuation[0]} * 64 + {continuation[1]},"
+        f" ({first} - 240) * 262144 + {continuation[0]} * 4096 + {continuation[1]} * 64 + {continuation[2]})"
     )
 
 
-def _patterns(inner: exp.Expr) -> list[exp.Expr]:
-    if isinstance(inner, exp.Tuple):
-        return list(inner.expressions)
-    return [inner.this] if isinstance(inner, exp.Paren) else [inner]
+def _code_points(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    if _is_bytes(value):
+        characters = "arrayMap(_i -> substring(assumeNotNull(@a), _i, 1), range(1, length(assumeNotNull(@a)) + 1))"
+        return once(f"if(isNull(@a), [], arrayMap(_c -> toInt64(reinterpretAsUInt8(_c)), {characters}))", value)
+    return once(f"if(isNull(@a), [], arrayMap(_c -> {_code_of('_c')}, {_characters('assumeNotNull(@a)')}))", value)
 
 
-def _is_array_or_query(pattern: exp.Expr) -> bool:
-    return isinstance(pattern, (exp.Query, exp.Unnest)) or kind_of(pattern) is Kind.ARRAY
+def _character_of(code: str) -> str:
+    def tail(shift: int) -> str:
+        return f"char(128 + bitAnd(bitShiftRight({code}, {shift}), 63))"
+
+    return (
+        f"multiIf({code} < 128, char({code}), {code} < 2048, concat(char(192 + bitShiftRight({code}, 6)), {tail(0)}),"
+        f" {code} < 65536, concat(char(224 + bitShiftRight({code}, 12)), {tail(6)}, {tail(0)}),"
+        f" concat(char(240 + bitShiftRight({code}, 18)), {tail(12)}, {tail(6)}, {tail(0)}))"
+    )
 
 
-def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    if isinstance(inner, exp.Query):
-        inner = fragment("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
-        tests = "arrayMap(_t -> {0} LIKE _t.1, {1})"
-    else:
-        inner = inner.expressions[0] if isinstance(inner, exp.Unnest) else inner
-        tests = "arrayMap(_t -> {0} LIKE _t, {1})"
-    folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if is_all else 'OR'} _y, 'Nullable(Bool)'), {tests}, CAST({'true' if is_all else 'false'}, 'Nullable(Bool)'))"
-    return fragment(folded, value, inner)
+def _from_code_points(node: exp.Expr) -> exp.Expr:
+    is_invalid = "arrayExists(_c -> ifNull(_c < 0 OR _c > 1114111 OR _c BETWEEN 55296 AND 57343, false), @a)"
+    return _from_codes(node, is_invalid, "Invalid codepoint", _character_of("_c"))
+
+
+def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
+    is_invalid = "arrayExists(_c -> ifNull(_c < 0 OR _c > 255, false), @a)"
+    return _from_codes(node, is_invalid, "Invalid extended ASCII code point", "char(_c)")
+
+
+def _from_codes(node: exp.Expr, is_invalid: str, message: str, character: str) -> exp.Expr:
+    characters = f"arrayMap(_c -> {character}, arrayMap(_c -> assumeNotNull(_c), @a))"
+    body = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({characters}))"
+    return once(fail_if(node, is_invalid, message, body), node.this)
+
+
+def _first_code(node: exp.Expr) -> exp.Expr:
+    if _is_bytes(node.this):
+        return once("if(isNull(@a), NULL, toInt64(reinterpretAsUInt8(substring(@a, 1, 1))))", node.this)
+    first = "substringUTF8(assumeNotNull(@a), 1, 1)"
+    return once(f"if(isNull(@a), NULL, if(@a = '', 0, {_code_of(first)}))", as_text(node.this))
+
+
+def _character(node: exp.Expr) -> exp.Expr:
+    is_invalid = "(@a < 0 OR @a > 1114111 OR @a BETWEEN 55296 AND 57343)"
+    body = f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of('assumeNotNull(@a)')}))"
+    return once(fail_if(node, is_invalid, "Invalid codepoint", body), node.expressions[0])
+
+
+def _translate(node: exp.Expr) -> exp.Expr:
+    source, target = source_and_target(node)
+    if constant_text(source) is None or constant_text(target) is None:
+        unsupported(node, "TRANSLATE of characters that are no literals")
+    if has_duplicate_characters(node, source):
+        return null_of(STRING)
+    name = "translate" if _is_bytes(node.this) else "translateUTF8"
+    return fragment(f"{name}({{0}}, {{1}}, {{2}})", as_text(node.this), source, target)
+
+
+_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
+
+
+def _initcap(node: exp.Expr) -> exp.Expr:
+    """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
+    argument = node.args.get("expression")
+    delimiters = argument if argument is not None else text_part(_DELIMITERS)
+    character = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
+    follows_delimiter = "_i = 1 OR positionUTF8(@b, substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
+    characters = f"arrayMap(_i -> if({follows_delimiter}, upperUTF8({character}), {character}), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
+    return once(
+        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat({characters.replace('@b', 'assumeNotNull(@b)')}))",
+        as_text(node.this),
+        delimiters,
+    )
 
 
 RULES = RuleSet(
@@ -329,7 +376,16 @@ RULES = RuleSet(
         exp.SafeConvertBytesToString: _lenient_text,
         exp.Soundex: _soundex,
         exp.Collate: _collate,
-        exp.Like: _like,
+        exp.ToCodePoints: _code_points,
+        exp.CodePointsToString: _from_code_points,
+        exp.CodePointsToBytes: _bytes_from_code_points,
+        exp.Unicode: _first_code,
+        exp.Ascii: _first_code,
+        exp.Chr: _character,
+        exp.Translate: _translate,
+        exp.Initcap: _initcap,
     },
-    before_children=FOLDED,
+    before_children={
+        **FOLDED,
+    },
 )

@@ -1,48 +1,52 @@
-"""Arithmetic with times: adding, truncating, differences, and EXTRACT."""
+"""Arithmetic with times: INTERVAL values, sums and differences, truncating, buckets and generated arrays.
+
+An INTERVAL is a tuple of months, days and microseconds.
+"""
 
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import cast, once, utc_wall_clock
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, cast, once, utc_wall_clock
 from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
+from cordwood.engines.clickhouse.rules.numbers import checked_arithmetic, operands
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import (
     MICROSECONDS,
     are_timestamps,
     check_unit,
-    read_extract_part,
+    interval_parts,
     unit_count,
     unit_of,
     week_start,
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.operations import Interval
-from cordwood.sql.typing import kind_of, typed_as
+from cordwood.sql.fragment import fragment, quoted_constant
+from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
+from cordwood.sql.operations import Interval, operation_of
+from cordwood.sql.typing import inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
-DAYS: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
-MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}
+_DAYS: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
+_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}
 
 
 def span(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
     """Return an INTERVAL of a number of units, as months, days and microseconds."""
-    if unit in MONTHS:
-        template = f"tuple({{0}} * {MONTHS[unit]}, toInt64(0), toInt64(0))"
-    elif unit in DAYS:
-        template = f"tuple(toInt64(0), {{0}} * {DAYS[unit]}, toInt64(0))"
+    if unit in _MONTHS:
+        template = f"tuple({{0}} * {_MONTHS[unit]}, toInt64(0), toInt64(0))"
+    elif unit in _DAYS:
+        template = f"tuple(toInt64(0), {{0}} * {_DAYS[unit]}, toInt64(0))"
     elif unit in MICROSECONDS:
         template = f"tuple(toInt64(0), toInt64(0), toInt64({{0}} * {MICROSECONDS[unit]}))"
     else:
         unsupported(node, f"The unit {unit}")
-    return typed_as(fragment(template, as_count(count), operation=Interval(unit)), INTERVAL)
+    return typed_as(fragment(template, _as_count(count), operation=Interval(unit)), INTERVAL)
 
 
-def as_count(count: exp.Expr) -> exp.Expr:
+def _as_count(count: exp.Expr) -> exp.Expr:
     """Return the count of an INTERVAL as a number; sqlglot returns it as text."""
     value = constant(count)
     if value is None:
@@ -57,23 +61,23 @@ def _add_or_subtract(sign: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node) or Kind.TIMESTAMP
         if kind_of(node.expression) is Kind.INTERVAL:
-            return add_interval(read_as(node.this, kind), sign, node.expression, kind)
+            return _add_interval(read_as(node.this, kind), sign, node.expression, kind)
         return _add(node, sign, unit_of(node.args.get("unit")), kind)
 
     return rule
 
 
 def _add(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
-    value, count = read_as(node.this, kind), as_count(node.expression)
+    value, count = read_as(node.this, kind), _as_count(node.expression)
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
         return _add_to_time(
             value, f"{sign} @b * {MICROSECONDS.get(unit) or unsupported(node, f'The unit {unit}')}", count
         )
-    if unit in MONTHS:
-        sum_ = f"addMonths(@a, {minus}(@b * {MONTHS[unit]}))"
-    elif unit in DAYS:
-        sum_ = f"addDays(@a, {minus}(@b * {DAYS[unit]}))"
+    if unit in _MONTHS:
+        sum_ = f"addMonths(@a, {minus}(@b * {_MONTHS[unit]}))"
+    elif unit in _DAYS:
+        sum_ = f"addDays(@a, {minus}(@b * {_DAYS[unit]}))"
     elif unit in MICROSECONDS:
         sum_ = f"addMicroseconds(@a, {minus}(@b * {MICROSECONDS[unit]}))"
     else:
@@ -87,7 +91,7 @@ def _add_to_time(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
     return once(f"CAST(fromUnixTimestamp64Micro(toInt64({micros})), 'Nullable(Time64(6))')", value, count)
 
 
-def add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Expr:
+def _add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> exp.Expr:
     """Return a time plus or minus an INTERVAL."""
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
@@ -96,7 +100,7 @@ def add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) -> 
     return once(f"addMicroseconds(addDays(addMonths(@a, {minus}@b.1), {minus}@b.2), {minus}@b.3)", value, interval)
 
 
-def truncation(unit: str, node: exp.Expr, name: str = "@a") -> str:
+def _truncation(unit: str, node: exp.Expr, name: str = "@a") -> str:
     """Return the template that truncates the wall clock to the unit."""
     week_offset = week_start(unit)
     day = f"toDate32({name})"
@@ -132,12 +136,12 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     unit, zone = unit_of(node.args.get("unit")), node.args.get("zone")
     value = read_as(node.this, kind)
     if kind is Kind.TIME:
-        return cast(once(truncation(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
+        return cast(once(_truncation(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
     if zone is not None and kind is Kind.TIMESTAMP:
         if unit in MICROSECONDS and unit != "DAY":
             return _truncate_clock(value, MICROSECONDS[unit], zone)
-        return first_timestamp_in(once(truncation(unit, node), wall_clock_in(value, zone)), zone)
-    return to_kind(once(truncation(unit, node), wall_clock(value)), kind)
+        return first_timestamp_in(once(_truncation(unit, node), wall_clock_in(value, zone)), zone)
+    return _to_kind(once(_truncation(unit, node), wall_clock(value)), kind)
 
 
 def _truncate_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
@@ -150,7 +154,7 @@ def _truncate_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
     return fragment(truncated, value, wall_clock_in(copied(value), zone))
 
 
-def to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
+def _to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
     return cast(moment, kind) if kind in (Kind.DATE, Kind.TIMESTAMP) else moment
 
 
@@ -159,12 +163,12 @@ def _last_day(node: exp.Expr) -> exp.Expr:
     value = read_as(node.this, Kind.DATE) if kind_of(node.this) is Kind.STRING else node.this
     week_offset = week_start(unit)
     if week_offset is not None:
-        ending = f"addDays({truncation(unit, node)}, 6)"
+        ending = f"addDays({_truncation(unit, node)}, 6)"
     elif unit == "ISOYEAR":
-        ending = f"addDays({truncation(unit, node, f'addDays({truncation(unit, node)}, 374)')}, -1)"
-    elif unit in MONTHS:
+        ending = f"addDays({_truncation(unit, node, f'addDays({_truncation(unit, node)}, 374)')}, -1)"
+    elif unit in _MONTHS:
         # By way of the last month, because ClickHouse's calendar ends with 9999.
-        ending = f"toLastDayOfMonth(addMonths(toDate32({truncation(unit, node)}), {MONTHS[unit] - 1}))"
+        ending = f"toLastDayOfMonth(addMonths(toDate32({_truncation(unit, node)}), {_MONTHS[unit] - 1}))"
     else:
         unsupported(node, f"The unit {unit}")
     return cast(once(ending, wall_clock(value)), Kind.DATE)
@@ -196,7 +200,7 @@ def _boundaries(node: exp.Expr) -> exp.Expr:
             steps = ["toUnixTimestamp64Micro({0})", "toUnixTimestamp64Micro({1})"]
         return fragment(f"({steps[0]} - {steps[1]})", later, earlier)
     if week_start(unit) is not None:
-        days = [f"toInt64(toDate32({truncation(unit, node, name)}))" for name in ("{0}", "{1}")]
+        days = [f"toInt64(toDate32({_truncation(unit, node, name)}))" for name in ("{0}", "{1}")]
         return fragment(f"intDiv({days[0]} - {days[1]}, 7)", later, earlier)
     unit_count = _UNIT_COUNTS.get(unit)
     if unit_count is None:
@@ -220,58 +224,119 @@ def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
     return wall_clock(value)
 
 
-_MICROS_OF_SECOND: Final = "positiveModulo(toUnixTimestamp64Micro({0}), 1000000)"
-_PARTS: Final = {
-    "DAYOFWEEK": "toDayOfWeek({0}) % 7 + 1",
-    "DAYOFYEAR": "toDayOfYear({0})",
-    "ISOWEEK": "toISOWeek(toDate32({0}))",
-    "ISOYEAR": "toISOYear(toDate32({0}))",
-    "MILLISECOND": f"intDiv({_MICROS_OF_SECOND}, 1000)",
-    "MICROSECOND": _MICROS_OF_SECOND,
-    "YEAR": "toYear({0})",
-    "QUARTER": "toQuarter({0})",
-    "MONTH": "toMonth({0})",
-    "DAY": "toDayOfMonth({0})",
-    "HOUR": "toHour({0})",
-    "MINUTE": "toMinute({0})",
-    "SECOND": "toSecond({0})",
+def _bucket(node: exp.Expr) -> exp.Expr:
+    """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
+    kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
+    value, width, *optional = node.expressions
+    origin = wall_clock(read_as(optional[0], kind)) if optional else fragment("toDateTime64('1950-01-01 00:00:00', 6)")
+    size = "(@b.2 * 86400000000 + @b.3)"
+    start = "toUnixTimestamp64Micro(@c)"
+    micros = f"toUnixTimestamp64Micro(@a) - positiveModulo(toUnixTimestamp64Micro(@a) - {start}, {size})"
+    months = "(toInt64(toYear({0})) * 12 + toMonth({0}))"
+    months_apart = f"({months.format('@a')} - {months.format('@c')})"
+    bucket_month = f"addMonths(@c, {months_apart} - positiveModulo({months_apart}, @b.1))"
+    bucket_start = f"if({bucket_month} > @a, addMonths({bucket_month}, -@b.1), {bucket_month})"
+    interval = operation_of(width, Interval)
+    if interval is not None and interval.unit in _MONTHS:
+        moment = once(bucket_start, wall_clock(read_as(value, kind)), width, origin)
+    else:
+        moment = once(f"fromUnixTimestamp64Micro({micros})", wall_clock(read_as(value, kind)), width, origin)
+    return _to_kind(inherit(moment, node), kind)
+
+
+def _series(kind: Kind) -> Rule:
+    """Return the rule of an array of times from start to end by an interval, forward or backward."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        start, end = (read_as(node.args[key], kind) for key in ("start", "end"))
+        step = node.args.get("step") or fragment("tuple(toInt64(0), toInt64(1), toInt64(0))")
+        name = quoted_constant(f"Nullable({NAMES[kind]})")
+        start_wall = "CAST(@a, 'Nullable(DateTime64(6))')" if kind is Kind.DATE else "@a"
+        element = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
+        is_in_range = f"if({_STEP} > 0, _x <= @b, _x >= @b)"
+        series = f"arrayFilter(_x -> {is_in_range}, arrayMap(_i -> {element}, range({_STEPS})))"
+        empty = f"CAST([], {quoted_constant(f'Array(Nullable({NAMES[kind]}))')})"
+        check = f"throwIf({_STEP} = 0, {quoted_constant(RAISED + 'Sequence step cannot be 0')}) = 1"
+        return once(f"if(isNull(@a) OR isNull(@b) OR {check}, {empty}, {series})", start, end, step)
+
+    return rule
+
+
+# Months count as the shortest one: a step too many is filtered out.
+_STEP: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
+_MICROS: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
+_STEPS: Final = (
+    f"toUInt64(greatest(0, intDiv(assumeNotNull({_MICROS.format('@b')} - {_MICROS.format('@a')}),"
+    f" if({_STEP} = 0, 1, {_STEP})) + 1))"
+)
+
+
+def _interval(node: exp.Expr) -> exp.Expr:
+    unit = node.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        return _interval_of_parts(node, unit)
+    if unit is None:
+        unsupported(node, "An interval without a unit")
+    return span(node.this, unit_of(unit), node)
+
+
+def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
+    totals = [0, 0, 0.0]
+    for part, value in interval_parts(node, unit):
+        _count_in(totals, part, float(value))
+    return fragment(f"tuple(toInt64({int(totals[0])}), toInt64({int(totals[1])}), toInt64({round(totals[2])}))")
+
+
+def _count_in(totals: list[float], unit: str, value: float) -> None:
+    if unit in _MONTHS:
+        totals[0] += value * _MONTHS[unit]
+    elif unit in _DAYS:
+        totals[1] += value
+    else:
+        totals[2] += value * MICROSECONDS[unit]
+
+
+def _make_interval(node: exp.Expr) -> exp.Expr:
+    parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
+    spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
+    template = " + ".join(f"{{{index}}}" for index in range(len(spans)))
+    return fragment(f"({template})" if spans else "tuple(toInt64(0), toInt64(0), toInt64(0))", *spans)
+
+
+def _sum(node: exp.Expr) -> exp.Expr:
+    """Lower `+` and `-` if one side is a time or an interval."""
+    sign = "-" if isinstance(node, exp.Sub) else "+"
+    kinds = (kind_of(node.this), kind_of(node.expression))
+    if Kind.INTERVAL in kinds:
+        return _sum_with_interval(node.this, node.expression, sign)
+    if kinds in _SUMS_OF_DAYS:
+        return fragment(_SUMS_OF_DAYS[kinds].format(sign=sign), node.this, node.expression)
+    if kinds[0] == kinds[1] and kinds[0] in MOMENTS and sign == "-":
+        return _interval_between(node.this, node.expression, kinds[0])
+    return checked_arithmetic(node, sign, *operands(node))
+
+
+_SUMS_OF_DAYS: Final[dict[tuple[Kind | None, Kind | None], str]] = {
+    (Kind.DATE, Kind.INT64): "addDays({{0}}, 0 {sign} {{1}})",
+    (Kind.INT64, Kind.DATE): "addDays({{1}}, {{0}})",
 }
-_CAST_PARTS: Final = {"DATE": Kind.DATE, "TIME": Kind.TIME, "DATETIME": Kind.DATETIME}
-_INTERVAL_PARTS: Final = {
-    "YEAR": "intDiv({0}.1, 12)",
-    "MONTH": "{0}.1 % 12",
-    "DAY": "{0}.2",
-    "HOUR": "intDiv({0}.3, 3600000000)",
-    "MINUTE": "intDiv({0}.3, 60000000) % 60",
-    "SECOND": "intDiv({0}.3, 1000000) % 60",
-    "MILLISECOND": "intDiv({0}.3, 1000) % 1000",
-    "MICROSECOND": "{0}.3 % 1000000",
-}
 
 
-def _extract(node: exp.Expr) -> exp.Expr:
-    part, value = read_extract_part(node), node.expression
-    if kind_of(value) is Kind.INTERVAL:
-        if part not in _INTERVAL_PARTS:
-            unsupported(node, f"The part {part}")
-        return fragment(f"toInt64({_INTERVAL_PARTS[part]})", value)
-    wall = _wall_of(value)
-    if part in _CAST_PARTS:
-        return cast(wall, _CAST_PARTS[part])
-    week_offset = week_start(part)
-    if part not in _PARTS and week_offset is not None:
-        return fragment(
-            f"toInt64(intDiv(toDayOfYear({{0}}) + 6 - (toDayOfWeek({{0}}) - 1 - {week_offset} + 7) % 7, 7))", wall
-        )
-    if part not in _PARTS:
-        unsupported(node, f"The part {part}")
-    return fragment(f"toInt64({_PARTS[part]})", wall)
+def _sum_with_interval(left: exp.Expr, right: exp.Expr, sign: str) -> exp.Expr:
+    left_kind, right_kind = kind_of(left), kind_of(right)
+    if left_kind is right_kind:
+        return fragment(f"tuple{'Minus' if sign == '-' else 'Plus'}({{0}}, {{1}})", left, right)
+    if left_kind is Kind.INTERVAL:
+        return _add_interval(right, sign, left, right_kind or Kind.TIMESTAMP)
+    return _add_interval(left, sign, right, left_kind or Kind.TIMESTAMP)
 
 
-def _wall_of(value: exp.Expr) -> exp.Expr:
-    if isinstance(value, exp.AtTimeZone):
-        return wall_clock_in(read_as(value.this, Kind.TIMESTAMP), value.args["zone"])
-    return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else wall_clock(value)
+def _interval_between(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
+    if kind is Kind.DATE:
+        return fragment("tuple(toInt64(0), toInt64(toInt64({0}) - toInt64({1})), toInt64(0))", left, right)
+    left, right = (cast(side, Kind.DATETIME) for side in (left, right))
+    microseconds = "toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1})"
+    return fragment(f"tuple(toInt64(0), toInt64(0), {microseconds})", left, right)
 
 
 RULES = RuleSet(
@@ -287,6 +352,15 @@ RULES = RuleSet(
         exp.DatetimeDiff: _difference,
         exp.TimestampDiff: check_unit(_timestamp_difference),
         exp.LastDay: _last_day,
-        exp.Extract: _extract,
-    }
+        exp.GenerateDateArray: _series(Kind.DATE),
+        exp.GenerateTimestampArray: _series(Kind.TIMESTAMP),
+        exp.Interval: _interval,
+        exp.MakeInterval: _make_interval,
+        **dict.fromkeys((exp.Add, exp.Sub), _sum),
+    },
+    by_name={
+        "TIMESTAMP_BUCKET": _bucket,
+        "DATETIME_BUCKET": _bucket,
+        "DATE_BUCKET": _bucket,
+    },
 )

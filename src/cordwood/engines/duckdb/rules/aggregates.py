@@ -1,4 +1,7 @@
-"""Aggregates: modifiers (DISTINCT, ORDER BY, LIMIT, IGNORE NULLS, HAVING MAX) and the types of their results."""
+"""Aggregates and window functions: DISTINCT, ORDER BY, LIMIT, IGNORE NULLS and HAVING MAX, and the types of the results.
+
+A cast of a window function's result is outside of OVER.
+"""
 
 from typing import Final
 
@@ -7,7 +10,14 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.aggregates import Argument, combine_aggregates, event_value_kind, has_window, read_argument
+from cordwood.sql.bigquery.aggregates import (
+    Argument,
+    combine_aggregates,
+    distribute_window,
+    event_value_kind,
+    has_window,
+    read_argument,
+)
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
@@ -273,6 +283,26 @@ def _correlation(node: exp.Expr) -> exp.Expr:
     return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
 
 
+def _window(node: exp.Expr) -> exp.Expr:
+    cast = node.this.meta_get("cast")
+    # A copy, because a node cannot be part of its own replacement.
+    return fragment(f"{{0}}::{cast}", copied(node)) if cast else distribute_window(node)
+
+
+def _navigation(name: str) -> Rule:
+    def rule(node: exp.Expr) -> exp.Expr:
+        argument = read_argument(node)
+        nulls = " IGNORE NULLS" if argument.ignore_nulls else ""
+        arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
+        kind = kind_of(node)
+        if len(arguments) > 1 and kind is not None and kind_of(arguments[1]) is not kind_of(argument.value):
+            argument.value, arguments[1] = read_as(argument.value, kind), read_as(arguments[1], kind)
+        holes = "".join(f", {{{index + 1}}}" for index in range(len(arguments)))
+        return fragment(f"{name}({{0}}{holes}{nulls})", argument.value, *arguments)
+
+    return rule
+
+
 RULES = RuleSet(
     nodes={
         exp.ArrayAgg: _array_agg,
@@ -303,5 +333,12 @@ RULES = RuleSet(
         exp.Corr: _correlation,
         exp.CovarPop: _pair("covar_pop"),
         exp.CovarSamp: _pair("covar_samp"),
-    }
+        exp.Window: _window,
+        exp.Filter: _window,
+        exp.FirstValue: _navigation("first_value"),
+        exp.LastValue: _navigation("last_value"),
+        exp.NthValue: _navigation("nth_value"),
+        exp.Lead: _navigation("lead"),
+        exp.Lag: _navigation("lag"),
+    },
 )

@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import fail, once
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
-from cordwood.engines.duckdb.rules.comparison import positional
+from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.numbers import are_ascending

@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import NAMES, attempt, fail, once, type_part, variant_text
 from cordwood.engines.duckdb.rules.coercions import read_as, text_to_time
-from cordwood.engines.duckdb.rules.comparison import positional
-from cordwood.engines.duckdb.rules.intervals import INTERVAL_TEXT
+from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
+from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.numbers import NUMERAL

@@ -1,4 +1,4 @@
-"""Events' values: paths into a VARIANT, repeated records as arrays, and the slots of parameters."""
+"""Events' values: paths into a VARIANT, repeated records as arrays, the maps of attributes, and the slots of parameters."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,13 +6,16 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
-from cordwood.engines.duckdb.rules.building_blocks import NAMES, variant_text
+from cordwood.engines.duckdb.rules.building_blocks import NAMES, once, variant_text
 from cordwood.engines.duckdb.sql_values import is_name
 from cordwood.model.datatype import Kind
+from cordwood.model.shape import ValueKind
+from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
 from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.lowering import RuleSet
-from cordwood.sql.nodes import KINDS, path_steps, path_value
+from cordwood.sql.nodes import KINDS, internal_function, path_steps, path_value
 from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING, VARIANT
@@ -86,7 +89,116 @@ def _is_null_test(node: exp.Expr) -> bool:
     return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
 
+_COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_VALUE_KIND: Final = "left(variant_typeof(@a), 5)"
+_JSON: Final = "(@a::JSON)::VARCHAR"
+
+
+def _attribute(node: exp.Expr) -> exp.Expr:
+    """Return an attribute as text: an array as JSON, an object as NULL unless it is empty."""
+    value = node.expressions[0]
+    kinds = value.meta_get(KINDS)
+    if kinds is not None and not kinds & _COMPOSITE_KINDS:
+        return variant_text(value)
+    return _text_of(value, "CASE WHEN " + _JSON + " = '{}' THEN '{}' END")
+
+
+def _scalar(node: exp.Expr) -> exp.Expr:
+    return _text_of(node.expressions[0], "NULL")
+
+
+def _text_of(value: exp.Expr, object_sql: str) -> exp.Expr:
+    return once(
+        f"CASE {_VALUE_KIND} WHEN 'ARRAY' THEN {_JSON} WHEN 'OBJEC' THEN {object_sql} ELSE @a::VARCHAR END", value
+    )
+
+
+_CHILDREN: Final = "map_entries(%s::MAP(VARCHAR, JSON))"
+
+
+def _entries(value: str) -> str:
+    """Return the keys and values of a JSON object; an empty list for NULL and other values."""
+    children = f"list_transform({_CHILDREN % value}, lambda c: struct_pack(k := c.key, v := c.value))"
+    return f"CASE WHEN json_type({value}) = 'OBJECT' THEN {children} ELSE [] END"
+
+
+def _members(value: str) -> str:
+    """Return the number of members, those that are spelled in texts included."""
+    text = f"{value}::VARCHAR"
+    return f"(strlen({text}) - strlen(replace({text}, '{MEMBER}', ''))) // {len(MEMBER)}"
+
+
+def _flatten_level(entries: str) -> str:
+    """Return the entries with each object replaced by its own entries."""
+    children = f"list_transform({_CHILDREN % 'e.v'}, lambda c: struct_pack(k := concat(e.k, '.', c.key), v := c.value))"
+    is_expanded = f"json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' AND strlen(e.k) <= {MAX_KEY_BYTES}"
+    inner = f"CASE WHEN {is_expanded} THEN {children} ELSE [e] END"
+    return f"flatten(list_transform({entries}, lambda e: {inner}))"
+
+
+_REPEATED: Final = "list_reduce(range({levels}), lambda acc, _i: {level}, {entries})"
+
+
+def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
+    """Return a list with `attribute_sql` for each attribute, whose key is `e.k` and whose value is `e.v`."""
+    metadata, extras, project, levels = node.expressions
+    extra_entries = f"list_filter({_entries('_j.x')}, lambda e: e.v <> 'null')"
+    project_entry = "CASE WHEN _j.p IS NULL THEN [] ELSE [struct_pack(k := 'project', v := to_json(_j.p))] END"
+    top_level = f"list_concat({extra_entries}, {project_entry})"
+    scalar_metadata = (
+        "CASE WHEN json_type(_j.m) IN ('OBJECT', 'NULL') THEN [] ELSE [struct_pack(k := 'metadata', v := _j.m)] END"
+    )
+    metadata_entries = (
+        f"list_filter(list_concat({_entries('_j.m')}, coalesce({scalar_metadata}, [])),"
+        " lambda e: NOT list_contains(list_transform(_t.top, lambda o: o.k), e.k))"
+    )
+    entries = f"list_transform([struct_pack(top := {top_level}, m := _j.m)], lambda _t: list_concat(_t.top, {metadata_entries}))[1]"
+    size = "strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0)"
+    members = f"{_members('_j.m')} + coalesce({_members('_j.x')}, 0)"
+    is_small = f"{size} <= {MAX_CHARACTERS} AND {members} <= {MAX_MEMBERS}"
+    flattened = f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _flatten_level, _REPEATED)} ELSE _b END"
+    attributes = f"list_transform(list_filter({flattened}, lambda e: e.v <> 'null'), lambda e: {attribute_sql})"
+    result = f"list_transform([{entries}], lambda _b: {attributes})[1]"
+    documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
+    return fragment(f"list_transform({documents}, lambda _j: {result})[1]", metadata, extras, project)
+
+
+_TEXT: Final = "CASE WHEN json_type(e.v) = 'VARCHAR' THEN e.v->>'$' ELSE e.v::VARCHAR END"
+
+
+def _map(node: exp.Expr) -> exp.Expr:
+    member = f"concat(to_json(e.k)::VARCHAR, ':', to_json({_TEXT})::VARCHAR)"
+    return fragment("concat('{', array_to_string({0}, ','), '}')::JSON", _map_attributes(node, member))
+
+
+def _keys(node: exp.Expr) -> exp.Expr:
+    return _map_attributes(node, "e.k")
+
+
+def _values(node: exp.Expr) -> exp.Expr:
+    return _map_attributes(node, _TEXT)
+
+
+def _json_text(node: exp.Expr) -> exp.Expr:
+    return fragment("({0}::JSON)::VARCHAR", node.expressions[0])
+
+
 RULES = RuleSet(
-    nodes={exp.Parameter: _slot, exp.Alias: _convert_answered},
-    operations={PathRead: _path, RecordElements: _elements, RecordTest: _is_record},
+    nodes={
+        exp.Parameter: _slot,
+        exp.Alias: _convert_answered,
+    },
+    operations={
+        PathRead: _path,
+        RecordElements: _elements,
+        RecordTest: _is_record,
+    },
+    by_name={
+        internal_function("json_text").upper(): _json_text,
+        internal_function("attribute").upper(): _attribute,
+        internal_function("attribute_scalar").upper(): _scalar,
+        internal_function("attributes").upper(): _map,
+        internal_function("attribute_keys").upper(): _keys,
+        internal_function("attribute_values").upper(): _values,
+    },
 )

@@ -1,4 +1,7 @@
-"""FORMAT(): each specifier of a literal format becomes the text of its argument."""
+"""FORMAT(): each specifier of a literal format becomes the text of its argument.
+
+%t prints a value as CAST does, and %T as a literal of BigQuery.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -8,10 +11,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import NAMES, fail, once
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
-from cordwood.engines.duckdb.rules.format_values import literal_of, readable
 from cordwood.engines.duckdb.rules.json_text import indent, json_text
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.formats import (
     FRACTION_LETTERS,
     HEX_LETTERS,
@@ -27,7 +29,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import STRING
 
 
@@ -197,8 +199,124 @@ def _as_text(node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
         json_value = json_text(value, datatype_of(value))
         text = json_value if letter == "p" else indent(json_value)
         return fragment("CASE WHEN {0} IS NOT NULL THEN {1} END", copied(value), text)
-    text = literal_of(value) if letter == "T" else readable(value)
+    text = _literal_text(value) if letter == "T" else _readable_text(value)
     return fragment("coalesce({0}, 'NULL')", text)
 
 
-RULES = RuleSet(nodes={exp.Format: _format}, before_children={exp.Format: unwrap_cast_null})
+# Pairs of hexadecimal digits. Digits after an unprintable byte would extend its escape, so they are escaped with it.
+_PAIRS: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
+_QUOTES: Final = ('"', "'", "`")
+_CONTROL: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+
+
+def _escape_bytes(*quotes: str) -> str:
+    """Return SQL that escapes bytes: `quotes` and backslashes get a backslash in front."""
+    quote_codes = ", ".join(f"'{ord(quote):X}'" for quote in ("\\", *quotes))
+    escaped = (
+        r"CASE WHEN _h = '09' THEN '\t' WHEN _h = '0A' THEN '\n' WHEN _h = '0D' THEN '\r'"
+        rf" WHEN _h IN ({quote_codes}) THEN '\' || chr(('0x' || _h)::INT)"
+        " WHEN length(_h) = 2 AND _h BETWEEN '20' AND '7E' THEN chr(('0x' || _h)::INT)"
+        r" ELSE regexp_replace(lower(_h), '(..)', '\\x\1', 'g') END"
+    )
+    return f"coalesce(array_to_string(list_transform({_PAIRS}, lambda _h: {escaped}), ''), '')"
+
+
+def _escape_text(text: str) -> str:
+    """Return SQL that escapes a text, except for its quotes."""
+    escaped = text
+    for letter, code in (("\\", 92), ("n", 10), ("r", 13), ("t", 9)):
+        escaped = f"replace({escaped}, chr({code}), '\\{letter}')"
+    escape_character = rf"lambda _c: CASE WHEN regexp_matches(_c, '{_CONTROL}') THEN '\x' || lower(hex(_c)) ELSE _c END"
+    escaped_characters = f"array_to_string(list_transform(string_split({escaped}, ''), {escape_character}), '')"
+    return f"CASE WHEN regexp_matches({text}, '{_CONTROL}') THEN {escaped_characters} ELSE {escaped} END"
+
+
+def _quote(text: str) -> str:
+    """Return the text in double quotes, or in single quotes if it contains only double ones."""
+    escaped = _escape_text(text)
+    return (
+        f"CASE WHEN contains({text}, '\"') AND NOT contains({text}, '''') THEN '''' || ({escaped}) || ''''"
+        rf""" ELSE '"' || replace(({escaped}), '"', '\"') || '"' END"""
+    )
+
+
+_LITERALS: Final = {
+    Kind.BYTES: (
+        "CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(hex(@a), '^(..)*22') AND NOT regexp_matches(hex(@a), '^(..)*27')"
+        f" THEN 'b''' || {_escape_bytes()} || '''' ELSE 'b\"' || {_escape_bytes(_QUOTES[0])} || '\"' END"
+    ),
+    Kind.STRING: _quote("@a"),
+    Kind.JSON: f"'JSON ' || {_quote('@a::VARCHAR')}",
+}
+# Values without a literal form are printed as casts.
+_FLOAT: Final = "CASE WHEN @a IN ('nan', 'inf', '-inf') THEN 'CAST(\"' || @a || '\" AS FLOAT64)' ELSE @a END"
+_TYPED_LITERALS: Final = {
+    Kind.INTERVAL: "'INTERVAL \"' || {0} || '\" YEAR TO SECOND'",
+    **{kind: f"'{kind} \"' || {{0}} || '\"'" for kind in (*MOMENTS, *EXACT)},
+}
+
+
+def _readable_text(value: exp.Expr) -> exp.Expr:
+    """Return a value as CAST prints it, with arrays and structs in brackets."""
+    return _readable(value, datatype_of(value), depth=0)
+
+
+def _literal_text(value: exp.Expr) -> exp.Expr:
+    """Return a value as a literal of the same type."""
+    return _literal(value, datatype_of(value), depth=0)
+
+
+def _readable(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+    if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
+        return _nested(value, datatype, depth, typed=False)
+    if datatype is not None and datatype.kind is Kind.BYTES:
+        return once(f"CASE WHEN @a IS NOT NULL THEN {_escape_bytes(*_QUOTES)} END", value)
+    return _with_fraction(cast_to(value, value, STRING), datatype) if datatype != STRING else value
+
+
+def _literal(value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+    if datatype is None or isinstance(value, exp.Null):
+        return fragment("CAST({0} AS VARCHAR)", value)
+    if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
+        return _nested(value, datatype, depth, typed=True)
+    if datatype.kind in _LITERALS:
+        return once(_LITERALS[datatype.kind], value)
+    text = _with_fraction(cast_to(value, value, STRING), datatype)
+    if datatype.kind is Kind.FLOAT64:
+        return once(_FLOAT, text)
+    return fragment(_TYPED_LITERALS[datatype.kind], text) if datatype.kind in _TYPED_LITERALS else text
+
+
+def _with_fraction(text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+    """Append `.0` to an integral FLOAT64, to distinguish it from an INT64."""
+    if datatype is None or datatype.kind is not Kind.FLOAT64:
+        return text
+    return once("CASE WHEN regexp_full_match(@a, '-?[0-9]+') THEN @a || '.0' ELSE @a END", text)
+
+
+def _nested(value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
+    name = f"_f{depth}"
+    render = _literal if typed else _readable
+    if datatype.kind is Kind.ARRAY:
+        inner = render(typed_as(fragment(name), datatype.element), datatype.element, depth + 1)
+        elements = fragment(f"list_transform({{0}}, lambda {name}: coalesce({{1}}, 'NULL'))", value, inner)
+        return once("CASE WHEN @a IS NOT NULL THEN '[' || coalesce(array_to_string(@a, ', '), '') || ']' END", elements)
+    parts: list[exp.Expr] = []
+    for index, (_, field) in enumerate(datatype.fields):
+        parts.append(render(typed_as(fragment(f"struct_extract_at({name}, {index + 1})"), field), field, depth + 1))
+    body = " || ', ' || ".join(f"coalesce({{{index + 1}}}, 'NULL')" for index in range(len(parts)))
+    opening = "'STRUCT(' || " if typed and len(parts) == 1 else "'(' || "
+    template = (
+        f"list_transform([{{0}}], lambda {name}: CASE WHEN {name} IS NULL THEN NULL ELSE {opening}{body} || ')' END)[1]"
+    )
+    return fragment(template, value, *parts)
+
+
+RULES = RuleSet(
+    nodes={
+        exp.Format: _format,
+    },
+    before_children={
+        exp.Format: unwrap_cast_null,
+    },
+)

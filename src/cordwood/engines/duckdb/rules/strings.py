@@ -1,4 +1,7 @@
-"""Text functions: positions are code points counted from one, negative ones from the end; NULL arguments give NULL."""
+"""Text functions, and functions of single characters.
+
+Positions are code points counted from one, negative ones from the end; NULL arguments give NULL.
+"""
 
 from typing import Final
 
@@ -9,10 +12,10 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
-from cordwood.sql.bigquery.strings import FOLDED
-from cordwood.sql.constants import constant_int, constant_text
+from cordwood.sql.bigquery.strings import DUPLICATE, FOLDED, has_duplicate_characters, source_and_target
+from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
 from cordwood.sql.operations import TextPosition
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
@@ -116,7 +119,7 @@ def _trim(node: exp.Expr) -> exp.Expr:
     return fragment(f"{name}({{0}}, {{1}})", value, characters)
 
 
-def bytes_to_characters(name: str) -> str:
+def _bytes_to_characters(name: str) -> str:
     """Return SQL that maps each byte of a hexadecimal text to one character.
 
     So functions of character sets work on sets of bytes.
@@ -125,8 +128,8 @@ def bytes_to_characters(name: str) -> str:
     return f"coalesce(array_to_string({characters}, ''), '')"
 
 
-def characters_to_bytes(text: str) -> str:
-    """Return SQL that maps the result of `bytes_to_characters` back to bytes."""
+def _characters_to_bytes(text: str) -> str:
+    """Return SQL that maps the result of `_bytes_to_characters` back to bytes."""
     bytes_sql = f"list_transform(string_split({text}, ''), lambda _c: printf('%02X', ord(_c) - 256))"
     return f"CASE WHEN {text} = '' THEN ''::BLOB ELSE unhex(array_to_string({bytes_sql}, '')) END"
 
@@ -134,8 +137,8 @@ def characters_to_bytes(text: str) -> str:
 def _trim_bytes(node: exp.Expr, value: exp.Expr, characters: exp.Expr | None, name: str) -> exp.Expr:
     if characters is None:
         unsupported(node, "TRIM of BYTES without the bytes to trim")
-    trimmed = f"{name}({bytes_to_characters('@a')}, {bytes_to_characters('@b')})"
-    body = f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL THEN {characters_to_bytes(trimmed)} END"
+    trimmed = f"{name}({_bytes_to_characters('@a')}, {_bytes_to_characters('@b')})"
+    body = f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL THEN {_characters_to_bytes(trimmed)} END"
     return once(body, fragment("hex({0})", value), fragment("hex({0})", characters))
 
 
@@ -191,13 +194,13 @@ def _replace_bytes(value: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
 
 def _concat(node: exp.Expr) -> exp.Expr:
     """Lower CONCAT to `||`, which is NULL if any part is, unlike DuckDB's concat."""
-    parts = [as_joinable(part) for part in node.expressions]
+    parts = [_as_joinable(part) for part in node.expressions]
     if len(parts) == 1:
         return fragment("({0})", parts[0])
     return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
 
 
-def as_joinable(part: exp.Expr) -> exp.Expr:
+def _as_joinable(part: exp.Expr) -> exp.Expr:
     kind = kind_of(part)
     if kind is None or kind in (Kind.STRING, Kind.BYTES, Kind.ARRAY):
         return part
@@ -205,7 +208,7 @@ def as_joinable(part: exp.Expr) -> exp.Expr:
 
 
 def _concat_operator(node: exp.Expr) -> exp.Expr:
-    return exp.DPipe(this=as_joinable(node.this), expression=as_joinable(node.expression), safe=True)
+    return exp.DPipe(this=_as_joinable(node.this), expression=_as_joinable(node.expression), safe=True)
 
 
 def _split(node: exp.Expr) -> exp.Expr:
@@ -293,8 +296,150 @@ def _change_case(name: str) -> Rule:
     return rule
 
 
+def _collate(node: exp.Expr) -> exp.Expr:
+    """Lower COLLATE; case-insensitivity uses DuckDB's own collation."""
+    name = constant_text(node.expression)
+    if name == "und:ci":
+        return fragment("{0} COLLATE NOCASE", node.this)
+    value: exp.Expr = node.this
+    return value if name == "" or is_null(node.expression) else unsupported(node, f"The collation '{name}'")
+
+
+def _code_points(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    if is_bytes(value):
+        code_point = "CAST('0x' || _p AS BIGINT)"
+        return fragment(f"list_transform(regexp_extract_all(hex({{0}}), '..'), lambda _p: {code_point})", value)
+    code_points = (
+        "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@few, ''), lambda _c: ord(_c)::BIGINT) END"
+    )
+    return once(code_points.replace("@few", bounded_characters(node, "TO_CODE_POINTS")), value)
+
+
+def _from_code_points(node: exp.Expr) -> exp.Expr:
+    failure = fail(node, "Invalid codepoint")
+    character = f"CASE WHEN _c < 0 OR _c > 1114111 OR (_c BETWEEN 55296 AND 57343) THEN {failure} ELSE chr(_c::INT) END"
+    body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
+    return once(f"{body} ELSE array_to_string(list_transform(@a, lambda _c: {character}), '') END", node.this)
+
+
+def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
+    failure = fail(node, "Invalid extended ASCII code point")
+    byte = f"CASE WHEN _c < 0 OR _c > 255 THEN {failure} ELSE printf('%02X', _c) END"
+    body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
+    return once(f"{body} ELSE unhex(array_to_string(list_transform(@a, lambda _c: {byte}), '')) END", node.this)
+
+
+def _first_code(node: exp.Expr) -> exp.Expr:
+    if is_bytes(node.this):
+        first = "CASE WHEN @a = '' THEN 0 ELSE CAST('0x' || left(@a, 2) AS BIGINT) END"
+        return once(first, fragment("hex({0})", node.this))
+    return once("CASE WHEN @a = '' THEN 0 ELSE ord(@a)::BIGINT END", as_text(node.this))
+
+
+def _character(node: exp.Expr) -> exp.Expr:
+    return once("CASE WHEN @a = 0 THEN '' ELSE chr(@a::INT) END", node.expressions[0])
+
+
+def _translate(node: exp.Expr) -> exp.Expr:
+    source, target = source_and_target(node)
+    if has_duplicate_characters(node, source):
+        return fragment("NULL")
+    has_duplicates = "@b <> '' AND length(@b) <> len(list_distinct(string_split(@b, '')))"
+    is_constant = constant_text(source) is not None
+    guard = "@b" if is_constant else f"CASE WHEN {has_duplicates} THEN {fail(node, DUPLICATE)} ELSE @b END"
+    if not is_bytes(node.this):
+        return once(f"translate(@a, {guard}, @c)", as_text(node.this), source, target)
+    parts = [fragment("hex({0})", part) for part in (node.this, source, target)]
+    translated = f"translate({_bytes_to_characters('@a')}, {guard.replace('@b', _bytes_to_characters('@b'))}, {_bytes_to_characters('@c')})"
+    return once(
+        f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {_characters_to_bytes(translated)} END",
+        *parts,
+    )
+
+
+_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
+
+
+def _initcap(node: exp.Expr) -> exp.Expr:
+    """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
+    argument = node.args.get("expression")
+    delimiters = argument if argument is not None else exp.Literal.string(_DELIMITERS)
+    letter = "substring(lower(@a), _i, 1)"
+    follows_delimiter = "_i = 1 OR contains(@b, substring(@a, _i - 1, 1))"
+    character = f"CASE WHEN {follows_delimiter} THEN upper({letter}) ELSE {letter} END"
+    return once(
+        f"CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE array_to_string(list_transform("
+        f"range(1, length({bounded_characters(node, 'INITCAP')}) + 1), lambda _i: {character}), '') END",
+        as_text(node.this),
+        delimiters,
+    )
+
+
+def _normalize(node: exp.Expr) -> exp.Expr:
+    form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
+    value = as_text(node.this)
+    if form != "NFC":
+        unsupported(node, f"The form {form} of {function_name(node)}")
+    return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
+
+
+_MAX_COMPARISONS: Final = 4_000_000
+# DuckDB's levenshtein compares bytes, so the other characters of the two texts are mapped to single-byte characters.
+_DISTINCT_CHARACTERS: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
+_MAX_DISTINCT_CHARACTERS: Final = 127
+_SINGLE_BYTES: Final = (
+    f"array_to_string(list_transform(range(1, {_MAX_DISTINCT_CHARACTERS + 1}), lambda _n: chr(_n::INT)), '')"
+)
+
+
+def _distance(node: exp.Expr) -> exp.Expr:
+    value, other = as_text(node.this), as_text(node.expression)
+    if is_bytes(value):
+        value, other = (_bytes_as_characters(part) for part in (value, other))
+    # The time is the product of both lengths, and the function cannot be interrupted.
+    too_long = fail(node, "EDIT_DISTANCE of texts that are too long")
+    too_many = fail(node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters")
+    as_bytes = ", ".join(f"translate({name}, {_DISTINCT_CHARACTERS}, {_SINGLE_BYTES})" for name in ("@a", "@b"))
+    distance = (
+        f"CASE WHEN strlen(@a) * strlen(@b) > {_MAX_COMPARISONS} THEN {too_long}"
+        " WHEN strlen(@a) + strlen(@b) = length(@a) + length(@b) THEN levenshtein(@a, @b)"
+        f" WHEN length({_DISTINCT_CHARACTERS}) > {_MAX_DISTINCT_CHARACTERS} THEN {too_many} ELSE levenshtein({as_bytes}) END"
+    )
+    limit = node.args.get("max_dist")
+    if limit is None:
+        return once(distance, value, other)
+    negative = fail(node, "EDIT_DISTANCE needs a max_distance that is not negative")
+    body = f"CASE WHEN @c < 0 THEN {negative} WHEN @c IS NOT NULL AND @a IS NOT NULL AND @b IS NOT NULL THEN least({distance}, @c) END"
+    return once(body, value, other, limit)
+
+
+def _bytes_as_characters(value: exp.Expr) -> exp.Expr:
+    return once(f"CASE WHEN @a IS NOT NULL THEN {_bytes_to_characters('@a')} END", fragment("hex({0})", value))
+
+
+# Pairs of hexadecimal digits that form one character, or a single byte that is part of none.
+_TAIL: Final = "[89AB]."
+_UTF8: Final = (
+    f"(?:[0-7].)+|(?:C[2-9A-F]|D.){_TAIL}|(?:E0[AB].|E[1-9A-CEF]{_TAIL}|ED[89].){_TAIL}"
+    f"|(?:F0[9AB].|F[1-3]{_TAIL}|F48.){_TAIL}{_TAIL}|.."
+)
+
+
+def _lenient_text(node: exp.Expr) -> exp.Expr:
+    """Lower SAFE_CONVERT_BYTES_TO_STRING: invalid UTF-8 becomes U+FFFD; DuckDB can only report that it is invalid."""
+    character = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
+    replaced = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {character}), '')"
+    return once(f"coalesce(try(decode(@a)), {replaced})", node.this)
+
+
+def _soundex(node: exp.Expr) -> exp.Expr:
+    return unsupported(node, "SOUNDEX")
+
+
 RULES = RuleSet(
     nodes={
+        exp.Collate: _collate,
         exp.Length: _length,
         exp.ByteLength: _byte_length,
         exp.Substring: _substring,
@@ -313,6 +458,20 @@ RULES = RuleSet(
         exp.Reverse: _reverse,
         exp.Upper: _change_case("upper"),
         exp.Lower: _change_case("lower"),
+        exp.ToCodePoints: _code_points,
+        exp.CodePointsToString: _from_code_points,
+        exp.CodePointsToBytes: _bytes_from_code_points,
+        exp.Unicode: _first_code,
+        exp.Ascii: _first_code,
+        exp.Chr: _character,
+        exp.Translate: _translate,
+        exp.Initcap: _initcap,
+        exp.Normalize: _normalize,
+        exp.Levenshtein: _distance,
+        exp.SafeConvertBytesToString: _lenient_text,
+        exp.Soundex: _soundex,
     },
-    before_children=FOLDED,
+    before_children={
+        **FOLDED,
+    },
 )

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import field_part
 from cordwood.engines.duckdb.rules.coercions import read_as
-from cordwood.engines.duckdb.rules.comparison import positional
+from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.sql_values import engine_name
 from cordwood.model.datatype import Datatype, Kind

@@ -1,4 +1,4 @@
-"""Arithmetic with times: adding, truncating, differences, buckets and generated arrays."""
+"""Arithmetic with times: INTERVAL values, sums and differences, truncating, buckets and generated arrays."""
 
 from typing import Final
 
@@ -15,12 +15,20 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
 from cordwood.engines.duckdb.rules.zones import timestamp_in, wall_clock_in
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.size_limits import max_elements
-from cordwood.sql.bigquery.units import MICROSECONDS, are_timestamps, check_unit, unit_count, unit_of, week_start
+from cordwood.sql.bigquery.units import (
+    MICROSECONDS,
+    are_timestamps,
+    check_unit,
+    interval_parts,
+    unit_count,
+    unit_of,
+    week_start,
+)
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.nodes import NOW
 from cordwood.sql.operations import Interval, operation_of
@@ -99,7 +107,7 @@ def _is_current_time(value: exp.Expr) -> bool:
 _MANY_DIGITS: Final = 4
 
 
-def truncation(unit: str, node: exp.Expr) -> str:
+def _truncation(unit: str, node: exp.Expr) -> str:
     """Return the template that truncates the wall clock @a to the unit."""
     week_offset = week_start(unit)
     if week_offset is not None:
@@ -127,8 +135,8 @@ def _truncate(node: exp.Expr) -> exp.Expr:
     if zone is not None and kind is Kind.TIMESTAMP:
         if unit in MICROSECONDS and unit != "DAY":
             return _truncate_clock(value, MICROSECONDS[unit], zone)
-        return timestamp_in(attempt(node, truncation(unit, node), wall_clock_in(value, zone)), zone)
-    moment = attempt(node, truncation(unit, node), wall_clock(value))
+        return timestamp_in(attempt(node, _truncation(unit, node), wall_clock_in(value, zone)), zone)
+    moment = attempt(node, _truncation(unit, node), wall_clock(value))
     return _to_kind(moment, kind)
 
 
@@ -166,7 +174,7 @@ def _last_day(node: exp.Expr) -> exp.Expr:
         unsupported(node, f"The unit {unit}")
     if unit == "ISOYEAR":
         return attempt(node, "CAST(date_trunc('week', make_date(isoyear(@a) + 1, 1, 4)) - to_days(1) AS DATE)", day)
-    return attempt(node, f"CAST({truncation(unit, node)} + {step} - to_days(1) AS DATE)", day)
+    return attempt(node, f"CAST({_truncation(unit, node)} + {step} - to_days(1) AS DATE)", day)
 
 
 _UNIT_LENGTHS: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
@@ -193,7 +201,7 @@ def _boundaries(node: exp.Expr) -> exp.Expr:
     later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
     week_offset = week_start(unit)
     if week_offset is not None:
-        template = truncation(unit, node).replace("@a", "{0}"), truncation(unit, node).replace("@a", "{1}")
+        template = _truncation(unit, node).replace("@a", "{0}"), _truncation(unit, node).replace("@a", "{1}")
         return fragment(f"date_diff('day', {template[1]}, {template[0]}) // 7", later, earlier)
     if unit == "ISOYEAR":
         return fragment("isoyear({0}) - isoyear({1})", later, earlier)
@@ -269,6 +277,86 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
     return once(body, start, end, step)
 
 
+_INTERVAL_MONTHS: Final = "(date_part('year', @a) * 12 + date_part('month', @a))"
+_INTERVAL_MICROS: Final = (
+    "(date_part('hour', @a) * 3600000000 + date_part('minute', @a) * 60000000 + date_part('microsecond', @a))"
+)
+# `Y-M D H:M:S`, each group with its own sign, as BigQuery prints it.
+INTERVAL_TEXT: Final = (
+    (
+        "CASE WHEN @m < 0 THEN '-' ELSE '' END || (abs(@m) // 12) || '-' || (abs(@m) % 12) || ' ' || date_part('day', @a)"
+        " || ' ' || CASE WHEN @s < 0 THEN '-' ELSE '' END || (abs(@s) // 3600000000) || ':' || (abs(@s) // 60000000 % 60)"
+        " || ':' || (abs(@s) // 1000000 % 60) || CASE WHEN @s % 1000000 = 0 THEN ''"
+        " WHEN @s % 1000 = 0 THEN printf('.%03d', abs(@s) // 1000 % 1000) ELSE printf('.%06d', abs(@s) % 1000000) END"
+    )
+    .replace("@m", _INTERVAL_MONTHS)
+    .replace("@s", _INTERVAL_MICROS)
+)
+
+
+def _interval(node: exp.Expr) -> exp.Expr:
+    unit = node.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        return _interval_of_parts(node, unit)
+    if unit is None:
+        return fragment("{0}::INTERVAL", node.this)
+    return span(node.this, unit_of(unit), node)
+
+
+def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
+    parts = interval_parts(node, unit)
+    template = " + ".join(f"INTERVAL {{{index}}} {part}" for index, (part, _) in enumerate(parts))
+    return fragment(template, *(text_part(value) for _, value in parts))
+
+
+def _make_interval(node: exp.Expr) -> exp.Expr:
+    parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
+    spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
+    template = " + ".join(f"{{{index}}}" for index in range(len(spans)))
+    return fragment(template or "INTERVAL 0 DAY", *spans)
+
+
+def _sum(node: exp.Expr) -> exp.Expr:
+    """Lower `+` and `-` if one side is a time or an interval."""
+    left, right = node.this, node.expression
+    sign = "-" if isinstance(node, exp.Sub) else "+"
+    kinds = (kind_of(left), kind_of(right))
+    if Kind.INTERVAL in kinds:
+        sum_ = _add_interval(node, sign, kinds)
+        return timestamp_of(sum_) if Kind.TIMESTAMP in kinds else sum_
+    if kinds[0] == kinds[1] and kinds[0] in MOMENTS:
+        return _interval_between(left, right, kinds[0])
+    if set(kinds) == {Kind.DATE, Kind.INT64}:
+        return once(in_calendar(node, f"@a {sign} @b", Kind.DATE), *map(_day_or_days, (left, right)))
+    return type(node)(this=_number(left), expression=_number(right))
+
+
+def _add_interval(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
+    """Add an interval to a time, or to another interval; a DATE becomes a DATETIME."""
+    sides = (_without_zone(node.this), _without_zone(node.expression))
+    if kinds[0] is kinds[1] or Kind.TIME in kinds:
+        return fragment(f"{{0}} {sign} {{1}}", *sides)
+    return once(in_calendar(node, f"@a {sign} @b", Kind.DATETIME), *sides)
+
+
+def _day_or_days(side: exp.Expr) -> exp.Expr:
+    return fragment("{0}::INT", side) if kind_of(side) is Kind.INT64 else side
+
+
+def _number(side: exp.Expr) -> exp.Expr:
+    return read_as(side, Kind.FLOAT64) if kind_of(side) is Kind.VARIANT else side
+
+
+def _interval_between(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
+    if kind is Kind.DATE:
+        return fragment("to_days(CAST({0} - {1} AS INT))", left, right)
+    return fragment("to_microseconds(epoch_us({0}) - epoch_us({1}))", left, right)
+
+
+def _without_zone(side: exp.Expr) -> exp.Expr:
+    return utc_wall_clock(side) if kind_of(side) is Kind.TIMESTAMP else side
+
+
 RULES = RuleSet(
     nodes={
         **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_shift("+"))),
@@ -280,6 +368,13 @@ RULES = RuleSet(
         exp.LastDay: _last_day,
         exp.GenerateDateArray: _dates,
         exp.GenerateTimestampArray: _timestamps,
+        exp.Interval: _interval,
+        exp.MakeInterval: _make_interval,
+        **dict.fromkeys((exp.Add, exp.Sub), _sum),
     },
-    by_name={"TIMESTAMP_BUCKET": _bucket, "DATETIME_BUCKET": _bucket, "DATE_BUCKET": _bucket},
+    by_name={
+        "TIMESTAMP_BUCKET": _bucket,
+        "DATETIME_BUCKET": _bucket,
+        "DATE_BUCKET": _bucket,
+    },
 )

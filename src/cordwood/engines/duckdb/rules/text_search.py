@@ -1,19 +1,26 @@
-"""Regular expressions: RE2 in both dialects, but no match is NULL, and positions count characters."""
+"""Search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
+
+Regular expressions are RE2 in both dialects, but no match is NULL, and positions count characters.
+"""
 
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import attempt, bounded_replacement, fail
-from cordwood.engines.duckdb.rules.strings import as_text
+from cordwood.engines.duckdb.rules.building_blocks import attempt, bounded_replacement, fail, once
+from cordwood.engines.duckdb.rules.casts import cast_to
+from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_invalid
+from cordwood.sql.bigquery.strings import strip_lower_calls
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
 from cordwood.sql.operations import RegexMatch
-from cordwood.sql.typing import kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing.datatypes import STRING
 
 # Tests at run time whether a pattern has more than one capturing group, after removal of escapes and other brackets.
 _WITHOUT_CLASSES: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
@@ -164,6 +171,96 @@ def _text_before(remaining: str, matches: str, count: str) -> str:
     return f"({total}).began"
 
 
+def _like(node: exp.Expr) -> exp.Expr:
+    """Lower LIKE; NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches."""
+    test = _like_test(node)
+    return fragment("(NOT {0})", test) if node.args.get("negate") else test
+
+
+def _like_test(node: exp.Expr) -> exp.Expr:
+    """Return the test by LIKE; a backslash escapes `%`, `_` and itself."""
+    value, pattern = as_text(node.this), node.expression
+    if isinstance(pattern, (exp.Any, exp.All)):
+        is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
+        return _like_several(value, pattern.this, is_all=is_all)
+    if is_bytes(value):
+        unsupported(node, "LIKE of BYTES")
+    literal_text = constant_text(pattern)
+    if literal_text is not None and "\\" not in literal_text:
+        return exp.Like(this=value, expression=pattern)
+    return fragment("{0} LIKE {1} ESCAPE '\\'", value, pattern)
+
+
+def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+    """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
+    if isinstance(inner, exp.Tuple):
+        items = inner.expressions
+    elif isinstance(inner, exp.Paren):
+        items = [inner.this]
+    else:
+        return _like_elements(value, inner, is_all=is_all)
+    if len(items) == 1 and isinstance(items[0], exp.Query):
+        return _like_elements(value, items[0], is_all=is_all)
+    joiner = " AND " if is_all else " OR "
+    template = joiner.join(f"({{0}} LIKE {{{index + 1}}} ESCAPE '\\')" for index in range(len(items)))
+    return fragment(f"({template})", value, *items)
+
+
+# Each pattern of an array, or of a query's rows, and whether the value matches it.
+_MATCHES_OF_ARRAY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
+_MATCHES_OF_QUERY: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
+
+
+def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+    template = _MATCHES_OF_QUERY if isinstance(inner, exp.Query) else _MATCHES_OF_ARRAY
+    if isinstance(inner, exp.Unnest):
+        inner = inner.expressions[0]
+    decisive, undecided = ("NOT bool_and(_m)", "true") if is_all else ("bool_or(_m)", "false")
+    result = f"CASE WHEN {decisive} THEN {'false' if is_all else 'true'} WHEN count(*) = count(_m) THEN {undecided} END"
+    return fragment("(SELECT {0} FROM {1})", fragment(result), fragment(template, value, inner))
+
+
+# The scalars of a JSON value, without field names.
+_SCALARS: Final = (
+    "list_filter(list_concat([{0}], json_extract({0}, '$..*')), lambda _j: json_type(_j) NOT IN ('OBJECT', 'ARRAY'))"
+)
+
+
+def _contains(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    return _contains_test(value, datatype_of(value), fragment("lower({0})", as_text(node.expression)), depth=0)
+
+
+def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
+    """Return the test whether a part of the value contains the text; NULL if none does and one of them is NULL."""
+    if datatype is None or datatype == STRING:
+        return fragment("contains(lower({0}), {1})", value, text)
+    if datatype.kind is Kind.STRUCT:
+        return _in_fields(value, datatype, text, depth)
+    if datatype.kind is Kind.ARRAY:
+        name = f"_p{depth}"
+        inner = _contains_test(typed_as(fragment(name), datatype.element), datatype.element, text, depth + 1)
+        return _any(fragment(f"list_transform({{0}}, lambda {name}: {{1}})", value, inner))
+    if datatype.kind is Kind.JSON:
+        template = f"list_contains(list_transform({_SCALARS}, lambda _j: contains(lower(_j->>'$'), {{1}})), true)"
+        return fragment(template, value, text)
+    return _contains_test(cast_to(value, value, STRING), STRING, text, depth)
+
+
+def _in_fields(value: exp.Expr, datatype: Datatype, text: exp.Expr, depth: int) -> exp.Expr:
+    tests = [
+        _contains_test(
+            typed_as(fragment(f"struct_extract_at({{0}}, {index + 1})", copied(value)), field), field, text, depth
+        )
+        for index, (_, field) in enumerate(datatype.fields)
+    ]
+    return fragment(" OR ".join(f"({{{index}}})" for index in range(len(tests))), *tests)
+
+
+def _any(tests: exp.Expr) -> exp.Expr:
+    return once("CASE WHEN list_contains(@a, true) THEN true WHEN list_count(@a) = len(@a) THEN false END", tests)
+
+
 RULES = RuleSet(
     nodes={
         exp.RegexpLike: _matches,
@@ -171,5 +268,10 @@ RULES = RuleSet(
         exp.RegexpExtractAll: _extract_all,
         exp.RegexpReplace: _replace,
         exp.RegexpInstr: _instr,
-    }
+        exp.Like: _like,
+        exp.Contains: _contains,
+    },
+    before_children={
+        exp.Contains: strip_lower_calls,
+    },
 )

@@ -1,13 +1,17 @@
-"""Regular expressions: RE2 in both dialects, but no match is NULL, and positions count characters."""
+"""Search in texts: LIKE, regular expressions and CONTAINS_SUBSTR.
+
+Regular expressions are RE2 in both dialects, but no match is NULL, and positions count characters.
+"""
 
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
+from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.patterns import (
     count_groups,
     group_is_optional,
@@ -17,10 +21,12 @@ from cordwood.sql.bigquery.patterns import (
     matches_anchors_only,
     may_be_empty,
 )
+from cordwood.sql.bigquery.strings import strip_lower_calls
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import CONSTANT, constant_int, constant_text
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, RuleSet, function_name, is_safe, span_in_text, unsupported
-from cordwood.sql.typing import kind_of
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
 
 
@@ -194,12 +200,97 @@ def _instr(node: exp.Expr) -> exp.Expr:
     return once(fail_if(node, guard, _POSITIVE, body), value, pattern, position, occurrence, option)
 
 
+def _like(node: exp.Expr) -> exp.Expr:
+    """Lower LIKE; a backslash escapes `%`, `_` and itself, as in ClickHouse.
+
+    NOT LIKE ANY is true if one pattern does not match, NOT LIKE ALL if none matches.
+    """
+    value, pattern = as_text(node.this), node.expression
+    if isinstance(pattern, (exp.Any, exp.All)):
+        is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
+        test = _like_several(value, pattern.this, is_all=is_all)
+    else:
+        test = fragment("({0} LIKE {1})", value, pattern)
+    return fragment("(NOT {0})", test) if node.args.get("negate") else test
+
+
+def _like_several(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+    """Lower `LIKE ANY (…)` with three-valued logic, as OR or AND over the patterns."""
+    items = _patterns(inner)
+    if len(items) == 1 and not isinstance(inner, exp.Tuple):
+        return (
+            _like_elements(value, items[0], is_all=is_all)
+            if _is_array_or_query(items[0])
+            else fragment("({0} LIKE {1})", value, items[0])
+        )
+    joiner = " AND " if is_all else " OR "
+    return fragment(
+        "(" + joiner.join(f"{{0}} LIKE {{{index + 1}}}" for index in range(len(items))) + ")", value, *items
+    )
+
+
+def _patterns(inner: exp.Expr) -> list[exp.Expr]:
+    if isinstance(inner, exp.Tuple):
+        return list(inner.expressions)
+    return [inner.this] if isinstance(inner, exp.Paren) else [inner]
+
+
+def _is_array_or_query(pattern: exp.Expr) -> bool:
+    return isinstance(pattern, (exp.Query, exp.Unnest)) or kind_of(pattern) is Kind.ARRAY
+
+
+def _like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+    if isinstance(inner, exp.Query):
+        inner = fragment("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
+        tests = "arrayMap(_t -> {0} LIKE _t.1, {1})"
+    else:
+        inner = inner.expressions[0] if isinstance(inner, exp.Unnest) else inner
+        tests = "arrayMap(_t -> {0} LIKE _t, {1})"
+    folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if is_all else 'OR'} _y, 'Nullable(Bool)'), {tests}, CAST({'true' if is_all else 'false'}, 'Nullable(Bool)'))"
+    return fragment(folded, value, inner)
+
+
+def _contains(node: exp.Expr) -> exp.Expr:
+    value = as_text(node.this)
+    return _contains_test(value, datatype_of(value), fragment("lowerUTF8({0})", as_text(node.expression)), depth=0)
+
+
+def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
+    """Return the test whether a part of the value contains the text; NULL if none does and one of them is NULL."""
+    name = f"_p{depth}"
+    if datatype is None or datatype == STRING:
+        return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, text)
+    if datatype.kind is Kind.STRUCT:
+        fields = [
+            _contains_test(
+                typed_as(fragment(f"tupleElement({{0}}, {index + 1})", copied(value)), field), field, text, depth
+            )
+            for index, (_, field) in enumerate(datatype.fields)
+        ]
+        return fragment("(" + " OR ".join(f"{{{index}}}" for index in range(len(fields))) + ")", *fields)
+    if datatype.kind is Kind.ARRAY:
+        inner = _contains_test(typed_as(fragment(name), datatype.element), datatype.element, text, depth + 1)
+        return _any(fragment(f"arrayMap({name} -> {{1}}, {{0}})", value, inner))
+    if datatype.kind is Kind.JSON:
+        unsupported(value, "CONTAINS_SUBSTR of JSON")
+    return _contains_test(cast_to(value, value, STRING), STRING, text, depth)
+
+
+def _any(tests: exp.Expr) -> exp.Expr:
+    return once("if(has(@a, true), true, if(arrayExists(_x -> isNull(_x), @a), NULL, false))", tests)
+
+
 RULES = RuleSet(
     nodes={
+        exp.Like: _like,
         exp.RegexpLike: _matches,
         exp.RegexpExtract: _extract,
         exp.RegexpExtractAll: _extract_all,
         exp.RegexpReplace: _replace,
         exp.RegexpInstr: _instr,
-    }
+        exp.Contains: _contains,
+    },
+    before_children={
+        exp.Contains: strip_lower_calls,
+    },
 )

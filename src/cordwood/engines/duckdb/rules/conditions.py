@@ -1,17 +1,23 @@
-"""Comparisons: both sides are read as one type; structs compare by position, not by field name."""
+"""Comparisons, CASE and other conditional expressions, ERROR and SAFE.
+
+Both sides of a comparison, and all branches of a condition, are converted to their common type. Structs compare by
+position, not by field name. SAFE.f(…) is NULL where f would fail; an argument that fails still fails.
+"""
 
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import type_part
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RuleSet
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.budget import copied
+from cordwood.sql.fragment import fragment, is_fragment, quoted_constant
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe
+from cordwood.sql.template_analysis import is_volatile
+from cordwood.sql.typing import datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common_type
 
 
-def common_kind(kinds: list[Kind | None]) -> Kind | None:
+def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     """Return the type in which values of these types are compared; None if no conversion is needed."""
     known_kinds = [kind for kind in kinds if kind is not None]
     if Kind.VARIANT in known_kinds:
@@ -28,7 +34,7 @@ def _number_kind(kind: Kind) -> Kind:
 
 def _compare(node: exp.Expr) -> exp.Expr:
     sides = [node.this, node.expression]
-    kind = common_kind([kind_of(side) for side in sides])
+    kind = _common_kind([kind_of(side) for side in sides])
     if kind is not None:
         return type(node)(this=_convert_side(sides[0], kind), expression=_convert_side(sides[1], kind))
     if kind_of(sides[0]) is kind_of(sides[1]) is Kind.STRUCT:
@@ -98,7 +104,7 @@ def _without_names(struct_type: Datatype | None, value: str) -> str:
 
 def _between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
-    kind = common_kind([kind_of(part) for part in parts])
+    kind = _common_kind([kind_of(part) for part in parts])
     if kind is not None:
         this, low, high = (_convert_side(part, kind) for part in parts)
         return exp.Between(this=this, low=low, high=high)
@@ -110,7 +116,7 @@ def _in(node: exp.Expr) -> exp.Expr:
         return _in_array(node)
     if node.args.get("query"):
         return _in_query(node)
-    kind = common_kind([kind_of(part) for part in (node.this, *node.expressions)])
+    kind = _common_kind([kind_of(part) for part in (node.this, *node.expressions)])
     if all(_is_struct(part) for part in (node.this, *node.expressions)):
         return _in_structs(node.this, node.expressions)
     if kind is None:
@@ -173,7 +179,7 @@ def _struct_in_array(value: exp.Expr, array: exp.Expr, element: Datatype) -> exp
 def _in_query(node: exp.Expr) -> exp.Expr:
     query = node.args["query"]
     value_kind, query_kind = kind_of(node.this), kind_of(query)
-    kind = common_kind([value_kind, query_kind])
+    kind = _common_kind([value_kind, query_kind])
     if kind is not None and query_kind is not Kind.VARIANT:
         return exp.In(this=_convert_side(node.this, kind), query=query)
     if query_kind is Kind.VARIANT:
@@ -202,6 +208,84 @@ def _is(node: exp.Expr) -> exp.Expr:
     return _boolean_operands(node) if isinstance(node.expression, exp.Boolean) else node
 
 
+def _branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr | None:
+    datatype = datatype_of(conditional)
+    if branch is None or datatype is None:
+        return branch
+    if datatype.kind is Kind.STRUCT:
+        return positional(branch, datatype)
+    if kind_of(branch) is Kind.VARIANT and datatype.kind is Kind.INT64:
+        return fragment("CAST({0} AS BIGINT)", read_as(branch, Kind.FLOAT64))
+    return read_as(branch, datatype.kind)
+
+
+def _boolean(condition: exp.Expr) -> exp.Expr:
+    return read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
+
+
+def _case(node: exp.Expr) -> exp.Expr:
+    subject = node.this
+    for branch in node.args["ifs"]:
+        if subject is None:
+            branch.set("this", _boolean(branch.this))
+        elif kind_of(subject) is Kind.STRUCT:
+            branch.set("this", positional(branch.this, datatype_of(subject)))
+        branch.set("true", _branch(branch.args["true"], node))
+    kind = _common_kind([kind_of(subject), *(kind_of(branch.this) for branch in node.args["ifs"])]) if subject else None
+    if kind is not None:
+        node.set("this", read_as(subject, kind))
+        for branch in node.args["ifs"]:
+            branch.set("this", read_as(branch.this, kind))
+    node.set("default", _branch(node.args.get("default"), node))
+    return node
+
+
+def _if(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
+        return node
+    otherwise = _branch(node.args.get("false"), node) or exp.Null()
+    then = _branch(node.args["true"], node)
+    return fragment("CASE WHEN {0} THEN {1} ELSE {2} END", _boolean(node.this), then or exp.Null(), otherwise)
+
+
+def _coalesce(node: exp.Expr) -> exp.Expr:
+    parts = [_branch(part, node) or part for part in (node.this, *node.expressions)]
+    return exp.Coalesce(this=parts[0], expressions=parts[1:])
+
+
+def _nullif(node: exp.Expr) -> exp.Expr:
+    left, right = node.this, node.expression
+    kind = _common_kind([kind_of(left), kind_of(right)])
+    if kind is not None and kind_of(left) is Kind.VARIANT:
+        return fragment("CASE WHEN {0} = {1} THEN NULL ELSE {2} END", read_as(left, kind), right, copied(left))
+    return exp.Nullif(this=left, expression=read_as(right, kind) if kind else right)
+
+
+def _error(node: exp.Expr) -> exp.Expr:
+    if is_safe(node):
+        return fragment("NULL")
+    return fragment(f"error({quoted_constant(RAISED)} || {{0}})", node.expressions[0])
+
+
+def _mark(node: exp.Expr) -> exp.Expr:
+    mark_safe(node.this)
+    return node
+
+
+def _safe(node: exp.Expr) -> exp.Expr:
+    inner: exp.Expr = node.this
+    return inherit(fragment("try({0})", inner), node) if _accepts_try(inner) else inner
+
+
+def _accepts_try(node: exp.Expr) -> bool:
+    for part in node.walk():
+        if isinstance(part, (exp.Query, exp.AggFunc, exp.Window)):
+            return False
+        if is_fragment(part) and is_volatile(part):
+            return False
+    return True
+
+
 RULES = RuleSet(
     nodes={
         **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compare),
@@ -210,5 +294,16 @@ RULES = RuleSet(
         exp.Is: _is,
         exp.Between: _between,
         exp.In: _in,
-    }
+        exp.Case: _case,
+        exp.If: _if,
+        exp.Coalesce: _coalesce,
+        exp.Nullif: _nullif,
+        exp.SafeFunc: _safe,
+    },
+    by_name={
+        "ERROR": _error,
+    },
+    before_children={
+        exp.SafeFunc: _mark,
+    },
 )

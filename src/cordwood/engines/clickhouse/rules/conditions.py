@@ -1,18 +1,23 @@
-"""Comparisons: both sides are read as one type; NULL in a list makes the result of IN unknown."""
+"""Comparisons, CASE and other conditional expressions, ERROR and SAFE.
+
+Both sides of a comparison, and all branches of a condition, are converted to their common type. NULL in a list makes the
+result of IN unknown. SAFE.f(…) is NULL where f would fail; an argument that fails still fails.
+"""
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, once
+from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, null_of, once, type_part
 from cordwood.engines.clickhouse.rules.coercions import event_text, read_as
 from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
-from cordwood.sql.constants import constant
-from cordwood.sql.fragment import fragment, holes
-from cordwood.sql.lowering import RuleSet
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant, constant_text, is_null
+from cordwood.sql.fragment import fragment, holes, quoted_constant
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe
 from cordwood.sql.nodes import COMPARISONS
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing import datatype_of, inherit, kind_of, typed_as
 
 
-def common_kind(kinds: list[Kind | None]) -> Kind | None:
+def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     """Return the type in which values of these types are compared; None if no conversion is needed."""
     known_kinds = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known_kinds:
@@ -53,7 +58,7 @@ def _are_structs(node: exp.Expr) -> bool:
 
 def _convert_parts(parts: list[exp.Expr]) -> list[exp.Expr]:
     """Return the parts converted to the type in which they are compared."""
-    kind = common_kind([kind_of(part) for part in parts])
+    kind = _common_kind([kind_of(part) for part in parts])
     return [_convert_side(part, kind) for part in parts] if kind else parts
 
 
@@ -80,14 +85,14 @@ def _convert_side(side: exp.Expr, kind: Kind) -> exp.Expr:
 
 def _between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
-    kind = common_kind([kind_of(part) for part in parts])
+    kind = _common_kind([kind_of(part) for part in parts])
     return fragment("({0} BETWEEN {1} AND {2})", *(_convert_side(part, kind) if kind else part for part in parts))
 
 
 def _in(node: exp.Expr) -> exp.Expr:
     unnest = node.args.get("unnest")
     if unnest:
-        return in_array(node.this, unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest)
+        return _in_array(node.this, unnest.expressions[0] if isinstance(unnest, exp.Unnest) else unnest)
     if node.args.get("query"):
         return _in_query(node)
     return _in_list(*_convert_parts([node.this, *node.expressions]))
@@ -102,7 +107,7 @@ def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
     return fragment(f"({' OR '.join(equal)})", value, *items)
 
 
-def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
+def _in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     """Return the test for an element of an array: NULL if no element is equal and an element or the value is NULL."""
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
@@ -134,7 +139,7 @@ def _struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) -> exp.Exp
 def _in_query(node: exp.Expr) -> exp.Expr:
     query = node.args["query"]
     value_kind, query_kind = kind_of(node.this), kind_of(query)
-    kind = common_kind([value_kind, query_kind])
+    kind = _common_kind([value_kind, query_kind])
     value = _convert_side(node.this, kind) if kind and query_kind is not Kind.VARIANT else node.this
     if query_kind is Kind.VARIANT:
         return _in_events(node, kind or Kind.STRING)
@@ -146,7 +151,7 @@ def _in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
     collected = fragment(
         "arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query
     )
-    return in_array(value, collected)
+    return _in_array(value, collected)
 
 
 def _in_events(node: exp.Expr, kind: Kind) -> exp.Expr:
@@ -188,6 +193,107 @@ def _is(node: exp.Expr) -> exp.Expr:
     return fragment("({0} IS NULL)", node.this)
 
 
+_CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT)
+
+
+def branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
+    """Return one of several values converted to their common type."""
+    datatype = datatype_of(conditional)
+    if value is None or isinstance(value, exp.Null):
+        return null_of(datatype)
+    return _as_branch(value, datatype) if datatype is not None else value
+
+
+def _as_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
+    name = type_part(datatype)
+    if name is not None and datatype.kind in _CONVERTED and datatype_of(value) != datatype:
+        return fragment("CAST({0}, {1})", value, name)
+    if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
+        return fragment("toInt64({0})", read_as(value, Kind.FLOAT64))
+    return read_as(value, datatype.kind)
+
+
+def _boolean(condition: exp.Expr) -> exp.Expr:
+    return read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
+
+
+def _case(node: exp.Expr) -> exp.Expr:
+    subject, branches = node.this, node.args["ifs"]
+    kind = _common_kind([kind_of(subject), *(kind_of(branch_.this) for branch_ in branches)]) if subject else None
+    parts: list[exp.Expr] = []
+    for branch_ in branches:
+        parts += [_condition(subject, branch_.this, kind), branch(branch_.args["true"], node)]
+    parts.append(branch(node.args.get("default"), node))
+    return fragment(f"multiIf({holes(len(parts))})", *parts)
+
+
+def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
+    if subject is None:
+        return _boolean(condition)
+    left, right = (read_as(side, kind) if kind else side for side in (copied(subject), condition))
+    return fragment("{0} = {1}", left, right)
+
+
+def _if(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
+        return node
+    return fragment(
+        "if({0}, {1}, {2})", _boolean(node.this), branch(node.args["true"], node), branch(node.args.get("false"), node)
+    )
+
+
+def _coalesce(node: exp.Expr) -> exp.Expr:
+    parts = [branch(part, node) for part in (node.this, *node.expressions) if not is_null(part)]
+    if not parts:
+        return null_of(datatype_of(node))
+    if kind_of(node) is Kind.ARRAY:
+        return parts[0]
+    return fragment(f"coalesce({holes(len(parts))})", *parts)
+
+
+def _as_case(node: exp.Expr) -> exp.Expr:
+    """Rewrite COALESCE with ERROR as CASE.
+
+    ClickHouse evaluates all arguments of COALESCE, but only the chosen branch of CASE.
+    """
+    *parts, last = node.this, *node.expressions
+    if not parts or not any(str(call.this).upper() == "ERROR" for call in last.find_all(exp.Anonymous)):
+        return node
+    ifs = [exp.If(this=exp.Not(this=exp.Is(this=copied(part), expression=exp.Null())), true=part) for part in parts]
+    return exp.Case(ifs=ifs, default=last)
+
+
+def _nullif(node: exp.Expr) -> exp.Expr:
+    left, right = node.this, node.expression
+    kind = _common_kind([kind_of(left), kind_of(right)])
+    if kind is not None and kind_of(left) is Kind.VARIANT:
+        return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, copied(left))
+    return fragment("nullIf({0}, {1})", left, read_as(right, kind) if kind else right)
+
+
+def _error(node: exp.Expr) -> exp.Expr:
+    """Lower ERROR; ClickHouse raises only constant messages, so a computed message is replaced by a general one."""
+    if is_safe(node):
+        return exp.Null()
+    message = node.expressions[0]
+    text = "{0}" if constant_text(message) is not None else quoted_constant(_COMPUTED_MESSAGE)
+    return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED)}, {text}))", message)
+
+
+_COMPUTED_MESSAGE = "ERROR, with a sentence that is worked out and cannot be told"
+
+
+def _mark(node: exp.Expr) -> exp.Expr:
+    mark_safe(node.this)
+    return node
+
+
+def _safe(node: exp.Expr) -> exp.Expr:
+    """Remove the node: each rule handles its own failures, because ClickHouse has no general TRY."""
+    inner: exp.Expr = node.this
+    return inherit(inner, node)
+
+
 RULES = RuleSet(
     nodes={
         **dict.fromkeys(COMPARISONS, _compare),
@@ -196,5 +302,17 @@ RULES = RuleSet(
         exp.Is: _is,
         exp.Between: _between,
         exp.In: _in,
-    }
+        exp.Case: _case,
+        exp.If: _if,
+        exp.Coalesce: _coalesce,
+        exp.Nullif: _nullif,
+        exp.SafeFunc: _safe,
+    },
+    by_name={
+        "ERROR": _error,
+    },
+    before_children={
+        exp.Coalesce: _as_case,
+        exp.SafeFunc: _mark,
+    },
 )

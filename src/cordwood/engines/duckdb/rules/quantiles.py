@@ -1,4 +1,4 @@
-"""The approximate aggregates and the percentiles, computed exactly, which BigQuery's definition allows."""
+"""Quantiles, percentiles, most frequent values and APPROX_COUNT_DISTINCT, computed exactly, as BigQuery allows."""
 
 from decimal import Decimal
 
@@ -106,5 +106,5 @@ RULES = RuleSet(
         exp.ApproxTopSum: _top_sum,
         exp.PercentileCont: _percentile("quantile_cont"),
         exp.PercentileDisc: _percentile("quantile_disc"),
-    }
+    },
 )

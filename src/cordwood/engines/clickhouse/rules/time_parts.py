@@ -1,24 +1,75 @@
-"""Construction of times: from texts, parts, other times and epochs; the current time; buckets and generated arrays."""
+"""Conversions between times and their parts: EXTRACT, constructors, epochs, and the current time."""
 
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    NAMES,
     cast,
     fail_if,
     once,
     utc_wall_clock,
 )
 from cordwood.engines.clickhouse.rules.coercions import read_as, text_to_time, wall_clock
-from cordwood.engines.clickhouse.rules.times import MONTHS, to_kind
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.fragment import fragment, quoted_constant
-from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
-from cordwood.sql.operations import Interval, operation_of
-from cordwood.sql.typing import inherit, kind_of
+from cordwood.sql.bigquery.units import read_extract_part, week_start
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.typing import kind_of
+
+_MICROS_OF_SECOND: Final = "positiveModulo(toUnixTimestamp64Micro({0}), 1000000)"
+_PARTS: Final = {
+    "DAYOFWEEK": "toDayOfWeek({0}) % 7 + 1",
+    "DAYOFYEAR": "toDayOfYear({0})",
+    "ISOWEEK": "toISOWeek(toDate32({0}))",
+    "ISOYEAR": "toISOYear(toDate32({0}))",
+    "MILLISECOND": f"intDiv({_MICROS_OF_SECOND}, 1000)",
+    "MICROSECOND": _MICROS_OF_SECOND,
+    "YEAR": "toYear({0})",
+    "QUARTER": "toQuarter({0})",
+    "MONTH": "toMonth({0})",
+    "DAY": "toDayOfMonth({0})",
+    "HOUR": "toHour({0})",
+    "MINUTE": "toMinute({0})",
+    "SECOND": "toSecond({0})",
+}
+_CAST_PARTS: Final = {"DATE": Kind.DATE, "TIME": Kind.TIME, "DATETIME": Kind.DATETIME}
+_INTERVAL_PARTS: Final = {
+    "YEAR": "intDiv({0}.1, 12)",
+    "MONTH": "{0}.1 % 12",
+    "DAY": "{0}.2",
+    "HOUR": "intDiv({0}.3, 3600000000)",
+    "MINUTE": "intDiv({0}.3, 60000000) % 60",
+    "SECOND": "intDiv({0}.3, 1000000) % 60",
+    "MILLISECOND": "intDiv({0}.3, 1000) % 1000",
+    "MICROSECOND": "{0}.3 % 1000000",
+}
+
+
+def _extract(node: exp.Expr) -> exp.Expr:
+    part, value = read_extract_part(node), node.expression
+    if kind_of(value) is Kind.INTERVAL:
+        if part not in _INTERVAL_PARTS:
+            unsupported(node, f"The part {part}")
+        return fragment(f"toInt64({_INTERVAL_PARTS[part]})", value)
+    wall = _wall_of(value)
+    if part in _CAST_PARTS:
+        return cast(wall, _CAST_PARTS[part])
+    week_offset = week_start(part)
+    if part not in _PARTS and week_offset is not None:
+        return fragment(
+            f"toInt64(intDiv(toDayOfYear({{0}}) + 6 - (toDayOfWeek({{0}}) - 1 - {week_offset} + 7) % 7, 7))", wall
+        )
+    if part not in _PARTS:
+        unsupported(node, f"The part {part}")
+    return fragment(f"toInt64({_PARTS[part]})", wall)
+
+
+def _wall_of(value: exp.Expr) -> exp.Expr:
+    if isinstance(value, exp.AtTimeZone):
+        return wall_clock_in(read_as(value.this, Kind.TIMESTAMP), value.args["zone"])
+    return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else wall_clock(value)
 
 
 def _timestamp(node: exp.Expr) -> exp.Expr:
@@ -138,55 +189,9 @@ def _current(kind: Kind) -> Rule:
     return rule
 
 
-def _bucket(node: exp.Expr) -> exp.Expr:
-    """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
-    kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
-    value, width, *optional = node.expressions
-    origin = wall_clock(read_as(optional[0], kind)) if optional else fragment("toDateTime64('1950-01-01 00:00:00', 6)")
-    size = "(@b.2 * 86400000000 + @b.3)"
-    start = "toUnixTimestamp64Micro(@c)"
-    micros = f"toUnixTimestamp64Micro(@a) - positiveModulo(toUnixTimestamp64Micro(@a) - {start}, {size})"
-    months = "(toInt64(toYear({0})) * 12 + toMonth({0}))"
-    months_apart = f"({months.format('@a')} - {months.format('@c')})"
-    bucket_month = f"addMonths(@c, {months_apart} - positiveModulo({months_apart}, @b.1))"
-    bucket_start = f"if({bucket_month} > @a, addMonths({bucket_month}, -@b.1), {bucket_month})"
-    interval = operation_of(width, Interval)
-    if interval is not None and interval.unit in MONTHS:
-        moment = once(bucket_start, wall_clock(read_as(value, kind)), width, origin)
-    else:
-        moment = once(f"fromUnixTimestamp64Micro({micros})", wall_clock(read_as(value, kind)), width, origin)
-    return to_kind(inherit(moment, node), kind)
-
-
-def _series(kind: Kind) -> Rule:
-    """Return the rule of an array of times from start to end by an interval, forward or backward."""
-
-    def rule(node: exp.Expr) -> exp.Expr:
-        start, end = (read_as(node.args[key], kind) for key in ("start", "end"))
-        step = node.args.get("step") or fragment("tuple(toInt64(0), toInt64(1), toInt64(0))")
-        name = quoted_constant(f"Nullable({NAMES[kind]})")
-        start_wall = "CAST(@a, 'Nullable(DateTime64(6))')" if kind is Kind.DATE else "@a"
-        element = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
-        is_in_range = f"if({_STEP} > 0, _x <= @b, _x >= @b)"
-        series = f"arrayFilter(_x -> {is_in_range}, arrayMap(_i -> {element}, range({_STEPS})))"
-        empty = f"CAST([], {quoted_constant(f'Array(Nullable({NAMES[kind]}))')})"
-        check = f"throwIf({_STEP} = 0, {quoted_constant(RAISED + 'Sequence step cannot be 0')}) = 1"
-        return once(f"if(isNull(@a) OR isNull(@b) OR {check}, {empty}, {series})", start, end, step)
-
-    return rule
-
-
-# Months count as the shortest one: a step too many is filtered out.
-_STEP: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
-_MICROS: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
-_STEPS: Final = (
-    f"toUInt64(greatest(0, intDiv(assumeNotNull({_MICROS.format('@b')} - {_MICROS.format('@a')}),"
-    f" if({_STEP} = 0, 1, {_STEP})) + 1))"
-)
-
-
 RULES = RuleSet(
     nodes={
+        exp.Extract: _extract,
         **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _timestamp),
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
         **dict.fromkeys((exp.Date, exp.TsOrDsToDate), _date),
@@ -204,8 +209,5 @@ RULES = RuleSet(
         exp.CurrentDate: _current(Kind.DATE),
         exp.CurrentDatetime: _current(Kind.DATETIME),
         exp.CurrentTime: _current(Kind.TIME),
-        exp.GenerateDateArray: _series(Kind.DATE),
-        exp.GenerateTimestampArray: _series(Kind.TIMESTAMP),
     },
-    by_name={"TIMESTAMP_BUCKET": _bucket, "DATETIME_BUCKET": _bucket, "DATE_BUCKET": _bucket},
 )
