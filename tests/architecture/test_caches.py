@@ -15,7 +15,7 @@ ALLOWED = {
     ("bounded_cache.py", "OrderedDict"): "the one place that counts bytes",
     ("bounded_cache.py", "lru_cache"): "for texts of a bounded length alone",
     ("engines/duckdb/storage/recent_ids.py", "cache"): "of no argument",
-    ("engines/parse_trees.py", "cache"): "the parts of the engine's grammar",
+    ("engines/isolation.py", "cache"): "the parts of the engine's grammar",
     ("engines/project_shapes.py", "OrderedDict"): "shapes of projects: each has a bounded number of paths",
     ("ingest/derived_fields.py", "lru_cache"): "what the operator's streams file derives",
     ("ingest/shape_decoder.py", "OrderedDict"): "counts the paths of its decoders",

@@ -8,8 +8,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from cordwood.engines.cancel_token import CancelToken
-from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Appended, Engine, Progress, ReadProgress
+from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Appended, CancelToken, Engine, Progress, ReadProgress
 from cordwood.errors import Cancelled, Fault, IsolationBroken, OutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event

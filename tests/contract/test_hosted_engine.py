@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.engine import AnswerLimits, Appended, Cancel
+from cordwood.engines.engine import AnswerLimits, Appended, Cancel, CancelToken
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
 from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled

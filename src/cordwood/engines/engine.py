@@ -1,5 +1,6 @@
 """The interface of an engine, which stores events and runs queries. Its methods block and are called from threads."""
 
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -116,6 +117,44 @@ class Cancel(Protocol):
 
     def on_progress(self, read: ReadProgress) -> None:
         """Register how to read the progress, in place of that of an earlier statement for the same answer."""
+
+
+class CancelToken:
+    """A cancellation token, which also tells the progress; safe from any thread.
+
+    The engine registers how to stop its work and how to read its progress.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stops: list[Callable[[], None]] = []
+        self._read_progress: ReadProgress = _no_progress
+        self.is_cancelled = False
+
+    def on_cancel(self, stop: Callable[[], None]) -> None:
+        with self._lock:
+            if not self.is_cancelled:
+                self._stops.append(stop)
+                return
+        stop()
+
+    def on_progress(self, read: ReadProgress) -> None:
+        self._read_progress = read
+
+    def progress(self) -> Progress | None:
+        """Return the progress of the query; None while it is unknown."""
+        return self._read_progress()
+
+    def cancel(self) -> None:
+        with self._lock:
+            self.is_cancelled = True
+            stops, self._stops = self._stops, []
+        for stop in stops:
+            stop()
+
+
+def _no_progress() -> None:
+    return None
 
 
 class Engine(Protocol):

@@ -1,5 +1,6 @@
 """Events before they are stored; their metadata is still JSON text."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -46,6 +47,26 @@ def _escape_separators(step: str) -> str:
 def format_paths(paths: Iterable[Sequence[str]]) -> str:
     """Join paths with separators around each, so that one can be searched in the text."""
     return "".join(format_path(steps) for steps in paths)
+
+
+def object_paths(event: Event) -> str:
+    """Return the paths of the event's objects; find them in its JSON if its shape was not computed before."""
+    if event.object_paths is not None:
+        return event.object_paths
+    paths: list[Path] = []
+    for parent_path, text in ((("metadata",), event.metadata), ((), event.extras)):
+        try:
+            _collect_object_paths(json.loads(text) if text else None, parent_path, paths)
+        except (ValueError, RecursionError):
+            continue
+    return format_paths(path for path in paths if path)
+
+
+def _collect_object_paths(value: object, path: Path, paths: list[Path]) -> None:
+    if isinstance(value, dict):
+        paths.append(path)
+        for key, child in value.items():
+            _collect_object_paths(child, (*path, key), paths)
 
 
 class Batch(msgspec.Struct, frozen=True):

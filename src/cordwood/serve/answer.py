@@ -14,8 +14,7 @@ import msgspec
 from cordwood.bounded_cache import remember_short
 from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
-from cordwood.engines.cancel_token import CancelToken
-from cordwood.engines.engine import AnswerLimits, Engine, StreamFacts
+from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamFacts
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import NOT_COMPILED, BadEndpointFile, Busy, CompilerBroke, EngineUnreachable, Fault
 from cordwood.model.datatype import Datatype

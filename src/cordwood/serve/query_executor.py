@@ -7,8 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from cordwood.engines.cancel_token import CancelToken
-from cordwood.engines.engine import Engine
+from cordwood.engines.engine import CancelToken, Engine
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QueryKilled
 from cordwood.observe.observation import EngineQueried

@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
 
-from cordwood.engines.cancel_token import CancelToken
-from cordwood.engines.engine import Engine
+from cordwood.engines.engine import CancelToken, Engine
 from cordwood.serve.jobs import Finished, Job, Receipt, receipt, start
 
 # An answer that is complete within these limits is sent with its full receipt; a longer one is streamed.

@@ -6,8 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from cordwood.engines.cancel_token import CancelToken
-from cordwood.engines.engine import Progress
+from cordwood.engines.engine import CancelToken, Progress
 from cordwood.serve.fair_queue import WaitingAccounts
 
 T = TypeVar("T")

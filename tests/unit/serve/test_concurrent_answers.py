@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 import msgspec
 import pytest
 
-from cordwood.engines.cancel_token import CancelToken
+from cordwood.engines.engine import CancelToken
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row

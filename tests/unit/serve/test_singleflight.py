@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cordwood.engines.cancel_token import CancelToken
+from cordwood.engines.engine import CancelToken
 from cordwood.errors import QueryValue
 from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.singleflight import SingleFlight

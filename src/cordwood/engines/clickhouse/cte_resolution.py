@@ -11,8 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from cordwood.engines.clickhouse import parse_tree as tree
-from cordwood.engines.isolation import BreachError
-from cordwood.engines.parse_trees import children
+from cordwood.engines.isolation import BreachError, children
 
 _MAX_STEPS: Final = 50_000
 

@@ -16,9 +16,10 @@ from cordwood.engines.clickhouse.cte_resolution import CteResolution, has_duplic
 from cordwood.engines.clickhouse.session import Query, Session
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.engines.clickhouse.target import SETTINGS
-from cordwood.engines.isolation import BreachError, Isolation
-from cordwood.engines.parse_trees import (
+from cordwood.engines.isolation import (
+    BreachError,
     Children,
+    Isolation,
     Scope,
     UnlistedFunctionError,
     check_functions,

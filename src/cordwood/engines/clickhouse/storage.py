@@ -11,10 +11,9 @@ from cordwood.engines.clickhouse.learnt_projects import LearntProjects
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, literal, quoted
 from cordwood.engines.engine import Appended, StreamFacts
-from cordwood.engines.object_paths import object_paths
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadSetting, UnknownStream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Batch, Event, object_paths
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 

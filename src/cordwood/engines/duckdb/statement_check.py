@@ -12,9 +12,10 @@ import msgspec
 from cordwood.engines.duckdb import parse_tree as tree
 from cordwood.engines.duckdb.callable_functions import FUNCTIONS, TABLE_FUNCTIONS, TYPES
 from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.engines.isolation import BreachError, Isolation
-from cordwood.engines.parse_trees import (
+from cordwood.engines.isolation import (
+    BreachError,
     Children,
+    Isolation,
     Scope,
     UnlistedFunctionError,
     check_functions,

@@ -11,8 +11,7 @@ from contextlib import closing
 from itertools import chain
 from typing import Any, Protocol, cast
 
-from cordwood.engines.cancel_token import CancelToken
-from cordwood.engines.engine import Appended, Engine, Progress, RunRequest
+from cordwood.engines.engine import Appended, CancelToken, Engine, Progress, RunRequest
 from cordwood.engines.hosted.messages import (
     CHUNK_BYTES,
     WINDOW_BYTES,

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.cancel_token import CancelToken
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED
-from cordwood.engines.engine import AnswerLimits
+from cordwood.engines.engine import AnswerLimits, CancelToken
 from cordwood.errors import Backlog, Cancelled, EngineUnreachable, Fault, OutOfTime, QueryValue
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind

@@ -10,8 +10,7 @@ import msgspec
 from cordwood.engines.duckdb.storage import arrow_stream
 from cordwood.engines.duckdb.storage.tables import EVENT_OVERHEAD_BYTES, LISTED_EVENTS
 from cordwood.engines.duckdb.storage.wal import WalRecord
-from cordwood.engines.object_paths import object_paths
-from cordwood.model.event import Event
+from cordwood.model.event import Event, object_paths
 
 # From this number of events on Arrow columns are faster than statement parameters.
 _MIN_ARROW_EVENTS = 512
