@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.engines.clickhouse.sql_values import ClickHouseValues
+from cordwood.engines.clickhouse.target import ClickHouseValues
 from cordwood.engines.duckdb.sql_values import DuckDBValues, author_name, engine_name, is_name
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.fragment import (

@@ -17,11 +17,9 @@ from cordwood.engines.clickhouse.answer_redaction import AnswerRedaction
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, rendered_type, renderer
 from cordwood.engines.clickhouse.error_messages import NO_REGEX
 from cordwood.engines.clickhouse.faults import is_unavailable
-from cordwood.engines.clickhouse.pending import Pending
-from cordwood.engines.clickhouse.progress import RunningProgress
 from cordwood.engines.clickhouse.redaction_functions import KEY
-from cordwood.engines.clickhouse.session import Query, Selected, Session
-from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, RetryIntervals, Standby
+from cordwood.engines.clickhouse.session import Query, RunningProgress, Selected, Session
+from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, Pending, RetryIntervals, Standby
 from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, literal, select_events

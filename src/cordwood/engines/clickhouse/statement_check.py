@@ -1,18 +1,18 @@
 """Check with ClickHouse's own parser that a statement reads only its streams' tables, by permitted functions.
 
 The server gets the text as a value and returns its parse tree; only the names of the streams and the settings of every
-statement come from cordwood.
+statement come from cordwood. Where CTEs share a name, each reference is resolved as ClickHouse resolves it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from cordwood.engines.clickhouse import parse_tree as tree
 from cordwood.engines.clickhouse.callable_functions import FUNCTIONS
-from cordwood.engines.clickhouse.cte_resolution import CteResolution, has_duplicate_names
 from cordwood.engines.clickhouse.session import Query, Session
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.engines.clickhouse.target import SETTINGS
@@ -45,6 +45,9 @@ _EXPECTED: Final = [(name, int(value) if value.isdigit() else value.strip("'")) 
 # Functions whose second argument is a table if it is a name.
 _MEMBERSHIP: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
 
+# The most references that are followed where CTEs share names.
+_MAX_CTE_STEPS: Final = 50_000
+
 
 class StatementCheck:
     """The check, on the server that runs the text afterwards; safe from several threads."""
@@ -61,7 +64,7 @@ class StatementCheck:
         query = decode_tree(_DECODER, self._parse_to_json(text))
         inspection = _Inspection(frozenset(streams), _settings_of(query))
         check_functions(lambda: walk(query, inspection.visit), self._has_function)
-        if has_duplicate_names(query):
+        if _has_duplicate_names(query):
             _follow_ctes(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
@@ -96,7 +99,7 @@ def _check_fault(fault: Fault) -> Exception:
 
 def _follow_ctes(query: tree.SelectWithUnionQuery, tables: frozenset[str]) -> None:
     try:
-        CteResolution(tables).follow(query)
+        _CteResolution(tables).follow(query)
     except RecursionError as deep:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from deep
 
@@ -174,3 +177,100 @@ def _check_function(function: tree.Function) -> None:
         isinstance(argument, tree.Identifier) for argument in arguments[1:]
     ):
         raise BreachError(f"a name as the set of {function.name}")
+
+
+class _Frame(msgspec.Struct, eq=False):
+    """The CTEs of one WITH, and the enclosing frame."""
+
+    ctes: dict[str, tree.WithElement]
+    enclosing: "_Frame | None"
+    recursive: bool = False
+
+
+class _CteResolution:
+    """The resolution of one statement: wherever a table reference resolves, it must be a CTE or a permitted table.
+
+    ClickHouse resolves the body of a CTE where it is read, not where it is defined. So if two CTEs have the same name, a
+    body may refer to another CTE than its author intended, and if that leads back to a CTE that is being resolved, the
+    name refers to a table of the database: `WITH a AS (…), b AS (SELECT x FROM a) SELECT x FROM (WITH a AS (SELECT x
+    FROM b) SELECT x FROM b)` reads a table b.
+    """
+
+    def __init__(self, tables: frozenset[str]) -> None:
+        self._tables = tables
+        self._steps = 0
+        self._visited: set[tuple[int, int, frozenset[int]]] = set()
+        # Keeps frames alive, because `_visited` identifies them by their addresses.
+        self._frames: list[_Frame] = []
+
+    def follow(self, node: Any, frame: _Frame | None = None, resolving: frozenset[int] = frozenset()) -> None:
+        """Raise BreachError if a reference below the node can resolve to another table."""
+        self._steps += 1
+        if self._steps > _MAX_CTE_STEPS:
+            raise BreachError("CTEs of the same names that are read too often to be followed")
+        kind = type(node)
+        if kind is tree.TableIdentifier:
+            self._follow_reference(node.name, frame, resolving)
+        elif kind is tree.SelectWithUnionQuery:
+            self._follow_union(node, frame, resolving)
+        elif kind is tree.SelectQuery:
+            inner_frame = self._frame_of(node, frame)
+            for element in node.with_.children if node.with_ else ():
+                if not isinstance(element, tree.WithElement):
+                    self.follow(element, inner_frame, resolving)
+            self._follow_children(node, inner_frame, resolving, "with_")
+        else:
+            self._follow_children(node, frame, resolving)
+
+    def _follow_children(self, node: Any, frame: _Frame | None, resolving: frozenset[int], *excluded: str) -> None:
+        for part, _ in children(node, frozenset(), *excluded):
+            self.follow(part, frame, resolving)
+
+    def _follow_union(self, union: tree.SelectWithUnionQuery, frame: _Frame | None, resolving: frozenset[int]) -> None:
+        first, *others = union.list_of_selects.children
+        self.follow(first, frame, resolving)
+        union_frame = self._frame_of(first, frame) if isinstance(first, tree.SelectQuery) else frame
+        for other in others:
+            self.follow(other, union_frame, resolving)
+
+    def _follow_reference(self, name: str, frame: _Frame | None, resolving: frozenset[int]) -> None:
+        current_frame = frame
+        while current_frame is not None:
+            element = current_frame.ctes.get(name)
+            if element is not None and id(element) not in resolving:
+                self._follow_cte(element, frame, resolving)
+                return
+            if element is not None and current_frame.recursive:
+                return
+            current_frame = current_frame.enclosing
+        if name not in self._tables:
+            raise BreachError(f"the table {name}")
+
+    def _follow_cte(self, element: tree.WithElement, frame: _Frame | None, resolving: frozenset[int]) -> None:
+        key = (id(element), id(frame), resolving)
+        if key not in self._visited:
+            self._visited.add(key)
+            self.follow(element.subquery, frame, resolving | {id(element)})
+
+    def _frame_of(self, select: tree.SelectQuery, enclosing: _Frame | None) -> _Frame | None:
+        elements = (
+            [element for element in select.with_.children if isinstance(element, tree.WithElement)]
+            if select.with_
+            else []
+        )
+        if not elements:
+            return enclosing
+        self._frames.append(_Frame({element.name: element for element in elements}, enclosing, select.recursive_with))
+        return self._frames[-1]
+
+
+def _has_duplicate_names(query: tree.SelectWithUnionQuery) -> bool:
+    """Return whether two CTEs share a name; otherwise each name refers to one CTE wherever it is resolved."""
+    names: Counter[str] = Counter()
+    pending: list[msgspec.Struct] = [query]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tree.WithElement):
+            names[node.name] += 1
+        pending += [part for part, _ in children(node, frozenset())]
+    return any(count > 1 for count in names.values())

@@ -1,15 +1,19 @@
-"""The events of all streams in ClickHouse's tables: deduplicated appends, counts, retention, and shapes."""
+"""The events of all streams in ClickHouse's tables: deduplicated appends, counts, retention, and shapes.
+
+The shapes of streams and of their single projects are in tables of the server from which each process reads what others
+have learnt.
+"""
 
 import hashlib
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
 
-from cordwood.engines.clickhouse.learnt_projects import LearntProjects
 from cordwood.engines.clickhouse.session import Session
-from cordwood.engines.clickhouse.tables import INSERTED, SHAPES, Tables, literal, quoted
+from cordwood.engines.clickhouse.tables import INSERTED, PROJECT_SHAPES, SHAPES, Tables, literal, quoted
 from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadSetting, UnknownStream
@@ -26,6 +30,16 @@ _MIN_VERSION: Final = (26, 8)
 
 _MAX_VALUE_BYTES: Final = 60 << 10
 
+# A row may become visible later than rows with a later time, so reads overlap by this much.
+_OVERLAP_US: Final = 60 * 10**6
+
+_SELECT_NEW_PROJECTS: Final = (
+    "SELECT stream, path, kind, groupUniqArray(project), toUnixTimestamp64Micro(max(seen_at))"  # noqa: S608 - our own name
+    f" FROM {quoted(PROJECT_SHAPES)} WHERE seen_at >= fromUnixTimestamp64Micro({{since:Int64}}, 'UTC')"
+    " GROUP BY stream, path, kind"
+)
+_PROJECT_COLUMNS: Final = ("String", "String", "Array(String)", "LowCardinality(String)")
+
 _NO_FACTS: Final = StreamFacts(0, None, None)
 _COUNT_WAIT_SECONDS: Final = 1.0
 
@@ -41,7 +55,7 @@ class Storage:
         self._database = ""
         self._windows: dict[str, Window] = {}
         self._shapes: dict[str, Shape] = {}
-        self._projects = LearntProjects(session)
+        self._projects = _LearntProjects(session)
         self._facts: dict[str, StreamFacts] = {}
         # Streams whose tables are still to be created.
         self._missing_tables: dict[str, Stream] = {}
@@ -324,3 +338,52 @@ def epoch_seconds(micros: int) -> str:
     """Return a time as ClickHouse parses it in a bound value: seconds since 1970 with a fraction."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{seconds}.{fraction:06d}"
+
+
+class _LearntProjects:
+    """The shapes of projects, which only grow; each row that other processes wrote is read once or a few times."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._shapes: dict[str, ProjectShapes] = defaultdict(ProjectShapes)
+        self._read_to_us = 0
+        self._lock = threading.Lock()
+
+    def of(self, stream: str) -> ProjectShapes:
+        return self._shapes[stream]
+
+    def learn(self, batch: Batch) -> None:
+        """Write what is new before the events are stored; a shape that is ahead of its events does no harm."""
+        shapes = self._shapes[batch.stream]
+        rows = [row for project, kinds in batch.by_project.items() for row in _new_project_rows(shapes, project, kinds)]
+        if rows:
+            projects, paths, names = zip(*rows, strict=True)
+            columns: dict[str, Sequence[object]] = {
+                "stream": [batch.stream] * len(rows),
+                "project": projects,
+                "path": paths,
+                "kind": names,
+            }
+            self._session.insert(
+                quoted(PROJECT_SHAPES), columns, list(_PROJECT_COLUMNS), {"insert_distributed_sync": 1}
+            )
+        for project, kinds in batch.by_project.items():
+            shapes.learn(project, kinds)
+
+    def read(self) -> None:
+        """Read what was written since the last time."""
+        with self._lock:
+            since = {"since": max(0, self._read_to_us - _OVERLAP_US)}
+            for stream, path, kind, projects, seen_us in self._session.rows(_SELECT_NEW_PROJECTS, since):
+                kinds: Kinds = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
+                for project in cast("list[str]", projects):
+                    self._shapes[str(stream)].learn(str(project), kinds)
+                self._read_to_us = max(self._read_to_us, int(str(seen_us)))
+
+
+def _new_project_rows(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iterator[tuple[str, list[str], str]]:
+    """Yield a row for each pair, unless all are known."""
+    if shapes.bits(kinds) & ~shapes.set_of(project):
+        yield from (
+            (project, list(path), kind.value) for path, path_kinds in kinds.items() for kind in sorted(path_kinds)
+        )

@@ -1,5 +1,6 @@
 """ClickHouse's dialect for the compiler: the tables of streams, lowering rules, and printing."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,9 +10,10 @@ from sqlglot.dialects.dialect import Dialect
 from cordwood.engines.clickhouse.path_pushdown import push_down_paths
 from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.clickhouse.rules import RULES
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, quoted_name, spelled
 from cordwood.engines.clickhouse.rules.subqueries import begin_with_select
-from cordwood.engines.clickhouse.sql_values import ClickHouseValues
 from cordwood.errors import QueryUnsupported
+from cordwood.model.datatype import Kind
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.sql.fragment import mark_verbatim_name, verbatim
 from cordwood.sql.operations import RedactionCall, find_operations
@@ -20,7 +22,7 @@ from cordwood.sql.stages import Alternative, Lowered, Resolved
 from cordwood.sql.target import StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, TokenizedSql
 from cordwood.sql.type_checks import check_types
-from cordwood.sql.typing import annotate
+from cordwood.sql.typing import annotate, kind_of
 
 # Settings on which the meaning of a compiled query depends. They are part of its text, so that any connection applies
 # them.
@@ -112,3 +114,25 @@ def _keep_stream_names(tree: exp.Expr) -> None:
 def _refuse_key_parameter(tree: exp.Expr) -> None:
     if any(slot.name == KEY for slot in tree.find_all(exp.Parameter)):
         raise QueryUnsupported(f"A parameter called {KEY} is not supported where redaction is on.")
+
+
+class ClickHouseValues:
+    """The engine-specific part of printing a lowered tree."""
+
+    quoted = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL)
+
+    def identifier_for(self, name: str) -> str:
+        return spelled(name)
+
+    def name(self, name: str) -> str:
+        return quoted_name(name)
+
+    def text(self, text: str) -> str:
+        return "'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"
+
+    def data(self, data: bytes) -> str:
+        return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
+
+    def slot(self, slot: exp.Parameter) -> str:
+        """Return the placeholder of a value, which is bound as a nullable value of its own type."""
+        return f"{{{slot.name}:Nullable({NAMES[kind_of(slot) or Kind.STRING]})}}"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
-from cordwood.engines.clickhouse.pending import Pending
+from cordwood.engines.clickhouse.standby import Pending
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
 from tests.contract.engine_asking import NOW_US, stream
