@@ -1,5 +1,9 @@
-"""A fork server: a single-threaded process with all modules loaded, which forks others quickly and safely."""
+"""A fork server: a single-threaded process with all modules loaded, which forks others quickly and safely.
 
+A forked process leaves signals to its parent, ends with it, and is the first that the OOM killer ends.
+"""
+
+import ctypes
 import gc
 import importlib
 import os
@@ -13,10 +17,9 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
-
-from cordwood.processes.child import end_with_parent, leave_signals_to_parent, prefer_for_oom_kill
 
 # What a forked process runs: it gets its end of a new connection.
 Entry = Callable[[socket.socket], None]
@@ -30,6 +33,13 @@ _REPLY_SECONDS = 30.0
 _REAP_SECONDS = 0.1
 _END_SECONDS = 2.0
 _SPAWNED = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
+
+_PR_SET_PDEATHSIG = 1
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
+# The kernel kills processes with high scores first when memory runs out; the highest is 1,000.
+_HIGH_OOM_SCORE = "500"
+# A terminal or service manager sends these to the whole process group; the parent handles them.
+_PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -164,9 +174,9 @@ def _run(entry: str, control: socket.socket, parent: int | None) -> None:
     """Run the fork server; never returns."""
     code = 1
     try:
-        leave_signals_to_parent()
+        _leave_signals_to_parent()
         if parent is not None:
-            end_with_parent(parent)
+            _end_with_parent(parent)
         module, _, function = entry.partition(":")
         run = getattr(importlib.import_module(module), function)
         gc.disable()
@@ -213,8 +223,8 @@ def _fork_entry(run: Entry, control: socket.socket, descriptor: int) -> int:
     code = 1
     try:
         control.close()
-        end_with_parent(parent)
-        prefer_for_oom_kill()
+        _end_with_parent(parent)
+        _prefer_for_oom_kill()
         gc.enable()
         run(socket.socket(fileno=descriptor))
         code = 0
@@ -222,3 +232,24 @@ def _fork_entry(run: Entry, control: socket.socket, descriptor: int) -> int:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _leave_signals_to_parent() -> None:
+    """Ignore the signals that ask for an end or a reload; the parent handles them."""
+    signal.set_wakeup_fd(-1)
+    for number in _PARENT_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends, where the system can do that."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _prefer_for_oom_kill() -> None:
+    """Raise the OOM score, so that this process is killed before others."""
+    with suppress(OSError):
+        _OOM_SCORE.write_text(_HIGH_OOM_SCORE, encoding="ascii")

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from cordwood.engines.engine import Progress
-from cordwood.engines.hosted.call import Call
-from cordwood.engines.hosted.link import KillReason, Link
+from cordwood.engines.hosted.link import Call, KillReason, Link
 from cordwood.engines.hosted.messages import Kind, StreamState, pack_credit, split_number, unpack
 from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled
 from cordwood.model.stream import Stream

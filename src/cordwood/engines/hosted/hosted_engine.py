@@ -17,14 +17,15 @@ from cordwood.engines.engine import (
     RunStats,
     StreamFacts,
 )
-from cordwood.engines.hosted import row_transfer
-from cordwood.engines.hosted.call import Call
 from cordwood.engines.hosted.host import Host
+from cordwood.engines.hosted.link import Call
 from cordwood.engines.hosted.messages import (
     AppendResult,
     Kind,
     StreamCounts,
     StreamState,
+    decode_rows,
+    encode_rows,
     pack,
     pack_append,
     unpack,
@@ -92,7 +93,7 @@ class HostedEngine:
         return result.appended
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        return row_transfer.decode_rows(self.run(RunRequest(question, limits, row_transfer.encode), cancel))
+        return decode_rows(self.run(RunRequest(question, limits, encode_rows), cancel))
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
         # The lookups that the statement was compiled from are not needed to run it.

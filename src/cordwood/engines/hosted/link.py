@@ -1,10 +1,12 @@
-"""A connection to an engine's process: the calls under way, and the reason for its end."""
+"""A connection to an engine's process: the requests that are sent over it, and the reason for its end."""
 
+import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
-from cordwood.engines.hosted.call import Call
+from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.messages import (
     Kind,
     StreamState,
@@ -14,11 +16,129 @@ from cordwood.engines.hosted.messages import (
     unpack_exception,
     with_number,
 )
-from cordwood.errors import EngineFailed
+from cordwood.errors import EngineFailed, Fault
 from cordwood.model.stream import Stream
 from cordwood.observe.observer import Note
 from cordwood.processes.fork_server import Child
 from cordwood.processes.frames import Frames
+
+# A query that waits for a process for longer than this has less than its full time to run.
+_MAX_WAIT_SECONDS = 0.5
+_numbers = itertools.count(1)
+_NUMBER_LIMIT = 2**32
+
+
+class Call:
+    """A request to the engine's process: the connection's reader adds chunks and the end, the caller takes them.
+
+    `build_payload` writes the request and is told whether it was sent before. `seconds` is the time limit of a query. A
+    query is repeatable until a chunk was `delivered`. The chunks of a buffered answer are delivered at its end.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        build_payload: Callable[[bool], bytes],
+        *,
+        seconds: float | None = None,
+        is_buffered: bool = True,
+    ) -> None:
+        self.number = next(_numbers) % _NUMBER_LIMIT
+        self.kind = kind
+        self.seconds = seconds
+        self.is_buffered = is_buffered
+        self.delivered = False
+        self.times_sent = 0
+        self.sent_at: float | None = None
+        self.created_at = self.waiting_since = time.monotonic()
+        # How long the call had run when its process ended.
+        self.run_seconds = 0.0
+        self.cancelled_at: float | None = None
+        self.cancel_is_sent = False
+        # Whether the call runs again while no other suspect does, because it may have ended the process.
+        self.runs_alone = False
+        # If the supervisor interrupted the call: the error to raise in the caller, and when it was interrupted.
+        self.stop_fault: Fault | None = None
+        self.stopped_at = 0.0
+        # The memory of the engine's process when the call began.
+        self.bytes_before: int | None = None
+        # The progress that the engine's process reported last.
+        self.progress: Progress | None = None
+        self._build_payload = build_payload
+        self._changed = threading.Condition()
+        self._chunks: deque[bytes] = deque()
+        self._ended = False
+        self._answer: memoryview | None = None
+        self._exception: Exception | None = None
+
+    @property
+    def is_query(self) -> bool:
+        return self.kind == Kind.RUN
+
+    @property
+    def was_delayed(self) -> bool:
+        """Whether the call lost time because a process ended: it began again, or waited for the next process."""
+        began_at = time.monotonic() if self.sent_at is None else self.sent_at
+        return self.times_sent > 1 or began_at - self.created_at > _MAX_WAIT_SECONDS
+
+    def frame(self) -> bytes:
+        """Return the frame to send now."""
+        self.times_sent += 1
+        return with_number(self.number, self._build_payload(self.times_sent > 1))
+
+    def put(self, chunk: bytes) -> None:
+        with self._changed:
+            self._chunks.append(chunk)
+            self._changed.notify()
+
+    def succeed(self, answer: memoryview) -> None:
+        self._end(answer=answer)
+
+    def fail(self, exception: Exception) -> None:
+        self._end(exception=exception)
+
+    def fail_with_payload(self, payload: memoryview) -> None:
+        self._end(exception=self.stop_fault or unpack_exception(payload))
+
+    def reset(self) -> None:
+        """Drop the chunks that have arrived, none of which was delivered."""
+        with self._changed:
+            self._chunks.clear()
+        self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
+        self.sent_at, self.waiting_since, self.cancel_is_sent = None, time.monotonic(), False
+        self.stop_fault, self.bytes_before, self.progress = None, None, None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the call has ended or has a chunk; return False if the time is over."""
+        with self._changed:
+            return self._changed.wait_for(self._is_ready, seconds)
+
+    def next_chunk(self) -> bytes | None:
+        """Return the next chunk, or None at the end of the answer; raise the fault that ended it."""
+        with self._changed:
+            if self._exception is not None:
+                raise self._exception
+            self.delivered = True
+            return self._chunks.popleft() if self._chunks else None
+
+    def answer(self) -> object:
+        if self._exception is not None:
+            raise self._exception
+        return None if self._answer is None else unpack(self._answer)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended
+
+    def _is_ready(self) -> bool:
+        return self._ended or (bool(self._chunks) and not self.is_buffered)
+
+    def _end(self, answer: memoryview | None = None, exception: Exception | None = None) -> None:
+        with self._changed:
+            if not self._ended:
+                self._ended, self._answer, self._exception = True, answer, exception
+            self._changed.notify_all()
+
 
 _OPENING_CALL = 0
 

@@ -1,21 +1,26 @@
 """The protocol between the serving process and the engine's process: kinds of frames, and encodings.
 
 A frame about a request begins with the request's number. Values are pickled: both ends are this program, one forked
-from the other, and no third party has access to the connection. Events are encoded as msgpack.
+from the other, and no third party has access to the connection. Events are encoded as msgpack. Rows for a caller that
+encodes them itself are pickled batch by batch.
 """
 
 import pickle
 import struct
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from enum import IntEnum
+from itertools import chain
+from typing import cast
 
 import msgspec
 
-from cordwood.engines.engine import Appended, StreamFacts
+from cordwood.engines.engine import Appended, Run, StreamFacts
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Fault, Span
 from cordwood.model.event import Batch
+from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Kinds
 
 NUMBER = struct.Struct("<I")
@@ -157,3 +162,35 @@ def unpack_exception(payload: memoryview) -> Exception:
     if content.trace:
         fault.__cause__ = EngineProcessError(content.trace)
     return fault
+
+
+def encode_rows(rows: Rows) -> Iterator[bytes]:
+    """Yield the columns, then each batch, each with its length before it."""
+    for value in chain([rows.columns], rows.batches):
+        data = pack(value)
+        yield NUMBER.pack(len(data)) + data
+
+
+def decode_rows(run: Run) -> Rows:
+    values = _decoded_values(run.chunks())
+    rows = Rows(cast(tuple[Column, ...], next(values)), ())
+    rows.batches = _decoded_batches(run, rows, values)
+    return rows
+
+
+def _decoded_batches(run: Run, rows: Rows, values: Generator[object, None, None]) -> Iterator[list[Row]]:
+    with closing(values):
+        for batch in values:
+            yield cast(list[Row], batch)
+    stats = run.stats()
+    rows.truncated, rows.engine_seconds = stats.truncated, stats.engine_seconds
+
+
+def _decoded_values(chunks: Generator[bytes, None, None]) -> Generator[object, None, None]:
+    buffer = bytearray()
+    with closing(chunks):
+        for chunk in chunks:
+            buffer += chunk
+            while len(buffer) >= NUMBER.size and len(buffer) >= (end := NUMBER.size + NUMBER.unpack_from(buffer)[0]):
+                yield unpack(bytes(buffer[NUMBER.size : end]))
+                del buffer[:end]

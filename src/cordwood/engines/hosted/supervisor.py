@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cordwood.engines.hosted.call import Call
 from cordwood.engines.hosted.host import Host
-from cordwood.engines.hosted.link import KillReason, Link
+from cordwood.engines.hosted.link import Call, KillReason, Link
 from cordwood.engines.hosted.messages import Kind, StreamState, with_number
 from cordwood.errors import EngineFailed, Fault, OutOfMemory
 from cordwood.observe.observation import Noted
