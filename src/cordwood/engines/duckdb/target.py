@@ -6,13 +6,12 @@ import msgspec
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.duckdb.query.cte_materialization import materialize_shared_ctes
 from cordwood.engines.duckdb.query.deferred_columns import defer_columns
 from cordwood.engines.duckdb.query.index_pruning import prune
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
 from cordwood.engines.duckdb.query.scan_planning import plan_arrived_scan, plan_recent_scan, plan_scans
 from cordwood.engines.duckdb.query.scan_source import Source, find_stream_tables
-from cordwood.engines.duckdb.query.subquery_flattening import flatten
+from cordwood.engines.duckdb.query.subqueries import flatten, materialize_shared_ctes
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.sql_values import DuckDBValues
 from cordwood.sql.budget import copied

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.allocator import release_free_memory
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
-from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer
+from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
 from cordwood.engines.duckdb.storage.ngram_index import (
     drop_ngrams_of_empty_blocks,
     insert_ngrams,
@@ -23,10 +22,9 @@ from cordwood.engines.duckdb.storage.ngram_index import (
     next_unindexed_block,
     replace_ngrams,
 )
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.engines.duckdb.storage.transaction import roll_back
 from cordwood.observe.observer import Report
 
 RUN_GROUPS = 10

@@ -1,11 +1,17 @@
-"""Release memory that the process holds and does not need: when it is idle, and when it holds much."""
+"""Release memory that the process holds and does not need: when it is idle, and when it holds much.
 
+Freed memory is returned to the operating system from the C library's allocator and from DuckDB's jemalloc. The use of the
+C library's heap includes all memory that DuckDB does not count.
+"""
+
+import ctypes
 from collections import deque
 from collections.abc import Callable
+from importlib.util import find_spec
+from typing import ClassVar
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.allocator import heap_bytes, release_free_memory
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess
 from cordwood.engines.duckdb.storage.lock_order import Lock
 from cordwood.engines.duckdb.storage.session import Session
@@ -16,6 +22,8 @@ _QUIET_SECONDS = 6.0
 _GROWTH_SHARE = 12
 # The minimum of several looks excludes what queries hold briefly, and limits how often the file is reopened.
 _SAMPLES = 6
+
+_PURGE_ALL_ARENAS = b"arena.4096.purge"
 
 
 class MemoryReclaimer:
@@ -96,3 +104,46 @@ class MemoryReclaimer:
             # The next looks set the new baseline, once queries run again.
             self._baseline_heap_bytes = None
             release_free_memory()
+
+
+class _MallInfo(ctypes.Structure):
+    """The result of `mallinfo2`; `uordblks` is the number of bytes in use."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def _load_function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
+    """Return a function of a C library, or None if the library lacks it."""
+    try:
+        symbol = getattr(ctypes.CDLL(library), name)
+    except (AttributeError, OSError):
+        return None
+    symbol.restype = result
+    function: Callable[..., object] = symbol
+    return function
+
+
+def _find_duckdb_library() -> str | None:
+    spec = find_spec("_duckdb")
+    return spec.origin if spec else None
+
+
+_trim = _load_function(None, "malloc_trim")
+_jemalloc_control = _load_function(_find_duckdb_library(), "duckdb_je_mallctl")
+_read_mallinfo = _load_function(None, "mallinfo2", _MallInfo)
+
+
+def release_free_memory() -> None:
+    if _trim is not None:
+        _trim(0)
+    if _jemalloc_control is not None:
+        _jemalloc_control(_PURGE_ALL_ARENAS, None, None, None, 0)
+
+
+def heap_bytes() -> int | None:
+    """Return the bytes in use of the C library's heap; None if the library does not report them."""
+    info = _read_mallinfo() if _read_mallinfo is not None else None
+    return int(info.uordblks) if isinstance(info, _MallInfo) else None

@@ -12,9 +12,8 @@ from queue import Empty, SimpleQueue
 import duckdb
 
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
-from cordwood.engines.duckdb.storage.transaction import first_row, roll_back
 from cordwood.errors import Fault
 from cordwood.observe.observer import Report
 

@@ -5,10 +5,9 @@ from collections.abc import Collection
 import duckdb
 
 from cordwood.engines.duckdb.storage.file_gate import RELAXED, URGENT, ExclusiveWait
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, transaction
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.engines.duckdb.storage.transaction import first_row, transaction
 
 # Delete slightly more than necessary, so that the next sweeps have nothing to do.
 _TARGET_SHARE = 0.95

@@ -1,4 +1,4 @@
-"""The DuckDB instance of the process: open the file, bound its memory, lock down its settings."""
+"""The DuckDB instance of the process: open the file, bound its memory, lock down its settings; helpers for its cursors."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -14,7 +15,6 @@ from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess, FileGate
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.tables import literal
-from cordwood.engines.duckdb.storage.transaction import first_row
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 FILE = "events.duckdb"
@@ -334,3 +334,28 @@ def _fault_of_open_error(file: Path, problem: str) -> Fault:
     message = problem.splitlines()[0].partition("Error: ")[2] or problem.splitlines()[0]
     hint = "Start the cordwood that wrote it, or a newer one." if "storage version" in message else RESTORE_HINT
     return DataFolderUnusable(f"The events in {file} cannot be read: {message.rstrip('.!')}.", hint=hint)
+
+
+@contextmanager
+def transaction(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    cursor.execute("BEGIN")
+    try:
+        yield
+        cursor.execute("COMMIT")
+    except BaseException:
+        roll_back(cursor)
+        raise
+
+
+def roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Roll back, unless the engine has already done so."""
+    with suppress(duckdb.Error):
+        cursor.execute("ROLLBACK")
+
+
+def first_row(
+    cursor: duckdb.DuckDBPyConnection, statement: str, values: Mapping[str, object] | None = None
+) -> tuple[Any, ...] | None:
+    """Return the first row of a statement that yields one row or none."""
+    rows = cursor.execute(statement, values).fetchall()
+    return rows[0] if rows else None

@@ -16,20 +16,18 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.storage import manifest
-from cordwood.engines.duckdb.storage.arrived_table import ArrivedView
 from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.flusher import Flusher, FlushLimits
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
+from cordwood.engines.duckdb.storage.manifest import load_projects
 from cordwood.engines.duckdb.storage.recent_cache import RecentCache
 from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, IdLookup, RecentIds
-from cordwood.engines.duckdb.storage.recent_table import RecentView
+from cordwood.engines.duckdb.storage.recent_tables import ArrivedView, RecentView
 from cordwood.engines.duckdb.storage.retention import Retention
-from cordwood.engines.duckdb.storage.saved_projects import load_projects
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
-from cordwood.engines.duckdb.storage.transaction import first_row
 from cordwood.engines.duckdb.storage.wal import PathKinds, WalRecord, WriteAheadLog
 from cordwood.engines.engine import Appended, BackupFile, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes

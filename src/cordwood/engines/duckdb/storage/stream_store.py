@@ -7,16 +7,14 @@ from functools import partial
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.arrived_table import ArrivedTable
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_condition, ordered_lock
+from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjects
 from cordwood.engines.duckdb.storage.memtable import Memtable
 from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block
-from cordwood.engines.duckdb.storage.recent_table import RecentTable
-from cordwood.engines.duckdb.storage.saved_projects import SavedProjects, UnsavedProjects
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.recent_tables import ArrivedTable, RecentTable
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, first_row, roll_back
 from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.engines.duckdb.storage.transaction import first_row, roll_back
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.engine import StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
