@@ -4,7 +4,8 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.engines.clickhouse.target import ClickHouseValues
-from cordwood.engines.duckdb.sql_values import DuckDBValues, author_name, engine_name, is_name
+from cordwood.engines.duckdb.rules.building_blocks import author_name, engine_name, is_name
+from cordwood.engines.duckdb.target import DuckDBValues
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.fragment import (
     block_filter,

@@ -6,8 +6,8 @@ from math import inf, isfinite
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
+from cordwood.engines.duckdb.rules.building_blocks import author_name
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
-from cordwood.engines.duckdb.sql_values import author_name
 from cordwood.engines.duckdb.storage.tables import quoted
 from cordwood.engines.records import as_records, as_structured
 from cordwood.model.datatype import Datatype, Kind

@@ -1,5 +1,6 @@
 """DuckDB's dialect for the compiler: the tables of streams, lowering rules, and printing."""
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -13,7 +14,8 @@ from cordwood.engines.duckdb.query.scan_planning import plan_arrived_scan, plan_
 from cordwood.engines.duckdb.query.scan_source import Source, find_stream_tables
 from cordwood.engines.duckdb.query.subqueries import flatten, materialize_shared_ctes
 from cordwood.engines.duckdb.rules import RULES
-from cordwood.engines.duckdb.sql_values import DuckDBValues
+from cordwood.engines.duckdb.rules.building_blocks import engine_name
+from cordwood.engines.duckdb.storage.tables import literal, quoted
 from cordwood.sql.budget import copied
 from cordwood.sql.plan import Reads
 from cordwood.sql.redaction.calls import optimistic_variant, skip_text_conversions
@@ -22,6 +24,8 @@ from cordwood.sql.target import StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, print_tree
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.typing import annotate
+
+_QUOTED_TEXT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 
 
 class DuckDBTarget:
@@ -82,3 +86,25 @@ def _sources_in(copy: exp.Expr, sources: Sequence[Source], streams: frozenset[st
         msgspec.structs.replace(source, table=table)
         for table, source in zip(find_stream_tables(copy, streams), sources, strict=True)
     ]
+
+
+class DuckDBValues:
+    """The engine-specific part of printing a lowered tree."""
+
+    quoted = _QUOTED_TEXT
+
+    def identifier_for(self, name: str) -> str:
+        return engine_name(name)
+
+    def name(self, name: str) -> str:
+        return quoted(name)
+
+    def text(self, text: str) -> str:
+        return literal(text)
+
+    def data(self, data: bytes) -> str:
+        """Return the content of a BLOB literal."""
+        return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
+
+    def slot(self, slot: exp.Parameter) -> str:
+        return f"${slot.name}"

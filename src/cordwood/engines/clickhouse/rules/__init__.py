@@ -4,8 +4,8 @@ from typing import Final
 
 from cordwood.engines.clickhouse.rules import (
     aggregates,
-    arrays,
     casts,
+    composites,
     conditions,
     events,
     formats,
@@ -20,7 +20,6 @@ from cordwood.engines.clickhouse.rules import (
     redaction,
     relations,
     strings,
-    structs,
     subqueries,
     text_search,
     time_parts,
@@ -31,8 +30,8 @@ from cordwood.sql.lowering import Rules, merge_rule_sets
 
 _RULE_MODULES: Final = (
     aggregates,
-    arrays,
     casts,
+    composites,
     conditions,
     events,
     formats,
@@ -47,7 +46,6 @@ _RULE_MODULES: Final = (
     redaction,
     relations,
     strings,
-    structs,
     subqueries,
     text_search,
     time_parts,

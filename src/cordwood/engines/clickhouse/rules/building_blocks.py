@@ -1,4 +1,4 @@
-"""Building blocks that the rules share: failing, ClickHouse's names of types, evaluating a part once."""
+"""Building blocks that the rules share: spelling names, failing, the names of types, evaluating a part once."""
 
 import re
 from collections.abc import Sequence

@@ -4,8 +4,8 @@ from typing import Final
 
 from cordwood.engines.duckdb.rules import (
     aggregates,
-    arrays,
     casts,
+    composites,
     conditions,
     events,
     formats,
@@ -20,7 +20,6 @@ from cordwood.engines.duckdb.rules import (
     redaction,
     relations,
     strings,
-    structs,
     text_search,
     time_parts,
     time_text,
@@ -30,8 +29,8 @@ from cordwood.sql.lowering import Rules, merge_rule_sets
 
 _RULE_MODULES: Final = (
     aggregates,
-    arrays,
     casts,
+    composites,
     conditions,
     events,
     formats,
@@ -46,7 +45,6 @@ _RULE_MODULES: Final = (
     redaction,
     relations,
     strings,
-    structs,
     text_search,
     time_parts,
     time_text,

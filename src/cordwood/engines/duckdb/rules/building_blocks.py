@@ -1,4 +1,4 @@
-"""Building blocks that the rules share: failing, converting between types, evaluating a part once."""
+"""Building blocks that the rules share: spelling names, failing, converting between types, evaluating a part once."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.sql_values import disambiguate_case
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
@@ -33,17 +32,37 @@ NAMES: Final = {
     Kind.VARIANT: "VARIANT",
 }
 
+# DuckDB has no empty names and none with a NUL character: these are encoded with this private-use character.
+_ESCAPE = "\ue0ff"
+_ESCAPES = {_ESCAPE: f"{_ESCAPE}s", "\0": f"{_ESCAPE}0"}
+_UNESCAPES = {f"{_ESCAPE}s": _ESCAPE, f"{_ESCAPE}0": "\0"}
+_ESCAPED = re.compile(f"{_ESCAPE}(?:[s0e]|d[0-9]+_)")
+
+
+def is_name(name: str) -> bool:
+    """Return whether DuckDB accepts this name."""
+    return name != "" and "\0" not in name and _ESCAPE not in name
+
+
+def engine_name(name: str) -> str:
+    """Return DuckDB's spelling of a name; different names stay different."""
+    if is_name(name):
+        return name
+    return "".join(_ESCAPES.get(letter, letter) for letter in name) or f"{_ESCAPE}e"
+
+
+def author_name(name: str) -> str:
+    """Decode a name that `engine_name` has encoded."""
+    return _ESCAPED.sub(lambda match: _UNESCAPES.get(match[0], ""), name) if _ESCAPE in name else name
+
+
+def disambiguate_case(name: str, index: int) -> str:
+    """Return a different spelling for a name that differs from a used one only by case: DuckDB ignores case."""
+    return f"{engine_name(name)}{_ESCAPE}d{index}_"
+
 
 def text(value: str) -> exp.Expr:
     return exp.Literal.string(value)
-
-
-def number(value: int) -> exp.Expr:
-    return exp.Literal.number(value)
-
-
-def null() -> exp.Expr:
-    return exp.Null()
 
 
 def fail(node: exp.Expr, message: str) -> str:

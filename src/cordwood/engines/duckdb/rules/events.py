@@ -6,8 +6,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
-from cordwood.engines.duckdb.rules.building_blocks import NAMES, once, variant_text
-from cordwood.engines.duckdb.sql_values import is_name
+from cordwood.engines.duckdb.rules.building_blocks import NAMES, is_name, once, variant_text
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels

@@ -1,10 +1,14 @@
-"""ARRAY functions and subscripts: an offset out of bounds is an error except in a SAFE_ subscript."""
+"""Composite values: STRUCT and ARRAY constructors, fields and subscripts, and ARRAY functions.
+
+Fields without a name are named by position, and the names of an array's first element are the array's.
+An offset out of bounds is an error except in a SAFE_ subscript.
+"""
 
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import fail, once
+from cordwood.engines.duckdb.rules.building_blocks import engine_name, fail, field_part, once
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.conditions import positional
@@ -12,11 +16,79 @@ from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.numbers import are_ascending
 from cordwood.sql.bigquery.size_limits import MAX_ELEMENTS, max_elements
+from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import constant_int, constant_text
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING
+from cordwood.sql.typing.scopes import field_of
+
+
+def _struct(node: exp.Expr) -> exp.Expr:
+    datatype = datatype_of(node) or Datatype(Kind.STRUCT)
+    return _pack_struct(datatype, field_values(node))
+
+
+def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
+    names = [field_part(datatype, index) for index in range(len(values))]
+    fields = ", ".join(f"{{{index + len(values)}}} := {{{index}}}" for index in range(len(values)))
+    return fragment(f"struct_pack({fields})", *values, *names)
+
+
+def _tuple(node: exp.Expr) -> exp.Expr:
+    if is_list(node):
+        return node
+    return _pack_struct(datatype_of(node) or Datatype(Kind.STRUCT), node.expressions)
+
+
+def _array(node: exp.Expr) -> exp.Expr:
+    items = node.expressions
+    if len(items) == 1 and isinstance(items[0], exp.Query):
+        return fragment("ARRAY({0})", items[0])
+    datatype = datatype_of(node)
+    element = datatype.element if datatype else None
+    if element is None:
+        return exp.Array(expressions=items)
+    return exp.Array(expressions=[_as_element(item, element) for item in items])
+
+
+def _as_element(item: exp.Expr, element: Datatype) -> exp.Expr:
+    if element.kind is Kind.STRUCT:
+        return positional(item, element)
+    return item if kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
+
+
+def _field(node: exp.Expr) -> exp.Expr:
+    """Lower access to a field of a STRUCT; for JSON it is the value under that key."""
+    if kind_of(node.this) is Kind.ARRAY:
+        return _field_of_elements(node)
+    if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
+        return fragment("json_extract({0}, {1})", node.this, text_part(path_text([node.expression.name])))
+    if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
+        return node
+    return fragment("struct_extract({0}, {1})", node.this, text_part(engine_name(node.expression.name)))
+
+
+def _field_of_elements(node: exp.Expr) -> exp.Expr:
+    """Lower `UNNEST(orders.items)`: the field of every element; fields that are arrays are concatenated."""
+    base = datatype_of(node.this)
+    field = field_of(base.element if base else None, node.expression.name)
+    if field is None:
+        unsupported(node, "A field of an array's elements")
+    name = text_part(engine_name(node.expression.name))
+    fields = fragment("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
+    return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
+
+
+def _select_as_struct(node: exp.Expr) -> exp.Expr:
+    """Lower SELECT AS STRUCT: columns become fields with unique names."""
+    if str(node.args.get("kind") or "").upper() == "STRUCT":
+        fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
+        for index, item in enumerate(node.expressions):
+            if isinstance(item, exp.Alias):
+                item.set("alias", field_part(Datatype(Kind.STRUCT, fields=fields), index))
+    return node
 
 
 def _subscript(node: exp.Expr) -> exp.Expr:
@@ -32,10 +104,10 @@ def _subscript(node: exp.Expr) -> exp.Expr:
     quantile = _single_quantile(node, offset)
     if quantile is not None:
         return quantile
-    return element_at(node, base, index, offset, safe=bool(node.args.get("safe")))
+    return _element_at(node, base, index, offset, safe=bool(node.args.get("safe")))
 
 
-def element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *, safe: bool) -> exp.Expr:
+def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *, safe: bool) -> exp.Expr:
     """Return the element at an index; `offset` converts the index to DuckDB's, which counts from one.
 
     DuckDB counts negative indexes from the end, so they are handled separately.
@@ -203,6 +275,11 @@ def _bucket(node: exp.Expr) -> exp.Expr:
 
 RULES = RuleSet(
     nodes={
+        exp.Select: _select_as_struct,
+        exp.Struct: _struct,
+        exp.Tuple: _tuple,
+        exp.Array: _array,
+        exp.Dot: _field,
         exp.Bracket: _subscript,
         exp.ArraySize: _size,
         exp.ArrayReverse: _reverse,
@@ -214,5 +291,7 @@ RULES = RuleSet(
         exp.GenerateSeries: _series,
         exp.RangeBucket: _bucket,
     },
-    by_name={"ARRAY_IS_DISTINCT": _is_distinct},
+    by_name={
+        "ARRAY_IS_DISTINCT": _is_distinct,
+    },
 )
