@@ -19,8 +19,7 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql import fragment as fragments

@@ -7,8 +7,7 @@ from cordwood.engines.engine import Engine
 from cordwood.lql.compile import compile_lql, explain_lql
 from cordwood.lql.patterns import check_patterns
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules, RedactMode
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.redaction.redaction import Redaction

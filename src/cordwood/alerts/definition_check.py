@@ -10,8 +10,7 @@ from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, rea
 from cordwood.errors import NOT_COMPILED, BadParameter, Fault, did_you_mean
 from cordwood.model.alert import Alert, Measure
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.timestamps import datetime_of, now_us
 from cordwood.settings.quantities import read_duration
 from cordwood.sql.bind import value_of

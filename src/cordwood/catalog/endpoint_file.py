@@ -15,8 +15,7 @@ from cordwood.catalog.ids import is_uuid, read_id
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import BadEndpointFile, BadParameter, Span, did_you_mean
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Dialect, Endpoint
-from cordwood.model.parameter import Parameter, TextKind
+from cordwood.model.endpoint import Dialect, Endpoint, Parameter, TextKind
 from cordwood.sql.bind import value_of
 
 # The namespace of ids that are derived from names, so that they are the same everywhere.

@@ -8,9 +8,8 @@ import msgspec
 from cordwood.catalog.catalog import Catalog
 from cordwood.catalog.ids import numeric_id
 from cordwood.errors import BadTerms
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, TextKind
 from cordwood.model.key import KeyTerms
-from cordwood.model.parameter import TextKind
 from cordwood.model.stream import Stream
 from cordwood.settings.quantities import read_duration, read_rate
 

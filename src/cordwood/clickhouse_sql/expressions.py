@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.scope import Row
 from cordwood.clickhouse_sql.values import Value
 from cordwood.errors import QueryRefused, Span
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Parameter
 
 
 class Expressions(Protocol):

@@ -27,7 +27,7 @@ from cordwood.clickhouse_sql.template import fill
 from cordwood.clickhouse_sql.translate import Condition, Translator, map_as_json
 from cordwood.clickhouse_sql.values import STRING, Value, common_type
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal
 from cordwood.sql.positions import span_of

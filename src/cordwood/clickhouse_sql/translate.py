@@ -45,7 +45,7 @@ from cordwood.clickhouse_sql.values import (
     text_value,
 )
 from cordwood.errors import QueryRefused, Span, UnknownName
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal
 from cordwood.sql.positions import span_of, start_of

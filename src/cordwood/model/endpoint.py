@@ -1,4 +1,4 @@
-"""Endpoints: saved queries with their settings."""
+"""Endpoints: saved queries with their settings and declared parameters."""
 
 from enum import StrEnum
 from uuid import UUID
@@ -6,7 +6,25 @@ from uuid import UUID
 import msgspec
 
 from cordwood.model.alert import Alert
-from cordwood.model.parameter import Parameter
+from cordwood.model.datatype import Kind
+
+
+class TextKind(StrEnum):
+    """The interpretation of a text parameter."""
+
+    PLAIN = "plain"
+    REGEX = "regex"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    name: str
+    type: Kind = Kind.STRING
+    kind: TextKind = TextKind.PLAIN
+    required: bool = False
+    default: str | None = None
+    one_of: tuple[str, ...] = ()
+    description: str = ""
+    example: str | None = None
 
 
 class Dialect(StrEnum):

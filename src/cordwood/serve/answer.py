@@ -18,9 +18,8 @@ from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamFac
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import NOT_COMPILED, BadEndpointFile, Busy, CompilerBroke, EngineUnreachable, Fault
 from cordwood.model.datatype import Datatype
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, TextKind
 from cordwood.model.key import Caller
-from cordwood.model.parameter import TextKind
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.model.timestamps import datetime_of

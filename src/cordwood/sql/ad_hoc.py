@@ -7,8 +7,7 @@ from uuid import UUID
 
 from sqlglot import exp
 
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining
 from cordwood.sql.parse import parse

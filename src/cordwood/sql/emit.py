@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Parameter
 from cordwood.sql.nodes import NOW, outermost_select
 from cordwood.sql.optional_predicates import mark_optional_predicates
 from cordwood.sql.paging import literal_rows

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryRefused, Span
 from cordwood.model.datatype import Kind
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.grouping import has_aggregate
 from cordwood.sql.nodes import (

@@ -9,8 +9,7 @@ from sqlglot import exp
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import NOT_COMPILED, Fault, QueryRefused, Span
-from cordwood.model.endpoint import Dialect, Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Dialect, Endpoint, Parameter
 from cordwood.sql.budget import compiling
 from cordwood.sql.parse import parse
 from cordwood.sql.positions import span_of

@@ -8,7 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
 from cordwood.sql.paging import Paging

@@ -9,9 +9,8 @@ import msgspec
 from cordwood.access import pinned
 from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
 from cordwood.ingest.accept import Form, QuarantinedItem
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.model.parameter import Parameter
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observer import Observer
 from cordwood.serve.query_request import QueryRequest

@@ -11,9 +11,8 @@ import msgspec
 from cordwood.access import pinned
 from cordwood.errors import BadParameter, Forbidden, NotAcceptable
 from cordwood.ingest.stamp import read_timestamp
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested
 from cordwood.observe.observer import Observer

@@ -11,9 +11,8 @@ from cordwood.access import ANONYMOUS, Access, FixedKey
 from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadKey, Forbidden, NoKey
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller, KeyTerms
-from cordwood.model.parameter import Parameter
 from cordwood.model.stream import Stream
 
 LOGS = Endpoint(

@@ -9,8 +9,7 @@ from cordwood.alerts.definition_check import check_alert, resolve_times
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Endpoint, Parameter
 from tests.unit.alerts.harness import START_US, alert
 
 PARAMETERS = (

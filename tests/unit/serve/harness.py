@@ -10,9 +10,8 @@ import msgspec
 
 from cordwood.cache.in_memory import MemoryCache
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.model.parameter import Parameter
 from cordwood.observe.observer import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, AnswerDependencies, Answers

@@ -7,8 +7,8 @@ import pytest
 
 from cordwood.access import pinned
 from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Parameter
 from cordwood.model.key import Caller
-from cordwood.model.parameter import Parameter
 from cordwood.serve.cache_keys import cache_key
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan

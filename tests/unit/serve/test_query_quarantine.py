@@ -7,9 +7,8 @@ import pytest
 
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QuarantinedQuery
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.model.parameter import Parameter
 from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
 from cordwood.observe.observer import Observer
 from cordwood.serve.jobs import Job

@@ -8,8 +8,7 @@ import pytest
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program, read_endpoint

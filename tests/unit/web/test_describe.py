@@ -5,8 +5,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import pytest
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.parameter import Parameter, TextKind
+from cordwood.model.endpoint import Endpoint, Parameter, TextKind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.model.stream import Stream
 from cordwood.web.describe.openapi import Described, document

@@ -6,7 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryRefused, QueryUnsupported, Span
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Parameter
 from cordwood.sql.positions import span_of
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.scope import Lineage, Scope

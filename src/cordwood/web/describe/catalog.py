@@ -12,9 +12,8 @@ from cordwood.catalog.ids import numeric_id
 from cordwood.catalog.stream_fields import fields_of, stream_revision
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault, NotOffered
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.model.parameter import Parameter
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.web.asgi import Header, Request, Response

@@ -11,8 +11,7 @@ import msgspec
 
 import cordwood
 from cordwood.model.datatype import Datatype
-from cordwood.model.endpoint import Dialect, Endpoint
-from cordwood.model.parameter import Parameter
+from cordwood.model.endpoint import Dialect, Endpoint, Parameter
 from cordwood.model.stream import Stream
 from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.describe.schemas import Schema, example_of, member_schema, parameter_schema, row_schema

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.parameter import Parameter, TextKind
+from cordwood.model.endpoint import Parameter, TextKind
 from cordwood.model.rows import Column
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.model.stream import Stream

@@ -11,9 +11,8 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.event import Batch, Event
-from cordwood.model.parameter import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Row
 from cordwood.sql.bind import bind
