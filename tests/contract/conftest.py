@@ -14,7 +14,7 @@ from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
 from cordwood.engines.hosted.supervisor import LaunchOptions
-from cordwood.observe.observer import Note, note_nothing
+from cordwood.observe.observation import Note, note_nothing
 from cordwood.processes.fork_server import ForkServer
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, stream

@@ -20,8 +20,7 @@ from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, 
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Kinds, ValueKind
-from cordwood.observe.observation import EngineEnded, Noted
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import EngineEnded, Note, Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question
 from tests.contract.conftest import open_hosted

@@ -13,7 +13,7 @@ from cordwood.cache.in_memory import MemoryCache
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText

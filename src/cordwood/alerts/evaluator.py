@@ -16,8 +16,7 @@ from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
 from cordwood.model.alert import Alert
 from cordwood.model.key import Caller
-from cordwood.observe.observation import AlertEvaluated, BugFound
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import AlertEvaluated, BugFound, Note
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
 

@@ -15,8 +15,7 @@ from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.alerts.states import SECOND_US
 from cordwood.alerts.store import AlertStore, HistoryEntry, Outgoing
 from cordwood.errors import Fault
-from cordwood.observe.observation import AlertSent, BugFound
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import AlertSent, BugFound, Note
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
 # The longest pause that a target may ask for.

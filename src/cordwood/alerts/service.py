@@ -17,8 +17,7 @@ from cordwood.alerts.states import Phase
 from cordwood.alerts.store import AlertStore
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault
-from cordwood.observe.observation import Noted
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import Note, Noted
 from cordwood.serve.query_request import Format
 
 _POLL_SECONDS: Final = 1.0

@@ -16,7 +16,7 @@ from cordwood.errors import did_you_mean
 from cordwood.folder import DataFolder
 from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Endpoint
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import Note
 from cordwood.serve.answer import Answers
 from cordwood.settings.settings import Settings
 from cordwood.sql.target import Target

@@ -18,7 +18,7 @@ from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactionConfig
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Note, Report
+from cordwood.observe.observation import Note, Report
 from cordwood.settings.settings import ClickHouse as ClickHouseSettings
 from cordwood.settings.settings import Settings
 

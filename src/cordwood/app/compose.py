@@ -46,8 +46,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactionConfig
 from cordwood.model.stream import Stream
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observation import Noted
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Noted, Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups

@@ -9,8 +9,7 @@ import msgspec
 from cordwood.app.compose import Components
 from cordwood.demo.bodies import Body
 from cordwood.demo.traffic import PROJECT, LiveTraffic, history_events, incident_start
-from cordwood.observe.observation import Ingested
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Ingested, Observer
 
 _FAILED_BY_PATH = (
     "select request.path, count(*) as failed from edge_logs cross join unnest(metadata) as m"

@@ -14,8 +14,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
 from cordwood.engines.hosted.supervisor import LaunchOptions, OnState
-from cordwood.observe.observation import Noted
-from cordwood.observe.observer import Note, note_nothing, report_nothing
+from cordwood.observe.observation import Note, Noted, note_nothing, report_nothing
 from cordwood.processes.fork_server import ForkServer
 
 # The estimated memory of the interpreter and modules in the three processes, not counted in the ceiling.

@@ -15,8 +15,7 @@ import cordwood
 from cordwood.observe.disk import DiskForecast
 from cordwood.observe.log import JsonLines
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observation import Noted
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Noted, Observer
 from cordwood.processes.memory_use import total_bytes
 from cordwood.settings.settings import Settings
 

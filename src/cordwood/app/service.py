@@ -25,8 +25,7 @@ from cordwood.app.process_memory import limit_heap, page_out_code
 from cordwood.errors import BadSetting, Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observation import Noted
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Noted, Observer
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
 from cordwood.web.answering import HttpApplication

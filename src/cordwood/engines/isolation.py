@@ -15,8 +15,7 @@ import msgspec
 from msgspec.structs import fields
 
 from cordwood.errors import IsolationBroken, QueryRefused, QueryUnsupported
-from cordwood.observe.observation import IsolationRefused
-from cordwood.observe.observer import Note, note_nothing
+from cordwood.observe.observation import IsolationRefused, Note, note_nothing
 
 # Capacity of the set of texts that passed, which holds a digest of each: some 100 bytes.
 _MAX_PASSED: Final = 20_000

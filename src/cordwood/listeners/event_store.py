@@ -21,8 +21,7 @@ from cordwood.ingest.accept import Form, Part
 from cordwood.ingest.parsed_body import Labels, ParsedBody
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.key import Caller
-from cordwood.observe.observation import BugFound, Ingested, Noted
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import BugFound, Ingested, Noted, Observer
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.ingest import ingested
 from cordwood.web.lifecycle import Services

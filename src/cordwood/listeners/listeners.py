@@ -18,8 +18,7 @@ from cordwood.listeners.connection_budget import ConnectionBudget
 from cordwood.listeners.event_store import Destination, EventStore
 from cordwood.listeners.fluent import FluentMessages, FluentOptions
 from cordwood.listeners.syslog import SyslogDatagrams, SyslogStreams
-from cordwood.observe.observation import ListenerCounted, Noted
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import ListenerCounted, Noted, Observer
 from cordwood.web.lifecycle import Services
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2

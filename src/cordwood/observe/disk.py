@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 
 _WINDOW_SECONDS = 3600.0
 # The WAL grows and shrinks by some 100 MB, so a shorter period shows no trend.

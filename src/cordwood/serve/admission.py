@@ -10,8 +10,7 @@ from typing import Protocol
 import msgspec
 
 from cordwood.errors import Busy
-from cordwood.observe.observation import Queued
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer, Queued
 from cordwood.serve.fair_queue import SERVICE, FairQueue, Lane, SlotRequest, Usage, WaitingAccounts
 
 MIN_SLOTS = 4

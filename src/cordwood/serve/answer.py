@@ -23,7 +23,7 @@ from cordwood.model.key import Caller
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.model.timestamps import datetime_of
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.active_queries import Load, RunningQueries, RunningQuery
 from cordwood.serve.admission import Admission, QuerySlots, ServeLimits
 from cordwood.serve.cache_keys import CacheKeyIndex, cache_key, request_digest

@@ -11,8 +11,7 @@ from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault
 from cordwood.model.endpoint import Endpoint
-from cordwood.observe.observation import Refreshed
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer, Refreshed
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import QueryRequest
 

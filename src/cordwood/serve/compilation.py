@@ -10,8 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import CompilerBroke
-from cordwood.observe.observation import BugFound
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import BugFound, Observer
 from cordwood.serve.admission import Admission, CompileSlots, ServeLimits
 from cordwood.serve.fair_queue import Lane, WaitingAccounts
 

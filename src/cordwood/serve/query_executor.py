@@ -10,8 +10,7 @@ from typing import TypeVar
 from cordwood.engines.engine import CancelToken, Engine
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QueryKilled
-from cordwood.observe.observation import EngineQueried
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import EngineQueried, Observer
 from cordwood.serve.active_queries import ActiveQueries
 from cordwood.serve.admission import Admission, AdmissionSlot
 from cordwood.serve.fair_queue import Lane, WaitingAccounts

@@ -12,8 +12,7 @@ from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
 from cordwood.errors import QuarantinedQuery
-from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer, QuarantineRefused, QueryQuarantined
 from cordwood.serve.cache_keys import question_digest
 from cordwood.serve.jobs import Job
 

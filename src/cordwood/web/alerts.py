@@ -18,7 +18,7 @@ from cordwood.model.alert import Alert, Severity
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import format_time
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import read_duration, show_duration
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_definition

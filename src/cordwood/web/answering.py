@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
-from cordwood.observe.observation import BugFound, Requested
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import BugFound, Observer, Requested
 from cordwood.web import otlp, shippers
 from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, cut_of, marked_fault
 from cordwood.web.audit import audit_refusal

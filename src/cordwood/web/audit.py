@@ -4,8 +4,7 @@ import msgspec
 
 from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded
 from cordwood.model.key import KeyTerms
-from cordwood.observe.observation import Audited
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request
 
 _REFUSALS = (NoKey, BadKey, Forbidden, RateExceeded)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Generator
 
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_backup
 from cordwood.web.credentials import unrestricted_caller

@@ -11,8 +11,7 @@ from cordwood.ingest.accept import Accepted, Form, Sent
 from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
 from cordwood.model.stream import Stream
-from cordwood.observe.observation import Ingested
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Ingested, Observer
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import identified_caller

@@ -15,7 +15,7 @@ from cordwood.catalog.key_terms import WrittenTerms, read_grace, read_terms, war
 from cordwood.errors import BadBody, BadTerms, UnknownKey, did_you_mean
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.key import Key, split_scopes
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_key_change

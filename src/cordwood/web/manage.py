@@ -14,7 +14,7 @@ from cordwood.errors import BadBody, BadParameter, NotOffered, UnknownVersion
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.audit import audit_definition
 from cordwood.web.credentials import unrestricted_caller

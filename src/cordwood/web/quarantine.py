@@ -12,7 +12,7 @@ from cordwood.ingest.accept import Form, QuarantinedItem
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import datetime_of
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import Request, Response
 from cordwood.web.audit import audit_replay

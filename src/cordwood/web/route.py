@@ -6,7 +6,7 @@ import msgspec
 
 from cordwood.errors import Draining, Starting
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Application, Request, Response
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.options import WebOptions

@@ -7,7 +7,7 @@ from typing import Any
 from cordwood.errors import BadMethod, UnknownRoute, closest
 from cordwood.ingest.accept import Form
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.web import (
     agents,
     alerts,

@@ -14,8 +14,7 @@ from cordwood.ingest.stamp import read_timestamp
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
-from cordwood.observe.observation import Ingested
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Ingested, Observer
 from cordwood.serve.jobs import Range
 from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.web.answer_rendering import render_answer

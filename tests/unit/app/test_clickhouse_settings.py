@@ -7,7 +7,7 @@ import pytest
 from cordwood.app.compose import build
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.settings.settings import Limits, Settings
 
 

@@ -17,7 +17,7 @@ from cordwood.app.socket_listeners import bind_listeners
 from cordwood.folder import DataFolder
 from cordwood.listeners.listeners import Listeners
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.settings.settings import Ingest, Keys, Limits, Listen, Serve, Settings
 from cordwood.web.asgi import Application
 from cordwood.web.lifecycle import Lifecycle

@@ -13,11 +13,11 @@ from cordwood.observe.observation import (
     Ingested,
     IsolationRefused,
     Noted,
+    Observer,
     Queued,
     Refreshed,
     Requested,
 )
-from cordwood.observe.observer import Observer
 
 
 def request(**facts: object) -> Requested:

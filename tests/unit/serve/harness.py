@@ -12,7 +12,7 @@ from cordwood.cache.in_memory import MemoryCache
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, AnswerDependencies, Answers
 from cordwood.serve.jobs import Finished

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from cordwood.errors import Busy
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.admission import Admission, AdmissionSlot, CompileSlots, QuerySlots
 from cordwood.serve.fair_queue import SERVICE, Lane, WaitingAccounts
 

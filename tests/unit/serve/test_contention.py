@@ -11,8 +11,7 @@ import pytest
 from cordwood.errors import Busy, EngineUnreachable, OutOfTime
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
-from cordwood.observe.observation import Queued
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer, Queued
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer
 from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool

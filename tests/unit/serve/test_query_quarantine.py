@@ -9,8 +9,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QuarantinedQuery
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.observe.observation import QuarantineRefused, QueryQuarantined
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer, QuarantineRefused, QueryQuarantined
 from cordwood.serve.jobs import Job
 from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText

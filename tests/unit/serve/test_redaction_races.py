@@ -17,7 +17,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.response_stream import StreamedAnswer

@@ -16,7 +16,7 @@ from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText

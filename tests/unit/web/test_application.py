@@ -17,8 +17,7 @@ from cordwood.errors import (
     TooManyRows,
 )
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observation import BugFound, Requested
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import BugFound, Observer, Requested
 from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
 from cordwood.web.lifecycle import Lifecycle

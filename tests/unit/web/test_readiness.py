@@ -12,7 +12,7 @@ from cordwood.cache.in_memory import MemoryCache
 from cordwood.errors import Busy, Fault, OutOfDisk
 from cordwood.ingest.accept import Intake
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups

@@ -37,7 +37,7 @@ from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig, RedactM
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Note, Report, note_nothing, report_nothing
+from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
 from cordwood.sql.plan import Reads, print_segments
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target

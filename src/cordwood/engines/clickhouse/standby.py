@@ -17,7 +17,7 @@ from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfTime
 from cordwood.folder import write_durably
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import ValueKind
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 
 # The faults that count as unavailable: no connection, or no response in time.
 UNAVAILABLE_FAULTS: Final = (EngineUnreachable, OutOfTime)

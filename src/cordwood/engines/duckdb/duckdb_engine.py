@@ -27,7 +27,7 @@ from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observer import Note, Report, note_nothing, report_nothing
+from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 

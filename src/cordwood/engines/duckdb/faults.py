@@ -25,7 +25,7 @@ from cordwood.errors import (
     QueryUnsupported,
     QueryValue,
 )
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 from cordwood.sql.lowering import RAISED
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

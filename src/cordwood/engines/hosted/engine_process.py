@@ -32,7 +32,7 @@ from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, EngineFailed, QueryFault
 from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import Note
 from cordwood.processes.frames import Frames
 
 # Far more than the number of queries that the serving process admits.

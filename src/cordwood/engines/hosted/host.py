@@ -11,8 +11,7 @@ from cordwood.engines.hosted.link import Call, KillReason, Link
 from cordwood.engines.hosted.messages import Kind, StreamState, pack_credit, split_number, unpack
 from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled
 from cordwood.model.stream import Stream
-from cordwood.observe.observation import EngineEnded
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import EngineEnded, Note
 
 # How long a request waits for a process that can answer it.
 SEND_TIMEOUT_SECONDS = 20.0

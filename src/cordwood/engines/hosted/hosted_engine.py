@@ -38,7 +38,7 @@ from cordwood.model.event import Batch
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target

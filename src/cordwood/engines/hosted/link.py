@@ -18,7 +18,7 @@ from cordwood.engines.hosted.messages import (
 )
 from cordwood.errors import EngineFailed, Fault
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Note
+from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import Child
 from cordwood.processes.frames import Frames
 

@@ -11,8 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.errors import BugFault, Draining, Fault, NotOffered, TooManyFollowers
-from cordwood.observe.observation import BugFound
-from cordwood.observe.observer import Note, note_nothing
+from cordwood.observe.observation import BugFound, Note, note_nothing
 from cordwood.serve.answer import Answers
 from cordwood.serve.jobs import notices_of
 from cordwood.serve.query_request import QueryRequest

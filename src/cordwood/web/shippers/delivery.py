@@ -12,7 +12,7 @@ from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody
 from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Request
 from cordwood.web.audit import audit_refusal
 from cordwood.web.catalog_lookup import stream_of_events

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import Isolation
 from cordwood.model.event import Batch, Event
-from cordwood.observe.observer import note_nothing
+from cordwood.observe.observation import note_nothing
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.waiting import until
 

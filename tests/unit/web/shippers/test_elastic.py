@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow
-from cordwood.observe.observation import Audited
-from cordwood.observe.observer import Observer
+from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.elastic import failed
 from tests.fakes.callers import scope

@@ -25,7 +25,7 @@ from cordwood.engines.duckdb.storage.ngram_index import (
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTables
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 
 RUN_GROUPS = 10
 # The newest row groups are not compacted: queries for the newest events of all projects read the last row group only.

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 
 # Flush soon after a burst, but rarely in a trickle: each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0

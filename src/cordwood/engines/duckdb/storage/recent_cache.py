@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.errors import Fault
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 
 # The most recently requested streams are cached, up to this number.
 MAX_STREAMS = 2

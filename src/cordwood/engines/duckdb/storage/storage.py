@@ -35,7 +35,7 @@ from cordwood.errors import Backlog, BadStreamFile, UnknownStream
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 
 _CAPACITY_WAIT_SECONDS = 20.0
 # A stored receive time that is further in the future was imported, or the clock was wrong; new events do not follow it.

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event
 from cordwood.model.shape import ValueKind
-from cordwood.observe.observer import Report
+from cordwood.observe.observation import Report
 
 _HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
