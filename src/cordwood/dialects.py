@@ -2,27 +2,25 @@
 
 from collections.abc import Collection, Mapping
 
-from cordwood.clickhouse_sql.compile import compile_clickhouse
+from cordwood.clickhouse_sql.compile import compile_clickhouse, describe_logs_table
 from cordwood.clickhouse_sql.endpoint import read_clickhouse_endpoint
-from cordwood.clickhouse_sql.table_schema import describe_logs_table
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.compile import compile_logql
 from cordwood.lql.compile import compile_lql, explain_lql
-from cordwood.lql.sub_query_schema import describe_sub_queries
 from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql import compile as bigquery
 from cordwood.sql.program import Program
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Statement
-from cordwood.sql.sub_query_schema import SubQuery
+from cordwood.sql.sub_query_schema import SubQuery, describe_sub_queries
 from cordwood.sql.target import Target
 
 Shapes = Mapping[str, Shape]
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
-    """BadEndpointFile, with the place in the file, for whatever could not be served."""
+    """Return the program of an endpoint; raise BadEndpointFile with the position in its file if it cannot be served."""
     if endpoint.dialect is Dialect.CLICKHOUSE:
         return read_clickhouse_endpoint(endpoint, streams)
     return bigquery.read_endpoint(endpoint, streams)

@@ -4,8 +4,7 @@ import tomllib
 from uuid import NAMESPACE_DNS, uuid5
 
 from cordwood.engines.engine import Engine
-from cordwood.lql.compile import compile_lql, explain_lql
-from cordwood.lql.patterns import check_patterns
+from cordwood.lql.compile import check_patterns, compile_lql, explain_lql
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules, RedactMode

@@ -24,8 +24,8 @@ from cordwood.catalog.field_values import (
 from cordwood.catalog.toml_document import assignments, table_header
 from cordwood.errors import NOT_COMPILED, BadDefinition
 from cordwood.model.endpoint import Dialect
-from cordwood.sql.ad_hoc import parameter_names
 from cordwood.sql.budget import compiling
+from cordwood.sql.compile import parameter_names
 
 # Logflare's names of dialects.
 LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}

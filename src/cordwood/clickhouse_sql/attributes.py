@@ -6,8 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.template import fill
-from cordwood.clickhouse_sql.values import STRING, Value, text_value
+from cordwood.clickhouse_sql.values import STRING, Value, fill, text_value
 from cordwood.model.shape import MAX_STEPS
 from cordwood.sql.nodes import internal
 from cordwood.sql.record_shapes import RecordShapes, lineage_below

@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.datetimes import datetime_literal, parse_datetime, to_datetime
 from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.template import as_operand, fill
 from cordwood.clickhouse_sql.values import (
     BOOL,
     CONDITION_TYPES,
@@ -20,6 +19,8 @@ from cordwood.clickhouse_sql.values import (
     STRING,
     Type,
     Value,
+    as_operand,
+    fill,
     text_value,
 )
 from cordwood.sql.nodes import internal

@@ -8,7 +8,6 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.datetimes import to_datetime
 from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.template import as_operand, fill
 from cordwood.clickhouse_sql.values import (
     CONDITION_TYPES,
     FLAG,
@@ -16,6 +15,8 @@ from cordwood.clickhouse_sql.values import (
     NUMBER_TYPES,
     TIME_TYPES,
     Value,
+    as_operand,
+    fill,
     flag_value,
     literal_node,
 )

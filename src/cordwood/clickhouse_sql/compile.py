@@ -1,4 +1,4 @@
-"""The compiler of ClickHouse SQL over an endpoint's table of logs.
+"""The compiler of ClickHouse SQL over an endpoint's table of logs, and the description of that table.
 
 The endpoint's sub-queries form the table `logs`, whose column `source` has their names. The query is translated to the
 tree of the equivalent BigQuery SQL over these sub-queries; from there on, the same code resolves, redacts, limits and
@@ -6,6 +6,7 @@ runs it.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from sqlglot import exp
@@ -16,14 +17,17 @@ from cordwood.clickhouse_sql.parse import parse
 from cordwood.clickhouse_sql.scope import LOGS, Branch, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import CompileTooLong, PlanTooLarge
-from cordwood.model.shape import Shape
+from cordwood.model.datatype import Kind
+from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.budget import compiling
-from cordwood.sql.compile import Program, compile_sandbox_tree
+from cordwood.sql.compile import compile_sandbox_tree
+from cordwood.sql.internal_functions import INTERNAL
+from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Parsed, Statement
+from cordwood.sql.sub_query_schema import Fields, SubQuery, SubQueryColumn
 from cordwood.sql.target import Target
-from cordwood.sql.typing.internal import INTERNAL
 
 Shapes = Mapping[str, Shape]
 # With so many, a query over all of them may be too large.
@@ -67,3 +71,32 @@ def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
         .translate(parsed.tree, is_outermost=True)
         .tree
     )
+
+
+_TABLE_COLUMNS: Final = {
+    "id": Kind.STRING,
+    "timestamp": Kind.TIMESTAMP,
+    "project": Kind.STRING,
+    "source": Kind.STRING,
+    "event_message": Kind.STRING,
+    "severity_text": Kind.STRING,
+}
+_ATTRIBUTES: Final = "log_attributes"
+_NOT_ATTRIBUTES: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
+
+
+def describe_logs_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
+    """Return the table with its columns; the fields of `log_attributes` are its keys."""
+    columns = [SubQueryColumn(name, kind, {}) for name, kind in _TABLE_COLUMNS.items()]
+    return SubQuery(LOGS, (*columns, SubQueryColumn(_ATTRIBUTES, Kind.JSON, _attribute_keys(program, shapes))))
+
+
+def _attribute_keys(program: Program, shapes: Mapping[str, Shape]) -> Fields:
+    keys: dict[Path, frozenset[ValueKind]] = {}
+    for source in program.sources.values():
+        for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
+            key_path = path[1:] if path[:1] == ("metadata",) else path
+            is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT not in path
+            if key_path and is_leaf and path not in _NOT_ATTRIBUTES:
+                keys[(".".join(key_path),)] = frozenset({ValueKind.TEXT})
+    return dict(sorted(keys.items()))

@@ -8,8 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.attributes import Attributes
-from cordwood.clickhouse_sql.template import fill
-from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, text_value
+from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill, text_value
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal_function
 

@@ -23,9 +23,8 @@ from cordwood.clickhouse_sql.scope import (
     UnionRows,
     column,
 )
-from cordwood.clickhouse_sql.template import fill
 from cordwood.clickhouse_sql.translate import Condition, Translator, map_as_json
-from cordwood.clickhouse_sql.values import STRING, Value, common_type
+from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
 from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend

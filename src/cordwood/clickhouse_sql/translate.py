@@ -23,7 +23,6 @@ from cordwood.clickhouse_sql.comparisons import (
 from cordwood.clickhouse_sql.datetimes import add_interval, add_number, interval_of, subtract_times, to_datetime
 from cordwood.clickhouse_sql.expressions import Expressions
 from cordwood.clickhouse_sql.scope import AttributeForm, Row, attribute_item, column_item, whole_attributes
-from cordwood.clickhouse_sql.template import as_operand, fill
 from cordwood.clickhouse_sql.values import (
     BOOL,
     CONDITION_TYPES,
@@ -39,7 +38,9 @@ from cordwood.clickhouse_sql.values import (
     Type,
     Value,
     array_of,
+    as_operand,
     common_type,
+    fill,
     flag_value,
     literal_node,
     text_value,

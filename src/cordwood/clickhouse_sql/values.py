@@ -1,11 +1,13 @@
-"""ClickHouse's types in the dialect, and BigQuery expressions with such types."""
+"""ClickHouse's types in the dialect, BigQuery expressions with such types, and the templates that make them."""
 
 from typing import Final, Union
 
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.template import fill
+from cordwood.sql.budget import copied, spend
+from cordwood.sql.nodes import swap
+from cordwood.sql.query_templates import parse_template
 
 
 class Type(msgspec.Struct, frozen=True):
@@ -127,3 +129,36 @@ def _common_array(first: Type, second: Type) -> Type | None:
         return first if second.element is None else second
     element = common_type(first.element, second.element)
     return array_of(element) if element is not None else None
+
+
+def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.Expr:
+    """Fill a template of BigQuery SQL: return its tree with each `@name` replaced by the part of that name.
+
+    A part without a parent is moved, and copied for further uses. All nodes of the template get the position `offset`
+    in the author's text.
+    """
+    tree = copied(parse_template(template))
+    spend(1)
+    for node in tree.walk():
+        node.meta.pop("start", None)
+        if offset is not None:
+            node.meta["start"] = node.meta["end"] = offset
+    holes = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
+    used_parts: set[str] = set()
+    for hole in holes:
+        part = parts[hole.name]
+        replacement = copied(part) if hole.name in used_parts or part.parent is not None else part
+        used_parts.add(hole.name)
+        if hole is tree:
+            return replacement
+        swap(hole, as_operand(replacement) if isinstance(hole.parent, _OPERATORS) else replacement)
+    return tree
+
+
+_OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
+
+
+def as_operand(node: exp.Expr) -> exp.Expr:
+    """Return an operand; an operation is parenthesised, because printers do not add parentheses."""
+    is_operation = isinstance(node, _OPERATORS) and not isinstance(node, (exp.Paren, exp.Dot, exp.Func))
+    return exp.Paren(this=node) if is_operation or isinstance(node, exp.Connector) else node

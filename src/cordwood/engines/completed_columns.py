@@ -18,7 +18,7 @@ from cordwood.engines.records import quote_odd_numbers
 from cordwood.errors import OutOfMemory
 from cordwood.model.rows import Cell
 from cordwood.model.timestamps import EPOCH
-from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER
+from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER
 from cordwood.sql.stages import AttributeMap, Completion
 
 # The Gregorian calendar repeats after so many years.

@@ -9,12 +9,18 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.entries import Sources, may_match_source
 from cordwood.logql.label_names import MESSAGE, TIMESTAMP
+from cordwood.logql.log_queries import (
+    Sources,
+    may_match_source,
+    select_counts,
+    select_log_lines,
+    select_streams,
+    select_values,
+)
 from cordwood.logql.metrics import Metrics, packed
 from cordwood.logql.parse import parse, parse_selectors
 from cordwood.logql.request import LogqlRequest, Wanted, check_steps, most_series, read_request
-from cordwood.logql.selections import select_counts, select_log_lines, select_streams, select_values
 from cordwood.logql.syntax import (
     REGEXES,
     BothMatch,
@@ -27,18 +33,18 @@ from cordwood.logql.syntax import (
     TextMatch,
     pipelines_of,
 )
-from cordwood.lql.compile import describe_sub_query
-from cordwood.lql.patterns import IsRegex, check_each_pattern
-from cordwood.lql.sub_query_info import SubQueryInfo
+from cordwood.lql.columns import SubQueryInfo, describe_sub_query
+from cordwood.lql.compile import IsRegex, check_each_pattern
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
-from cordwood.sql.compile import Program, compile_sandbox_tree
+from cordwood.sql.compile import compile_sandbox_tree
+from cordwood.sql.internal_functions import INTERNAL
 from cordwood.sql.positions import span_at
+from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Parsed, Statement
 from cordwood.sql.target import Target
-from cordwood.sql.typing.internal import INTERNAL
 
 Shapes = Mapping[str, Shape]
 

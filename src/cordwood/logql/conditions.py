@@ -7,9 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.converted import as_number
-from cordwood.logql.labels import EventLabels, LabelValue
-from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.labels import EventLabels, LabelValue, ParserState, as_number
 from cordwood.logql.syntax import (
     NEGATED,
     REGEXES,

@@ -18,7 +18,7 @@ from cordwood.logql.label_names import (
     SOURCE_NAME,
     label_name,
 )
-from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.labels import ParserState
 from cordwood.logql.syntax import Extraction, Parser, ParserKind, TemplateLabel
 from cordwood.model.service_labels import SERVICE_LABELS
 

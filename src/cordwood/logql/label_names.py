@@ -5,10 +5,11 @@ that Loki's senders push. All its other fields are what Loki calls structured me
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from cordwood.bounded_cache import remember_short
+from cordwood.sql.sub_query_schema import SubQuery
 
 SOURCE_NAME: Final = "source_name"
 SERVICE_NAME: Final = "service_name"
@@ -76,3 +77,25 @@ def first_labels(names: Iterable[str]) -> list[str]:
     own = (SOURCE_NAME, SERVICE_NAME, LEVEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
     return sorted(ordered[:MAX_LABELS])
+
+
+def stream_label_names(sub_queries: Iterable[SubQuery]) -> list[str]:
+    """Return the names of the labels of all sub-queries that LogQL can read."""
+    return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _names(sub_query)})
+
+
+def _is_readable(sub_query: SubQuery) -> bool:
+    return {MESSAGE, TIMESTAMP} <= {column.name.lower() for column in sub_query.columns}
+
+
+def _names(sub_query: SubQuery) -> Iterator[str]:
+    yield SOURCE_NAME
+    yield SERVICE_NAME
+    for column in sub_query.columns:
+        if column.name.lower() != METADATA:
+            continue
+        for path in column.fields:
+            if (METADATA, *path) in LEVEL_PATHS:
+                yield LEVEL
+            elif path[:1] == PUSHED[1:] and len(path) == 2:
+                yield label_name(path[1])

@@ -7,15 +7,14 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.constants import COMPARISON_OPERATORS, fold
-from cordwood.logql.converted import as_number
-from cordwood.logql.entries import Branch, Sources, Window, from_relation, select_entries, united
+from cordwood.logql.constant_queries import COMPARISON_OPERATORS, fold
 from cordwood.logql.label_names import MAX_LABELS, label_column
-from cordwood.logql.labels import label_reference
+from cordwood.logql.labels import as_number, label_reference
+from cordwood.logql.log_queries import Branch, Sources, Window, from_relation, select_entries, united
 from cordwood.logql.parse import RANKING, SORTING
 from cordwood.logql.request import Steps
 from cordwood.logql.syntax import Binary, Comparison, Grouping, Metric, Number, RangeAggregate, VectorAggregate
-from cordwood.lql.sub_query_info import SubQueryInfo
+from cordwood.lql.columns import SubQueryInfo
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import internal
 from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from cordwood.logql.cursor import Cursor
-from cordwood.logql.lexer import Kind, Token
+from cordwood.logql.lexer import Cursor, Kind, Token
 from cordwood.logql.parse_pipeline import is_at_stage, parse_selector, parse_stage
 from cordwood.logql.syntax import (
     Binary,

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cordwood.logql.cursor import Cursor
-from cordwood.logql.lexer import Kind, Token
+from cordwood.logql.lexer import Cursor, Kind, Token
 from cordwood.logql.syntax import (
     REGEXES,
     BothMatch,

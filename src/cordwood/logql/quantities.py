@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cordwood.sql.quantity_patterns import SIZE_UNITS
+from cordwood.sql.internal_functions import SIZE_UNITS
 
 # Seconds in each unit of a duration. Days and longer units are Prometheus's; Go's notation ends with hours.
 SECONDS: Final[Mapping[str, float]] = {

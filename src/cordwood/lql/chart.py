@@ -6,10 +6,10 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
-from cordwood.lql.commands import PERCENTILE
+from cordwood.lql.columns import SubQueryInfo
 from cordwood.lql.filters import NUMERIC, TIMESTAMP, Conditions
+from cordwood.lql.parse import PERCENTILE
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
-from cordwood.lql.sub_query_info import SubQueryInfo
 from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table

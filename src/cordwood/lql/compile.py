@@ -1,37 +1,47 @@
 """The compiler of LQL over an endpoint's sub-queries: parsed, translated to BigQuery's tree, and compiled like SQL.
 
-`compile_lql` corresponds to `sql.compile.compile_sandbox`; errors have their position in the LQL.
+`compile_lql` corresponds to `sql.compile.compile_sandbox`; errors have their position in the LQL. Regular expressions are
+validated by the engine before a query is run.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
-from sqlglot import exp
 
-from cordwood.errors import QuerySyntax, UnknownName
+from cordwood.errors import QuerySyntax, QueryValue, UnknownName
+from cordwood.lql.columns import describe_sub_query
 from cordwood.lql.likely_mistakes import find_likely_mistakes
 from cordwood.lql.parse import parse
-from cordwood.lql.query import Aggregate, Bucket, Dimension, Query, Source
-from cordwood.lql.sub_query_info import Keys, SubQueryInfo
+from cordwood.lql.query import (
+    Aggregate,
+    And,
+    Bucket,
+    Dimension,
+    Field,
+    Filter,
+    Message,
+    Not,
+    Operator,
+    Or,
+    Query,
+    Quoted,
+    Source,
+    Unquoted,
+)
 from cordwood.lql.translate import Translation, translate_query
-from cordwood.model.datatype import Kind
-from cordwood.model.shape import Shape, ValueKind
-from cordwood.sql.admit import admit
+from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
-from cordwood.sql.compile import Program, compile_sandbox_tree
+from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.follow import refuse_followed
-from cordwood.sql.nodes import outermost_select
 from cordwood.sql.positions import span_at
-from cordwood.sql.record_shapes import RecordShapes, lineage_below
+from cordwood.sql.program import Program
+from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.resolve.entry import resolve_sandbox
-from cordwood.sql.scope import Lineage, Origin, lineage_of
-from cordwood.sql.stages import Admitted, Parsed, Statement
+from cordwood.sql.stages import Parsed, Statement
 from cordwood.sql.target import Target
-from cordwood.sql.typing import annotate, kind_of
 
 Shapes = Mapping[str, Shape]
 _SQL_START: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
@@ -55,6 +65,37 @@ def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> 
         return _translate(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
 
 
+_REGEXES = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
+IsRegex = Callable[[str], str | None]
+
+
+def check_patterns(text: str, is_regex: IsRegex) -> None:
+    """Raise QueryValue at the first invalid regular expression, for which the engine would report no position."""
+    check_each_pattern(text, _patterns(parse(text).filter), is_regex, "To search for the text itself, leave the ~ out.")
+
+
+def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex: IsRegex, hint: str) -> None:
+    """Raise QueryValue at the first of the patterns that is invalid; each has its offset in the text."""
+    for pattern, offset in patterns:
+        problem = is_regex(pattern)
+        if problem is not None:
+            message = f"This is no regular expression (RE2): {problem}"
+            raise QueryValue(message, hint=hint, span=span_at(text, offset))
+
+
+def _patterns(node: Filter) -> Iterator[tuple[str, int]]:
+    match node:
+        case Not(inner):
+            yield from _patterns(inner)
+        case And(filters) | Or(filters):
+            for part in filters:
+                yield from _patterns(part)
+        case Message(pattern, True):
+            yield pattern, node.offset
+        case Field(_, operator, Unquoted(pattern) | Quoted(pattern)) if operator in _REGEXES:
+            yield pattern, node.offset
+
+
 def _translate(
     program: Program, text: str, target: Target, records: RecordShapes, *, is_ordered: bool = True
 ) -> Translation:
@@ -67,16 +108,6 @@ def _translate(
     info = describe_sub_query(program, _sub_query(program, query, text), text, target, records)
     translation = translate_query(query, info, program.endpoint.zone, is_ordered=is_ordered)
     return msgspec.structs.replace(translation, notices=(*translation.notices, *find_likely_mistakes(query, text)))
-
-
-def describe_sub_query(
-    program: Program, sub_query: str, text: str, target: Target, records: RecordShapes
-) -> SubQueryInfo:
-    """Return the metadata of a sub-query for the author of `text`; lookups in the shapes are recorded."""
-    resolved = resolve_sandbox(program, _select_all(sub_query, text), target, records.shapes)
-    annotate(resolved.tree)
-    records.shape_lookups.update(resolved.shape_lookups)
-    return _sub_query_info(resolved.tree, sub_query, text, records)
 
 
 def _check_followed(query: Query, text: str) -> None:
@@ -126,64 +157,3 @@ def _no_source(program: Program, text: str) -> QuerySyntax:
     first = next((word for word in text.split() if word.lower() in names), program.sub_query_names[0])
     message = f"The endpoint has several sub-queries: {', '.join(program.sub_query_names)}."
     return QuerySyntax(message, hint=f"Say which one to ask, as in f:{first}.", span=span_at(text, 0))
-
-
-def _select_all(sub_query: str, text: str) -> Admitted:
-    """Return `SELECT *` of the sub-query, whose resolution gives the sub-query's columns."""
-    table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
-    return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
-
-
-def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: RecordShapes) -> SubQueryInfo:
-    columns = outermost_select(resolved).expressions
-    lineages = {column.alias_or_name.lower(): lineage_of(column) for column in columns}
-    return SubQueryInfo(
-        sub_query,
-        {column.alias_or_name: _kind(column, lineages[column.alias_or_name.lower()]) for column in columns},
-        lambda keys: _has_array(records, lineages.get(keys[0].lower()), keys),
-        text,
-        lambda name: _find_similar_path(records, lineages, name),
-        lambda keys: _is_single_value(records, lineages.get(keys[0].lower()), keys),
-        lambda keys: _child_keys(records, lineages.get(keys[0].lower()), keys),
-        lambda keys: _may_be_single_value(records, lineages.get(keys[0].lower()), keys),
-    )
-
-
-def _find_similar_path(records: RecordShapes, lineages: Mapping[str, Lineage], name: str) -> str | None:
-    """Return the path of the events whose last step is most similar to the name."""
-    origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
-    paths = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
-    return next((path for path in paths if path), None)
-
-
-def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
-    """Return the type of a column; VARIANT if it is unknown, which converts values where they are used."""
-    return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
-
-
-def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
-    if lineage is None or not lineage.is_event:
-        return False
-    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
-    return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
-
-
-def _may_be_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
-    if lineage is None or not lineage.is_event:
-        return False
-    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
-    return kinds is None or not kinds <= {ValueKind.ARRAY, ValueKind.OBJECT}
-
-
-def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> Keys:
-    """Return the keys of the objects that were seen at a path."""
-    if lineage is None or not lineage.is_event:
-        return ()
-    return records.keys(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
-
-
-def _has_array(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
-    if lineage is None or not lineage.is_event:
-        return False
-    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
-    return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)

@@ -1,7 +1,6 @@
 """Translation of filters to SQL conditions."""
 
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
@@ -9,6 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryValue
+from cordwood.lql.columns import RecordUnnests, SubQueryInfo
 from cordwood.lql.query import (
     And,
     Field,
@@ -27,9 +27,7 @@ from cordwood.lql.query import (
     Time,
     Unquoted,
 )
-from cordwood.lql.sub_query_info import SubQueryInfo
 from cordwood.lql.times import read_when
-from cordwood.lql.unnests import RecordUnnests
 from cordwood.lql.values import LEVELS, NUMBER
 from cordwood.lql.windows import condition, window
 from cordwood.model.datatype import NUMBERS, Kind
@@ -53,8 +51,6 @@ _COMPARISONS: Final = {
 _MATCH: Final = "REGEXP_CONTAINS(@column, @pattern)"
 _BOOLEANS: Final = frozenset({"true", "false"})
 _MAX_INT64: Final = 2**63
-
-ConditionBuilder = Callable[[exp.Expr], exp.Expr]
 
 
 class Conditions(msgspec.Struct, frozen=True):

@@ -1,13 +1,36 @@
-"""The parser of LQL, written by hand: every character is parsed, or refused with its position."""
+"""The parser of LQL, written by hand: every character is parsed, or refused with its position.
 
-from collections.abc import Callable
-from typing import Final
+Clauses are filters, or commands: source (`f:`), output (`s:`, `c:`), order and limit.
+"""
 
-from cordwood.lql.commands import COMMANDS, QueryBuilder
-from cordwood.lql.paths import read_path
-from cordwood.lql.query import And, Filter, Message, Not, Operator, Or, Period, Query, Shorthand, Time
-from cordwood.lql.scanner import Scanner
-from cordwood.lql.times import read_when
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from cordwood.lql.query import (
+    Aggregate,
+    And,
+    Bucket,
+    Command,
+    Dimension,
+    Filter,
+    Limit,
+    Message,
+    Not,
+    Operator,
+    Or,
+    Order,
+    Path,
+    Period,
+    Query,
+    SelectedColumn,
+    Shorthand,
+    Source,
+    Time,
+    Unit,
+)
+from cordwood.lql.scanner import Scanner, read_path
+from cordwood.lql.times import UNIT_HINT, read_unit, read_when
 from cordwood.lql.values import read_operator, read_text, read_value, unescape_quotes
 
 MAX_CLAUSES: Final = 100
@@ -32,7 +55,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
-        self.builder = QueryBuilder(self.scanner)
+        self.builder = _QueryBuilder(self.scanner)
         self.clauses = 0
         if len(text) > MAX_CHARACTERS:
             raise self.scanner.fault(f"The query is longer than {MAX_CHARACTERS} characters.", offset=MAX_CHARACTERS)
@@ -104,7 +127,7 @@ class _Parser:
     def _parse_keyed(self, key: str, *, is_negated: bool) -> Filter | None:
         scanner, start = self.scanner, self.scanner.offset
         scanner.offset += len(key) + 1
-        command: Callable[[QueryBuilder, int], None] | None = COMMANDS.get(key)
+        command: Callable[[_QueryBuilder, int], None] | None = _COMMANDS.get(key)
         if command is not None:
             self._check_command(key, start, is_negated=is_negated)
             return command(self.builder, start)
@@ -184,3 +207,152 @@ def _disjunction(branches: list[And]) -> Or:
 
 def _is_single(period: Period) -> bool:
     return period.low == period.high
+
+
+_Command = TypeVar("_Command", bound=Command)
+
+FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
+# Any percentile, also with a decimal place: p90, p99.9.
+PERCENTILE: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
+
+_CALL: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
+_BUCKET: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
+# Units of constant length, of which a bucket may span several.
+_CONSTANT_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
+_ALIAS: Final = re.compile(r"\w+")
+_ROW_COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
+_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(FUNCTIONS[:6])} and p with a percentile, as in p95."
+
+
+class _QueryBuilder:
+    """A query during parsing: the commands so far."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self.scanner = scanner
+        self.commands: list[Command] = []
+
+    def build(self, condition: And) -> Query:
+        sources, limits = self._commands_of(Source), self._commands_of(Limit)
+        self._check_once("f:", sources)
+        self._check_once("limit:", limits)
+        self._check_once("c:group_by(t::…)", buckets := self._commands_of(Bucket))
+        return Query(
+            filter=condition,
+            source=sources[0] if sources else None,
+            columns=self._commands_of(SelectedColumn),
+            aggregates=self._commands_of(Aggregate),
+            buckets=buckets,
+            dimensions=self._commands_of(Dimension),
+            orders=self._commands_of(Order),
+            limit=limits[0] if limits else None,
+        )
+
+    def read_path_text(self, text: str, offset: int) -> Path:
+        """Parse the whole text as a path."""
+        inner = Scanner(text)
+        if not text:
+            raise self.scanner.fault("A path is missing here.", "Write it as in m.status.", offset)
+        if inner.match_path() != text:
+            raise self.scanner.fault(f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", offset)
+        return read_path(text, offset)
+
+    def _commands_of(self, kind: type[_Command]) -> tuple[_Command, ...]:
+        return tuple(command for command in self.commands if isinstance(command, kind))
+
+    def _check_once(self, clause: str, commands: tuple[Command, ...]) -> None:
+        if len(commands) > 1:
+            raise self.scanner.fault(f"{clause} can be said once.", "Leave one of them.", commands[1].offset)
+
+
+def _add_source(builder: _QueryBuilder, start: int) -> None:
+    name = read_text(builder.scanner)
+    if not name:
+        raise builder.scanner.fault("The name of a sub-query is missing.", "Write it as in f:edge_logs.", start)
+    builder.commands.append(Source(name, start))
+
+
+def _add_column(builder: _QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
+    if text == "*":
+        builder.commands.append(SelectedColumn(None, None, start))
+        return
+    path = Scanner(text).match_path() or ""
+    alias = text[len(path) :]
+    if alias.startswith(","):
+        columns = " ".join(f"s:{name.strip()}" for name in text.split(",") if name.strip())
+        raise builder.scanner.fault("A clause s: has one column.", f"Write {columns[:200]}.", argument_start)
+    if alias and (alias[0] != "@" or not _ALIAS.fullmatch(alias[1:])):
+        raise builder.scanner.fault(
+            "A column's name after @ is one word of letters, digits and _.", None, argument_start
+        )
+    builder.commands.append(SelectedColumn(builder.read_path_text(path, argument_start), alias[1:] or None, start))
+
+
+def _add_chart(builder: _QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
+    call = _CALL.fullmatch(text)
+    if call is None and (text in FUNCTIONS or text == "group_by"):
+        hint = f"Write c:{text}(*)." if text == "count" else f"Write c:{text}(m.path)."
+        raise builder.scanner.fault(f"{text} is written with brackets.", hint, argument_start)
+    if call is None:
+        raise builder.scanner.fault(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, argument_start)
+    function, argument = call[1], call[2].strip()
+    argument_start += len(function) + 1
+    if function == "group_by":
+        builder.commands.append(_read_grouping(builder, argument, argument_start))
+    elif function not in FUNCTIONS and not PERCENTILE.fullmatch(function):
+        raise builder.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, start)
+    elif argument == "*" and function != "count":
+        raise builder.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, argument_start)
+    else:
+        path = None if argument == "*" else builder.read_path_text(argument, argument_start)
+        builder.commands.append(Aggregate(function, path, start))
+
+
+def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -> Bucket | Dimension:
+    bucket = _BUCKET.fullmatch(argument)
+    if bucket is None:
+        return Dimension(builder.read_path_text(argument, argument_start), argument_start)
+    unit, count = read_unit(bucket[2]), int(bucket[1] or 1)
+    if unit is None:
+        raise builder.scanner.fault(f"There is no unit of time called {bucket[2][:40]}.", UNIT_HINT, argument_start)
+    if count != 1 and (unit not in _CONSTANT_UNITS or not count):
+        raise builder.scanner.fault(
+            "Several units make a bucket from seconds to days.", "Write it as in t::5m.", argument_start
+        )
+    return Bucket(unit, argument_start, count)
+
+
+def _add_order(builder: _QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
+    path = Scanner(text).match_path() or ""
+    direction = text[len(path) :]
+    if direction not in {"", "@asc", "@desc"}:
+        raise builder.scanner.fault(
+            "An order is @asc or @desc.", "Write it as in order:timestamp@desc.", argument_start
+        )
+    builder.commands.append(Order(builder.read_path_text(path, argument_start), direction == "@desc", start))
+
+
+def _add_limit(builder: _QueryBuilder, start: int) -> None:
+    text, argument_start = _read_argument(builder)
+    if not _ROW_COUNT.fullmatch(text):
+        raise builder.scanner.fault("A limit is a number of rows.", "Write it as in limit:100.", argument_start)
+    builder.commands.append(Limit(int(text), start))
+
+
+def _read_argument(builder: _QueryBuilder) -> tuple[str, int]:
+    argument_start = builder.scanner.offset
+    return builder.scanner.scan_word(with_quotes=True), argument_start
+
+
+_COMMANDS: Final[Mapping[str, Callable[[_QueryBuilder, int], None]]] = {
+    "f": _add_source,
+    "from": _add_source,
+    "s": _add_column,
+    "select": _add_column,
+    "c": _add_chart,
+    "chart": _add_chart,
+    "order": _add_order,
+    "limit": _add_limit,
+}

@@ -1,9 +1,10 @@
-"""The scanner of LQL: words, quoted texts, and texts in parentheses."""
+"""The scanner of LQL: words, quoted texts, texts in parentheses, and paths such as `m.status`."""
 
 import re
 from typing import Final
 
 from cordwood.errors import QuerySyntax
+from cordwood.lql.query import Path
 from cordwood.sql.positions import span_at
 
 # An unquoted key of a path, or a quoted one.
@@ -12,6 +13,9 @@ _PATH: Final = re.compile(rf"{_KEY}(?:\.{_KEY})*")
 # Resolving a path doubles in time with each step that was never seen in events.
 MAX_STEPS: Final = 32
 _ESCAPE: Final = re.compile(r'\\(["\\])')
+
+
+_STEP: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
 class Scanner:
@@ -126,3 +130,15 @@ _QUOTE: Final = "Put a text with blanks or parentheses in quotes."
 
 def unescaped(text: str) -> str:
     return _ESCAPE.sub(r"\1", text)
+
+
+def read_path(text: str, offset: int) -> Path:
+    """Return the path of a text that the scanner has matched as a path; `m.` is short for `metadata.`."""
+    steps = [unescaped(quoted) if unquoted is None else unquoted for quoted, unquoted in _steps(text)]
+    if len(steps) > 1 and text.startswith("m."):
+        steps[0] = "metadata"
+    return Path(tuple(steps), offset)
+
+
+def _steps(text: str) -> list[tuple[str, str | None]]:
+    return [(step[1] or "", step[2]) for step in _STEP.finditer(text)]

@@ -7,10 +7,9 @@ from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
 from cordwood.lql.chart import write_chart
+from cordwood.lql.columns import RecordUnnests, SubQueryInfo
 from cordwood.lql.filters import TIMESTAMP, Conditions
 from cordwood.lql.query import Order, Path, Query, SelectedColumn
-from cordwood.lql.sub_query_info import SubQueryInfo
-from cordwood.lql.unnests import RecordUnnests
 from cordwood.sql.query_templates import alias, fill, identifier, number, ordered, table
 
 DEFAULT_COLUMNS: Final = ("id", TIMESTAMP, "event_message")

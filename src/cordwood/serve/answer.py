@@ -40,8 +40,8 @@ from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.serve.statement_cache import StatementCache, statement_key
 from cordwood.serve.visibility import Redactions, SandboxSchema, shapes_without_names, visible_shapes
-from cordwood.sql.ad_hoc import ad_hoc_endpoint
 from cordwood.sql.bind import bind
+from cordwood.sql.compile import ad_hoc_endpoint
 from cordwood.sql.dialects.run_faults import add_fault_position
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.redaction.redaction import Redaction

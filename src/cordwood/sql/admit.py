@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
 from cordwood.sql.budget import spend
-from cordwood.sql.clauses import find_clause_mistake
+from cordwood.sql.clause_checks import find_clause_mistake
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
 from cordwood.sql.positions import span_of

@@ -1,16 +1,19 @@
-"""The compiler's stages: parse, admit, resolve, lower and emit, for saved, sandbox and stand-alone SQL."""
+"""The compiler's stages: parse, admit, resolve, lower and emit, for saved, sandbox, ad hoc and stand-alone SQL."""
 
 from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
 
 import msgspec
+from sqlglot import exp
 
 from cordwood.errors import NOT_COMPILED, CompileTooLong
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
-from cordwood.sql.dialects.explain import explaining
-from cordwood.sql.dialects.likely_mistakes import find_likely_mistakes
+from cordwood.sql.dialects.explain import explaining, find_likely_mistakes
 from cordwood.sql.emit import emit
 from cordwood.sql.follow import PARAMETERS, check_paging, follow_events
 from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
@@ -22,20 +25,13 @@ from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_
 from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
 
-__all__ = [
-    "FOLLOWED_ROWS",
-    "Program",
-    "compile_sandbox",
-    "compile_sandbox_tree",
-    "compile_saved",
-    "compile_standalone",
-    "read_endpoint",
-]
-
 Shapes = Mapping[str, Shape]
-
 # The most rows of a page of a followed query.
 FOLLOWED_ROWS = 500
+
+
+_AD_HOC_ROWS: Final = 1000
+_AD_HOC_ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
@@ -50,6 +46,45 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     except NOT_COMPILED as fault:
         raise as_file_error(fault, endpoint) from fault
     return program
+
+
+def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
+    """Return the endpoint of an operator's query over whole streams, for one call with the parameters that it names.
+
+    Raise QueryFault with its position for a text that cannot be parsed, or resolved over these streams.
+    """
+    with explaining(text), compiling():
+        endpoint = Endpoint(
+            name="query",
+            id=_AD_HOC_ID,
+            sql=text,
+            revision=f"query/{sha256(text.encode()).hexdigest()}",
+            max_rows=_AD_HOC_ROWS,
+            parameters=tuple(Parameter(name) for name in parameter_names(text)),
+        )
+        check_endpoint(with_positions(parse_endpoint(endpoint)), streams)
+    return endpoint
+
+
+def parameter_names(text: str) -> tuple[str, ...]:
+    """Return the names of the query's @parameters, each once and as first spelled."""
+    names: dict[str, str] = {}
+    for node in parse(text).tree.find_all(exp.Parameter, bfs=False):
+        names.setdefault(node.name.lower(), node.name)
+    return tuple(names.values())
+
+
+__all__ = [
+    "FOLLOWED_ROWS",
+    "Program",
+    "ad_hoc_endpoint",
+    "compile_sandbox",
+    "compile_sandbox_tree",
+    "compile_saved",
+    "compile_standalone",
+    "parameter_names",
+    "read_endpoint",
+]
 
 
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:

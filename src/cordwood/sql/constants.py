@@ -4,8 +4,6 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.literals import parse_digits
-
 # The metadata key under which a lowered literal keeps its value.
 CONSTANT: Final = "constant"
 
@@ -41,6 +39,16 @@ def _literal_value(node: exp.Expr) -> str | int | float | None:
 
 def _integer_value(digits: str) -> int:
     return int(digits, 16) if digits.lower().startswith("0x") else parse_digits(digits)
+
+
+# More digits than any engine's integers have, and fewer than Python refuses.
+_MAX_DIGITS: Final = 100
+
+
+def parse_digits(digits: str) -> int:
+    """Return the number that decimal digits spell; for more than a hundred digits, the least number of that length."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS
 
 
 def is_integer_literal(node: exp.Expr) -> bool:

@@ -1,12 +1,13 @@
-"""The last stage of the compiler, from a resolved tree to a statement: plan, slots and row limit."""
+"""The last stage of the compiler, from a resolved tree to a statement: plan, optional predicates, slots, row limit."""
 
 from collections.abc import Mapping
 
 from sqlglot import exp
 
 from cordwood.model.endpoint import Parameter
-from cordwood.sql.nodes import NOW, outermost_select
-from cordwood.sql.optional_predicates import mark_optional_predicates
+from cordwood.sql.budget import copied
+from cordwood.sql.fragment import optional_predicate
+from cordwood.sql.nodes import NOW, conditions, outermost_select
 from cordwood.sql.paging import literal_rows
 from cordwood.sql.plan import Plan, Variant
 from cordwood.sql.plan_size import check_plan
@@ -48,7 +49,7 @@ def _plan(lowered: Lowered, target: Target) -> Plan:
 
 
 def _variant(alternative: Alternative, target: Target) -> Variant:
-    mark_optional_predicates(alternative.tree)
+    _mark_optional_predicates(alternative.tree)
     return Variant(target.print(alternative.tree).segments, alternative.reads, alternative.is_optimistic)
 
 
@@ -68,3 +69,25 @@ def _slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, .
     used = {node.name for node in tree.find_all(exp.Parameter)}
     declared = tuple(Slot(name, parameter, name in used) for name, parameter in parameters.items())
     return (*declared, Slot(NOW, None)) if NOW in used else declared
+
+
+def _mark_optional_predicates(tree: exp.Expr) -> None:
+    """Replace each condition such as `@p IS NULL OR …` in a lowered tree by a node that each run uses one side of.
+
+    An engine would plan both sides for each call, although the call's values determine which side is needed.
+    """
+    # Innermost first, because replacing a condition copies what is inside it.
+    for where in reversed(list(tree.find_all(exp.Where))):
+        for condition in list(conditions(where)):
+            parameter = _parameter_compared_with_null(condition.this) if isinstance(condition, exp.Or) else None
+            if parameter is not None:
+                sides = copied(condition.this), copied(condition.expression)
+                condition.replace(optional_predicate(parameter, *sides))
+
+
+def _parameter_compared_with_null(condition: exp.Expr) -> exp.Parameter | None:
+    """Return the parameter that is compared with NULL; None for other conditions."""
+    test = condition.unnest()
+    if not isinstance(test, exp.Is) or not isinstance(test.expression, exp.Null):
+        return None
+    return test.this if isinstance(test.this, exp.Parameter) else None

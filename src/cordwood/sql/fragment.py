@@ -2,12 +2,19 @@
 
 A template contains only text of the rules. Names, texts, bytes and slots are always nodes that fill the holes.
 `tree_printer` prints trees with such nodes.
+
+Besides the printer, only this module reads templates. The properties that it derives from their text limit the plan's
+size, or prevent a rewrite that would change the result. The operation of a fragment is never derived from text: see
+`operations`.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.bounded_cache import remember_short
@@ -43,7 +50,7 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
 
 
 def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
-    """Return such a node; templates of parts that are fragments are merged into it, without parentheses."""
+    """Return a fragment; templates of parts that are fragments are merged into it, without parentheses."""
     texts: list[str] = []
     merged_parts: list[exp.Expr] = []
     for part in parts:
@@ -148,3 +155,50 @@ def template_of(node: exp.Expr) -> str:
 
 def parts_of(node: exp.Expr) -> list[exp.Expr]:
     return node.expressions[1:]
+
+
+# Engines expand these to comparisons that repeat the value.
+_REPEATED_HOLE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
+_LAMBDA_KEYWORD: Final = "lambda "
+_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
+# Calls that DuckDB does not allow inside of TRY.
+_VOLATILE: Final = ("error(", "random()", "uuid()")
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """The length of a template, its expensive keywords, and how often each hole is planned."""
+
+    characters: int
+    keywords: Mapping[str, int]
+    holes: Mapping[int, int]
+
+
+@lru_cache(maxsize=4096)
+def _measure(template: str) -> Measure:
+    hole_counts = Counter(int(match[1]) for match in HOLE.finditer(template))
+    lambda_start = template.find(_LAMBDA_KEYWORD)
+    if lambda_start >= 0:
+        # DuckDB binds the body of a lambda twice.
+        hole_counts += Counter(int(match[1]) for match in HOLE.finditer(template, lambda_start))
+    hole_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_HOLE.finditer(template))
+    return Measure(len(template), Counter(_KEYWORD.findall(template)), hole_counts)
+
+
+def measure(node: exp.Expr) -> Measure:
+    return _measure(template_of(node))
+
+
+def has_calls(node: exp.Expr) -> bool:
+    """Return whether the template has parentheses: without any, it is an operator, a cast or a path."""
+    return "(" in template_of(node)
+
+
+def is_volatile(node: exp.Expr) -> bool:
+    """Return whether the template calls a function that always fails, or whose value varies."""
+    template = template_of(node)
+    return any(call in template for call in _VOLATILE)
+
+
+def catches_failures(node: exp.Expr) -> bool:
+    """Return whether the template turns errors of its parts into NULL."""
+    return "try(" in template_of(node)

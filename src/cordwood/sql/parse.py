@@ -10,19 +10,26 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
-from cordwood.sql.dialect_check import check_dialect, normalize_tokens
-from cordwood.sql.literals import check_literals, escape_doubled_quotes, join_doubled_quotes
-from cordwood.sql.pipes import copy_shared_nodes, separate_pipe_steps
 from cordwood.sql.positions import span_at
-from cordwood.sql.precedence import parenthesise_bitwise
 from cordwood.sql.stages import Parsed
-from cordwood.sql.token_rewrites import (
+from cordwood.sql.syntax_rewrites import (
+    copy_shared_nodes,
+    inline_with_expressions,
     name_unnested_paths,
+    parenthesise_bitwise,
     rewrite_tokens,
+    rewrite_with_as_struct,
+    separate_pipe_steps,
     set_offset_kinds,
     strip_quantifier_parentheses,
 )
-from cordwood.sql.with_expressions import inline_with_expressions, rewrite_with_as_struct
+from cordwood.sql.token_checks import (
+    check_dialect,
+    check_literals,
+    escape_doubled_quotes,
+    join_doubled_quotes,
+    normalize_tokens,
+)
 
 MAX_CHARACTERS: Final = 256 * 1024
 MAX_TOKENS: Final = 40_000

@@ -1,11 +1,20 @@
-"""The description of an endpoint's sub-queries for authors of sandbox queries."""
+"""The description of an endpoint's sub-queries for authors of sandbox queries: columns, and the paths seen in them."""
 
 from collections.abc import Mapping
 
 import msgspec
+from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.shape import Path, ValueKind
+from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.sql.admit import admit
+from cordwood.sql.nodes import outermost_select
+from cordwood.sql.program import Program
+from cordwood.sql.resolve.entry import resolve_sandbox
+from cordwood.sql.scope import Lineage, lineage_of
+from cordwood.sql.stages import Parsed
+from cordwood.sql.target import Target
+from cordwood.sql.typing import annotate, kind_of
 
 Fields = Mapping[Path, frozenset[ValueKind]]
 
@@ -24,3 +33,36 @@ class SubQueryColumn(msgspec.Struct, frozen=True):
 class SubQuery(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[SubQueryColumn, ...]
+
+
+Shapes = Mapping[str, Shape]
+
+
+def describe_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
+    """Return every sub-query in the order of the endpoint's text."""
+    return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.sub_query_names)
+
+
+def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[SubQueryColumn, ...]:
+    table = exp.Table(this=exp.to_identifier(name, quoted=True))
+    select = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
+    resolved = resolve_sandbox(program, admit(Parsed(select, name)), target, shapes)
+    annotate(resolved.tree)
+    return tuple(_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
+
+
+def _column(column: exp.Expr, shapes: Shapes) -> SubQueryColumn:
+    lineage = lineage_of(column)
+    kind = None if lineage.is_event else kind_of(column)
+    return SubQueryColumn(column.alias_or_name, kind, _fields(lineage, shapes))
+
+
+def _fields(lineage: Lineage, shapes: Shapes) -> Fields:
+    """Return paths as queries write them: elements of an array have the path of the array."""
+    fields: dict[Path, frozenset[ValueKind]] = {}
+    for origin in lineage.origins:
+        for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():
+            if path[: len(origin.path)] == origin.path:
+                field_path = tuple(step for step in path[len(origin.path) :] if step != ELEMENT)
+                fields[field_path] = fields.get(field_path, frozenset()) | kinds
+    return dict(sorted(fields.items()))

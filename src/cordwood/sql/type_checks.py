@@ -12,8 +12,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryFault, QuerySyntax, QueryValue, Span
 from cordwood.model.datatype import NUMBERS, Datatype, Kind
-from cordwood.sql.argument_types import ARGUMENTS, DATES, TIMES
-from cordwood.sql.bigquery.patterns import find_pattern_error
+from cordwood.sql.bigquery.regexes import find_pattern_error
 from cordwood.sql.bigquery.time_literals import engine_text
 from cordwood.sql.budget import spend
 from cordwood.sql.constants import constant_text
@@ -22,6 +21,7 @@ from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.positions import span_of, start_of
 from cordwood.sql.typing import datatype_of
 from cordwood.sql.typing.annotate import SIDES
+from cordwood.sql.typing.signatures import ARGUMENTS, DATES, TIMES
 
 _CHECKED_KINDS: Final = frozenset({*NUMBERS, *TIMES, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT})
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {

@@ -2,10 +2,9 @@
 
 from cordwood.logql.entry_labels import read_labels
 from cordwood.logql.label_names import MAX_LABELS, first_labels, label_column, label_of_column
-from cordwood.logql.labels import EventLabels
-from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.labels import EventLabels, ParserState
 from cordwood.logql.syntax import Parser, ParserKind
-from cordwood.lql.sub_query_info import Keys, SubQueryInfo
+from cordwood.lql.columns import Keys, SubQueryInfo
 from cordwood.model.datatype import Kind
 
 KINDS = {"timestamp": Kind.TIMESTAMP, "event_message": Kind.STRING, "metadata": Kind.VARIANT, "project": Kind.STRING}

@@ -12,8 +12,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.ingest.accept import Intake
-from cordwood.lql.compile import compile_lql
-from cordwood.lql.patterns import check_patterns
+from cordwood.lql.compile import check_patterns, compile_lql
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.rows import Cell, Row
 from cordwood.model.stream import Stream

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from cordwood.lql.commands import FUNCTIONS
+from cordwood.lql.parse import FUNCTIONS
 from cordwood.lql.query import (
     Aggregate,
     And,

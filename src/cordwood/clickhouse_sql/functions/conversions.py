@@ -8,8 +8,7 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import cast_to
-from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.functions.arguments import arguments
+from cordwood.clickhouse_sql.expressions import Expressions, arguments
 from cordwood.clickhouse_sql.values import BOOL, FLOAT, INT, STRING, Type, Value, literal_node, text_value
 from cordwood.sql.nodes import internal
 

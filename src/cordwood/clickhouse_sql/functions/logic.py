@@ -8,11 +8,9 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.comparisons import compare, is_null
-from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.functions.arguments import arguments
-from cordwood.clickhouse_sql.template import as_operand
+from cordwood.clickhouse_sql.expressions import Expressions, arguments
 from cordwood.clickhouse_sql.translate import choose, unify_values
-from cordwood.clickhouse_sql.values import FLAG, Value, flag_value
+from cordwood.clickhouse_sql.values import FLAG, Value, as_operand, flag_value
 from cordwood.sql.budget import copied
 
 _Function = Callable[[Expressions, Call], Value]

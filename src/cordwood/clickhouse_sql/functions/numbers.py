@@ -7,8 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
-from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.functions.arguments import arguments
+from cordwood.clickhouse_sql.expressions import Expressions, arguments
 from cordwood.clickhouse_sql.translate import as_float, unify_values
 from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, Type, Value, literal_node
 from cordwood.sql.nodes import internal

@@ -9,11 +9,10 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import to_text
-from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.functions.arguments import arguments
+from cordwood.clickhouse_sql.expressions import Expressions, arguments
 from cordwood.clickhouse_sql.functions.structure import keys_of_map
 from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
-from cordwood.sql.bigquery.patterns import may_be_empty
+from cordwood.sql.bigquery.regexes import may_be_empty
 from cordwood.sql.nodes import internal
 
 _Function = Callable[[Expressions, Call], Value]

@@ -10,8 +10,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import cast_to
 from cordwood.clickhouse_sql.datetimes import add_interval, interval_of, monday, start_of_interval, to_datetime, unit_of
-from cordwood.clickhouse_sql.expressions import Expressions
-from cordwood.clickhouse_sql.functions.arguments import arguments, arguments_before_zone, check_zone
+from cordwood.clickhouse_sql.expressions import Expressions, arguments, arguments_before_zone, check_zone
 from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
 
 _Function = Callable[[Expressions, Call], Value]

@@ -9,7 +9,6 @@ from typing import Final
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED
-from cordwood.sql.redaction.detection import Detection
 from cordwood.sql.redaction.masking import (
     BEFORE_DIGIT,
     DIGIT_MARKER,
@@ -24,6 +23,7 @@ from cordwood.sql.redaction.masking import (
     REDACT_TEXT,
     Masking,
 )
+from cordwood.sql.redaction.redaction import Detection
 
 # The name of the bound key in a statement that hashes. No parameter of an endpoint may have this name.
 KEY: Final = "cordwood_redaction_key"

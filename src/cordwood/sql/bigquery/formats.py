@@ -9,8 +9,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import EXACT, NUMBERS, Kind
-from cordwood.sql.constants import constant_int, is_null
-from cordwood.sql.literals import parse_digits
+from cordwood.sql.constants import constant_int, is_null, parse_digits
 from cordwood.sql.lowering import span_in_text
 from cordwood.sql.typing import kind_of
 

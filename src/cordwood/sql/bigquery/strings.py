@@ -1,4 +1,4 @@
-"""String functions: constant folding, and the arguments of CONTAINS_SUBSTR and TRANSLATE."""
+"""String functions: constant folding, the arguments of CONTAINS_SUBSTR and TRANSLATE, and NET functions."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -80,3 +80,22 @@ def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
     if has_duplicate and not is_safe(node):
         raise QueryValue(DUPLICATE, span=span_in_text(node))
     return has_duplicate
+
+
+_NET_NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
+
+
+def as_net_call(node: exp.Expr) -> exp.Expr:
+    """Return NET.X(…) as an anonymous call of `NET.X`, whatever class sqlglot parses it into."""
+    inner = node.this
+    if isinstance(inner, exp.Anonymous):
+        return inherit(exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node)
+    name = _NET_NAMES.get(type(inner))
+    if name is None:
+        unsupported(node, "This NET function")
+    return inherit(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
+
+
+def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
+    """Refuse a function that needs the list of public suffixes, which changes every week."""
+    return unsupported(node, f"{node.this}, which needs the list of public suffixes,")

@@ -1,4 +1,8 @@
-"""Time literals in BigQuery's canonical form, and their spelling in the form that every engine reads."""
+"""Literals of times and of time zones.
+
+Times are checked against BigQuery's canonical form, and spelled in the form that every engine reads. Zones with a
+constant offset from UTC need no time zone database.
+"""
 
 import re
 from datetime import date, datetime, timedelta
@@ -104,3 +108,32 @@ def _next_minute(match: re.Match[str]) -> str:
         return match[0]
     clock = next_minute.strftime("%H:%M:%S")
     return f"{next_minute.year:04d}-{next_minute:%m-%d}{separator}{clock}" if year else clock
+
+
+_ZONE_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+_UTC: Final = frozenset(("UTC", "Z", "ETC/UTC", "GMT", "+0", "+00", "+00:00", "-00:00"))
+
+
+def is_utc(zone: exp.Expr | None) -> bool:
+    """Return whether the zone is UTC, which is the default."""
+    name = constant_text(zone)
+    return zone is None or (name is not None and name.upper() in _UTC)
+
+
+def offset_minutes(zone: exp.Expr | None) -> int | None:
+    """Return the offset east of UTC; None for a named zone and for a zone that is not constant."""
+    name = constant_text(zone)
+    match = _ZONE_OFFSET.fullmatch(name) if name else None
+    if match is None:
+        return None
+    minutes = int(match[2]) * 60 + int(match[3] or 0)
+    return -minutes if match[1] == "-" else minutes
+
+
+# The zones where half an hour, not a whole one, is repeated when clocks are set back.
+_HALF_HOURS: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
+
+
+def repeated_minutes(zone: exp.Expr | None) -> int:
+    """Return for how many minutes clocks in the zone repeat when they are set back."""
+    return 30 if (constant_text(zone) or "").upper() in _HALF_HOURS else 60

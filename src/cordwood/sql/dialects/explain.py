@@ -1,8 +1,13 @@
-"""Explanations of failed queries by what their author meant: foreign spellings, LQL, and misspelled words."""
+"""Explanations by what an author meant: errors of failed queries, and notices about valid ones.
+
+A failed query may have foreign spellings, be LQL, or have misspelled words. A valid one may have a column in double
+quotes, or a comparison with NULL: it is run, and a notice in the receipt says what may have been meant.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Final
 
 from cordwood.errors import (
@@ -16,11 +21,17 @@ from cordwood.errors import (
     UnknownName,
 )
 from cordwood.sql.dialects.foreign_syntax import ForeignSpelling, find_foreign_syntax
-from cordwood.sql.dialects.functions import FOREIGN, INTERVAL_FUNCTIONS, UNIT_FIRST, find_calls, replacement_call
-from cordwood.sql.dialects.signatures import SIGNATURES
+from cordwood.sql.dialects.functions import (
+    FOREIGN,
+    INTERVAL_FUNCTIONS,
+    SIGNATURES,
+    UNIT_FIRST,
+    find_calls,
+    replacement_call,
+    unit,
+)
 from cordwood.sql.dialects.source import Source
 from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.dialects.units import unit
 from cordwood.sql.permitted import FUNCTIONS
 from cordwood.sql.positions import span_at
 
@@ -181,3 +192,31 @@ def _simplify_message(fault: Fault) -> Fault:
 
 def _readable_message(match: re.Match[str]) -> str:
     return "Syntax error: unexpected word" if "Unexpected" in match[0] else "Syntax error: an expression is missing"
+
+
+_MAX_NOTICES: Final = 5
+_NULL_TESTS: Final = {"=": "IS NULL", "!=": "IS NOT NULL", "<>": "IS NOT NULL"}
+
+
+def find_likely_mistakes(text: str, columns: Collection[str]) -> tuple[str, ...]:
+    """Return notices for the receipt; `columns` are the visible column names in lower case."""
+    if len(text) > MAX_CHARACTERS or not ('"' in text or "null" in text.lower()):
+        return ()
+    source = Source(text)
+    return tuple(dict.fromkeys([*_find_quoted_columns(source, columns), *_find_null_comparisons(source)]))[
+        :_MAX_NOTICES
+    ]
+
+
+def _find_quoted_columns(source: Source, columns: Collection[str]) -> Iterator[str]:
+    for word in source.words:
+        source_text = source.text[word.start : word.end]
+        name = source_text[1:-1]
+        if word.is_text and source_text.startswith('"') and name.lower() in columns:
+            yield f"{source_text} is a text, not a column: write {name}, without quotes, for the column"
+
+
+def _find_null_comparisons(source: Source) -> Iterator[str]:
+    for operator, word in pairwise(source.words):
+        if word.text == "NULL" and operator.text in _NULL_TESTS:
+            yield f"{operator.text} NULL is never true: write {_NULL_TESTS[operator.text]}"

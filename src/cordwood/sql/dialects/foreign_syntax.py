@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from cordwood.sql.dialects.functions import interval
 from cordwood.sql.dialects.source import Source, Word
-from cordwood.sql.dialects.units import interval
 
 _HOLE: Final = re.compile(r"\{(\w+)\}")
 _OPERATOR: Final = "an operator"

@@ -1,8 +1,9 @@
-"""A table of functions of other dialects: what BigQuery writes instead, with the author's own arguments.
+"""Tables of function calls that fail: functions of other dialects, and calls with too few or too many arguments.
 
-In a template `{0}` is the first argument as written, `{0:unit}` the unit that it names (`'hours'` is HOUR),
-`{0:interval}` its interval (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and `{0:date_format}` a format in
-BigQuery's elements. The first template whose arguments were all given is used.
+Each names what BigQuery writes instead. In a template for a function of another dialect `{0}` is the author's own first
+argument, `{0:unit}` the unit that it names (`'hours'` is HOUR), `{0:interval}` its interval (`'5 minutes'` is INTERVAL 5
+MINUTE), `{0:to_char}` and `{0:date_format}` a format of times in BigQuery's elements. The first template whose arguments
+were all given is used.
 """
 
 import re
@@ -10,14 +11,89 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from cordwood.sql.dialects.source import Source, Word
-from cordwood.sql.dialects.units import date_format, interval, to_char_format, unit
+
+_SPELLINGS: Final = {
+    "MICROSECOND": "us usec microsecond microseconds",
+    "MILLISECOND": "ms msec millisecond milliseconds",
+    "SECOND": "s sec secs second seconds ss",
+    "MINUTE": "m min mins minute minutes mi n",
+    "HOUR": "h hr hrs hour hours hh",
+    "DAY": "d day days dd",
+    "WEEK": "w week weeks wk ww",
+    "MONTH": "mon mons month months mm",
+    "QUARTER": "q quarter quarters qq",
+    "YEAR": "y yr yrs year years yy yyyy",
+    "DAYOFWEEK": "dow dayofweek weekday dw",
+    "DAYOFYEAR": "doy dayofyear dy",
+    "ISOWEEK": "isoweek iso_week",
+    "ISOYEAR": "isoyear iso_year",
+}
+_UNITS: Final = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
+_INTERVAL_TEXT: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
+
+_TO_CHAR: Final = {
+    "YYYY": "%Y",
+    "YY": "%y",
+    "MM": "%m",
+    "MONTH": "%B",
+    "MON": "%b",
+    "DD": "%d",
+    "DAY": "%A",
+    "DY": "%a",
+    "HH24": "%H",
+    "HH12": "%I",
+    "HH": "%I",
+    "MI": "%M",
+    "SS.MS": "%E3S",
+    "SS.US": "%E6S",
+    "SS": "%S",
+    "AM": "%p",
+    "PM": "%p",
+    "TZ": "%Z",
+    "IYYY": "%G",
+    "IW": "%V",
+    "DDD": "%j",
+    "Q": "%Q",
+}
+_DATE_FORMAT: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "%I", "%W": "%A", "%T": "%T"}
+
+
+def unit(text: str) -> str | None:
+    """Return BigQuery's name of a unit: HOUR for `'hours'`, `hr` and `h`."""
+    return _UNITS.get(text.strip().strip("'\"").lower())
+
+
+def interval(text: str) -> str | None:
+    """Return `'5 minutes'`, `5 minutes` or `INTERVAL '5 minutes'` in BigQuery's form, INTERVAL 5 MINUTE."""
+    match = _INTERVAL_TEXT.fullmatch(text.strip())
+    name = unit(match[2]) if match else None
+    return f"INTERVAL {match[1]} {name}" if match and name else None
+
+
+def _to_char_format(text: str) -> str | None:
+    """Translate a TO_CHAR format to BigQuery's elements."""
+    return _translate_format(text, _TO_CHAR, re.IGNORECASE)
+
+
+def _date_format(text: str) -> str | None:
+    """Translate a format of MySQL's DATE_FORMAT to BigQuery's elements."""
+    return _translate_format(text, _DATE_FORMAT, re.NOFLAG)
+
+
+def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFlag) -> str | None:
+    if text[:1] not in "'\"":
+        return None
+    longest_first = sorted(elements, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)), flags)
+    return pattern.sub(lambda match: elements[match[0].upper() if flags else match[0]], text)
+
 
 _HOLE: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
 _READERS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "unit": unit,
     "interval": interval,
-    "to_char": to_char_format,
-    "date_format": date_format,
+    "to_char": _to_char_format,
+    "date_format": _date_format,
 }
 _DEFAULT_ARGUMENTS: Final = {
     "unit": "HOUR",
@@ -25,7 +101,6 @@ _DEFAULT_ARGUMENTS: Final = {
     "to_char": "'%Y-%m-%d'",
     "date_format": "'%Y-%m-%d'",
 }
-
 _REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "NOW GETDATE SYSDATE SYSDATETIME GETUTCDATE UTC_TIMESTAMP STATEMENT_TIMESTAMP CLOCK_TIMESTAMP NOW64": (
         "CURRENT_TIMESTAMP()",
@@ -137,7 +212,6 @@ _REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
-
 # BigQuery functions whose first argument is a unit in other dialects, quoted or not.
 UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
@@ -148,11 +222,69 @@ UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_ADD": ("TIMESTAMP_ADD({2}, INTERVAL {1} {0:unit})",),
     "DATE_SUB": ("TIMESTAMP_SUB({2}, INTERVAL {1} {0:unit})",),
 }
-
 # BigQuery functions that add or subtract an INTERVAL, for which other dialects take a count and a unit.
 INTERVAL_FUNCTIONS: Final = frozenset(
     f"{kind}_{verb}" for kind in ("TIMESTAMP", "DATETIME", "DATE", "TIME") for verb in ("ADD", "SUB")
 )
+
+
+_ADDITIONS: Final = {
+    f"{kind}_{verb}": (2, 2, f"{kind}_{verb}({kind.lower()}, INTERVAL 1 {part})")
+    for kind, part in (("TIMESTAMP", "HOUR"), ("DATETIME", "HOUR"), ("DATE", "DAY"), ("TIME", "MINUTE"))
+    for verb in ("ADD", "SUB")
+}
+_TRUNCATIONS: Final = {
+    f"{kind}_TRUNC": (2, most, f"{kind}_TRUNC({kind.lower()}, {part})")
+    for kind, most, part in (
+        ("TIMESTAMP", 3, "HOUR"),
+        ("DATETIME", 2, "HOUR"),
+        ("DATE", 2, "DAY"),
+        ("TIME", 2, "MINUTE"),
+    )
+}
+_DIFFERENCES: Final = {
+    f"{kind}_DIFF": (3, 3, f"{kind}_DIFF(later, earlier, {part})")
+    for kind, part in (("TIMESTAMP", "SECOND"), ("DATETIME", "SECOND"), ("DATE", "DAY"), ("TIME", "SECOND"))
+}
+# By name: the minimum and maximum of arguments, and an example.
+SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
+    **_ADDITIONS,
+    **_TRUNCATIONS,
+    **_DIFFERENCES,
+    "COUNT": (1, 1, "COUNT(*), or COUNT(DISTINCT value)"),
+    "COUNTIF": (1, 1, "COUNTIF(condition)"),
+    **{name: (1, 1, f"{name}(value)") for name in ("SUM", "AVG", "MIN", "MAX", "LOGICAL_AND", "LOGICAL_OR")},
+    **{name: (1, 1, f"{name}(text)") for name in ("UPPER", "LOWER", "LENGTH", "REVERSE", "INITCAP")},
+    **{name: (2, 2, f"{name}(text, part)") for name in ("STARTS_WITH", "ENDS_WITH", "STRPOS")},
+    **{name: (2, 2, f"{name}(text, count)") for name in ("LEFT", "RIGHT", "REPEAT")},
+    **{name: (2, 3, f"{name}(text, start, length)") for name in ("SUBSTR", "SUBSTRING")},
+    "SPLIT": (1, 2, "SPLIT(text, ',')"),
+    "IFNULL": (2, 2, "IFNULL(value, instead)"),
+    "NULLIF": (2, 2, "NULLIF(value, unwanted)"),
+    "IF": (3, 3, "IF(condition, value, otherwise)"),
+    "REGEXP_CONTAINS": (2, 2, "REGEXP_CONTAINS(text, r'pattern')"),
+    "REGEXP_REPLACE": (3, 3, "REGEXP_REPLACE(text, r'pattern', replacement)"),
+    "REGEXP_EXTRACT": (2, 4, "REGEXP_EXTRACT(text, r'pattern')"),
+    "REGEXP_EXTRACT_ALL": (2, 2, "REGEXP_EXTRACT_ALL(text, r'pattern')"),
+    "FORMAT_TIMESTAMP": (2, 3, "FORMAT_TIMESTAMP('%F %T', timestamp)"),
+    "PARSE_TIMESTAMP": (2, 3, "PARSE_TIMESTAMP('%F %T', text)"),
+    "FORMAT_DATE": (2, 2, "FORMAT_DATE('%F', date)"),
+    "PARSE_DATE": (2, 2, "PARSE_DATE('%F', text)"),
+    "TIMESTAMP_BUCKET": (2, 3, "TIMESTAMP_BUCKET(timestamp, INTERVAL 5 MINUTE)"),
+    "APPROX_QUANTILES": (2, 2, "APPROX_QUANTILES(value, 100)[OFFSET(95)]"),
+    "SAFE_DIVIDE": (2, 2, "SAFE_DIVIDE(value, by)"),
+    "MOD": (2, 2, "MOD(value, by)"),
+    "DIV": (2, 2, "DIV(value, by)"),
+    "POW": (2, 2, "POW(value, exponent)"),
+    "ABS": (1, 1, "ABS(value)"),
+    "ROUND": (1, 3, "ROUND(value, digits)"),
+    "ARRAY_LENGTH": (1, 1, "ARRAY_LENGTH(array)"),
+    "ARRAY_TO_STRING": (2, 3, "ARRAY_TO_STRING(array, ',')"),
+    "JSON_VALUE": (1, 2, "JSON_VALUE(json, '$.path')"),
+    "JSON_QUERY": (1, 2, "JSON_QUERY(json, '$.path')"),
+    "UNIX_SECONDS": (1, 1, "UNIX_SECONDS(timestamp)"),
+    "ROW_NUMBER": (0, 0, "ROW_NUMBER() OVER (ORDER BY timestamp)"),
+}
 
 
 def find_calls(source: Source) -> Iterator[tuple[int, Word]]:

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment, is_fragment, parts_of
+from cordwood.sql.fragment import catches_failures, fragment, is_fragment, parts_of
 from cordwood.sql.nodes import swap
 from cordwood.sql.operations import (
     AsEventValue,
@@ -23,7 +23,6 @@ from cordwood.sql.operations import (
     operation_of,
 )
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_TEXT
-from cordwood.sql.template_analysis import catches_failures
 
 
 def redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:

@@ -6,8 +6,8 @@ from typing import Final, Protocol
 import msgspec
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.detection import Stage
 from cordwood.sql.redaction.patterns import MatchKind
+from cordwood.sql.redaction.redaction import Stage
 
 # The prefixes of the engine functions' names; the mode follows.
 REDACT_TEXT: Final = "redacted_text"

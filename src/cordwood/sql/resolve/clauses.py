@@ -1,17 +1,20 @@
-"""Name resolution in the clauses of a SELECT: which clauses see columns, and which see select aliases first."""
+"""Name resolution in the clauses of a SELECT: its list with the stars expanded, grouping, filters, order and limits.
 
-from collections.abc import Mapping, Sequence
+Some clauses see only columns, others see select aliases first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName
 from cordwood.sql.budget import copied
-from cordwood.sql.resolve.constants import FOLDED
-from cordwood.sql.resolve.expressions import Context, implicit_name, resolve_expression
-from cordwood.sql.resolve.ordinals import as_group_key, is_constant, is_ordinal, set_order, written_ordinal
+from cordwood.sql.resolve import names as of_names
+from cordwood.sql.resolve.expressions import Context, implicit_name, name_parts, resolve_expression
+from cordwood.sql.resolve.inlining import FOLDED
+from cordwood.sql.resolve.ordering import as_group_key, is_constant, is_ordinal, set_order, written_ordinal
 from cordwood.sql.resolve.resolution import Output
-from cordwood.sql.resolve.stars import expand_star, is_star
-from cordwood.sql.scope import lineage_of
+from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
@@ -22,8 +25,8 @@ def resolve_projections(select: exp.Expr, context: Context) -> list[Output]:
     items: list[exp.Expr] = []
     unnamed_count = 0
     for item in select.expressions:
-        if is_star(item):
-            items.extend(expand_star(item, context))
+        if _is_star(item):
+            items.extend(_expand_star(item, context))
             continue
         name = implicit_name(item)
         if not name:
@@ -48,6 +51,113 @@ def _resolve_aliased(item: exp.Expr, name: str, context: Context) -> exp.Expr:
         alias.set("alias", exp.to_identifier(name, quoted=True))
     resolve_expression(alias.this, context)
     return alias
+
+
+def _is_star(item: exp.Expr) -> bool:
+    return _star_of(item) is not None
+
+
+def _star_of(item: exp.Expr) -> exp.Expr | None:
+    if isinstance(item, exp.Star):
+        return item
+    if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
+        return item.this
+    if isinstance(item, exp.Dot) and isinstance(item.expression, exp.Star):
+        return item.expression
+    return None
+
+
+def _expand_star(item: exp.Expr, context: Context) -> list[exp.Expr]:
+    """Return one alias for every column of the star."""
+    star = _star_of(item)
+    if star is None:
+        return [item]
+    fields = _star_fields(item, context)
+    excluded = {_lower_name(name) for name in star.args.get("except_") or []}
+    replacements = {alias.alias.lower(): alias for alias in star.args.get("replace") or []}
+    _check_listed_names(item, context, fields, excluded | set(replacements))
+    return [
+        _star_column(field, replacements.get(field.name.lower()), context)
+        for field in fields
+        if field.name.lower() not in excluded
+    ]
+
+
+def _lower_name(name: exp.Expr) -> str:
+    return name.name.lower()
+
+
+def _check_listed_names(item: exp.Expr, context: Context, fields: list[Field], listed: set[str]) -> None:
+    missing = listed - {field.name.lower() for field in fields}
+    if missing:
+        name = exp.to_identifier(min(missing))
+        name.meta.update(item.meta)
+        raise of_names.unknown_name(context.resolution, [name], context.scope)
+
+
+def _star_column(field: Field, replacement: exp.Expr | None, context: Context) -> exp.Expr:
+    name = exp.to_identifier(field.name, quoted=True)
+    if replacement is None:
+        return exp.Alias(this=field.expression(), alias=name)
+    alias = exp.Alias(this=copied(replacement.this), alias=name)
+    resolve_expression(alias.this, context)
+    return alias
+
+
+def _star_fields(item: exp.Expr, context: Context) -> list[Field]:
+    if isinstance(item, exp.Star):
+        return list(_scope_fields(context))
+    parts = name_parts(item)
+    relation = context.scope.relation(parts[0].name) if len(parts) == 1 else None
+    if relation is not None:
+        return list(_relation_fields(relation, context))
+    return list(_value_fields(_resolve_value(item, parts, context), context))
+
+
+def _resolve_value(item: exp.Expr, parts: list[exp.Identifier], context: Context) -> exp.Expr:
+    """Return the resolved value before `.*`."""
+    if parts:
+        return of_names.resolve_name(context.resolution, parts, context.scope)
+    paren = exp.Paren(this=copied(item.this))
+    resolve_expression(paren.this, context)
+    value: exp.Expr = paren.this
+    return value
+
+
+def _scope_fields(context: Context) -> Iterator[Field]:
+    scope = context.scope
+    for index, relation in enumerate(scope.relations):
+        yield from (merged.column for merged in scope.merged if merged.relation_index == index)
+        for field in _relation_fields(relation, context):
+            if scope.merged_in(relation, field.name) is None:
+                yield field
+
+
+def _relation_fields(relation: Relation, context: Context) -> Iterator[Field]:
+    if relation.record is not None:
+        yield from _record_fields(relation.record, context)
+    yield from relation.fields.values()
+    yield from of_names.extra_fields(context.resolution, relation)
+
+
+def _record_fields(record: Field, context: Context) -> Iterator[Field]:
+    """Yield the fields of a record, or any other element itself."""
+    lineage = record.lineage
+    if lineage.fields or (lineage.is_event and context.resolution.records.keys(lineage)):
+        yield from _value_fields(record.expression(), context)
+    else:
+        yield record
+
+
+def _value_fields(value: exp.Expr, context: Context) -> Iterator[Field]:
+    lineage = lineage_of(value)
+    names = context.resolution.records.keys(lineage) if lineage.is_event else tuple(name for name, _ in lineage.fields)
+    if not names and lineage == Lineage():
+        raise context.resolution.unsupported(value, "A star over a value whose fields are not known")
+    for name in names:
+        part = exp.to_identifier(name, quoted=True)
+        value_of_field = of_names.access_fields(context.resolution, copied(value), [part])
+        yield Field(name, value_of_field, lineage_of(value_of_field))
 
 
 class Aliases:

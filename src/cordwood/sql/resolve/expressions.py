@@ -1,18 +1,23 @@
-"""Name resolution in expressions."""
+"""Name resolution in expressions: names to columns, and parameters and the time of the call to slots.
+
+The values of slots are bound at run time and never printed.
+"""
 
 from collections.abc import Callable, Mapping
 
 import msgspec
 from sqlglot import exp
 
+from cordwood.errors import UnknownName, closest
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied, spend
-from cordwood.sql.nodes import event_elements, is_event_path, swap
+from cordwood.sql.nodes import NOW, event_elements, is_event_path, placeholder, set_type, swap
+from cordwood.sql.positions import copy_position
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.constants import constant_scalar, row_value
-from cordwood.sql.resolve.parameters import slot, time_from_call
+from cordwood.sql.resolve.inlining import constant_scalar, row_value
 from cordwood.sql.resolve.resolution import CteScope, Resolution
 from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
+from cordwood.sql.typing.datatypes import DTYPE_BY_KIND
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -153,12 +158,12 @@ class _ExpressionResolver(msgspec.Struct):
             self.visit(item.expression if isinstance(item, exp.PropertyEQ) else item)
 
     def resolve_parameter(self, node: exp.Expr) -> None:
-        node.replace(slot(self.context.resolution, node))
+        node.replace(_slot(self.context.resolution, node))
 
     def resolve_time_function(self, node: exp.Expr) -> None:
         self.visit_children(node)
         if not self.context.resolution.keeps_time_functions:
-            node.replace(time_from_call(node))
+            node.replace(_time_from_call(node))
 
 
 def strip_empty_default(value: exp.Expr) -> exp.Expr:
@@ -221,6 +226,39 @@ def _as_operand(aliased: exp.Expr) -> exp.Expr:
     if is_operand or is_event_path(copy):
         return copy
     return exp.Paren(this=copy)
+
+
+def _slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
+    """Return a typed slot for an @name that the endpoint declares."""
+    name = node.name
+    by_name = {declared_name.lower(): parameter for declared_name, parameter in resolution.parameters.items()}
+    parameter = by_name.get(name.lower())
+    if parameter is None:
+        raise _undeclared_parameter(resolution, node, list(resolution.parameters))
+    placeholder = exp.Parameter(this=exp.Var(this=parameter.name))
+    return copy_position(node, set_type(placeholder, DTYPE_BY_KIND[parameter.type]))
+
+
+def _time_from_call(node: exp.Expr) -> exp.Expr:
+    """Return CURRENT_TIMESTAMP or a related function, computed from the time of the call."""
+    value = placeholder(NOW, exp.DType.TIMESTAMPTZ)
+    zone = node.this
+    if isinstance(node, exp.CurrentDate):
+        value = exp.Date(this=value, zone=zone)
+    elif isinstance(node, exp.CurrentDatetime):
+        value = exp.Datetime(this=value, expression=zone)
+    elif isinstance(node, exp.CurrentTime):
+        value = exp.Time(this=value, zone=zone) if zone is not None else exp.TsOrDsToTime(this=value)
+    return copy_position(node, value)
+
+
+def _undeclared_parameter(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:
+    closest_name = closest(node.name, names)
+    if closest_name:
+        hint = f"Did you mean @{closest_name}?"
+    else:
+        hint = f"There are: {', '.join('@' + name for name in names)}." if names else "None is declared."
+    return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span(node))
 
 
 _RESOLVERS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp.Expr], None]] = {

@@ -1,6 +1,10 @@
-"""Name resolution in FROM and joins: tables are looked up, objects become paths, and arrays are unnested."""
+"""Name resolution in FROM and joins: tables are looked up, objects become paths, and arrays are unnested.
+
+USING becomes ON with merged columns. The condition of an inner join whose right side was removed moves to WHERE.
+"""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from sqlglot import exp
@@ -9,15 +13,14 @@ from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_test
 from cordwood.sql.resolve import tables
-from cordwood.sql.resolve.constants import are_group_keys, constant_relation
 from cordwood.sql.resolve.expressions import Context, replace_by_elements, resolve_expression, strip_empty_default
-from cordwood.sql.resolve.joins import add_join_filter, is_always_true, using_to_on
-from cordwood.sql.resolve.names import UNNEST_ALIAS
+from cordwood.sql.resolve.inlining import are_group_keys, constant_relation
+from cordwood.sql.resolve.names import UNNEST_ALIAS, ambiguous_name, unknown_name
 from cordwood.sql.resolve.resolution import CteScope, Resolution
-from cordwood.sql.scope import Field, Lineage, Relation, Scope, copy_value, lineage_of
+from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of
 
 
-class FromReader(msgspec.Struct):
+class _FromReader(msgspec.Struct):
     """The state of reading one FROM from left to right; `filters` collects filters that replace unnested objects.
 
     `paths_are_safe` if such a filter may be put in WHERE, because no later outer join adds rows with NULL.
@@ -38,7 +41,7 @@ class FromReader(msgspec.Struct):
 
 def read_from(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: Scope | None) -> Scope:
     """Resolve the FROM of a SELECT; filters that replace unnested objects are added to its WHERE."""
-    reader = FromReader(resolution, ctes, Scope(parent=parent), [])
+    reader = _FromReader(resolution, ctes, Scope(parent=parent), [])
     from_ = select.args.get("from_")
     if from_ is None:
         return reader.scope
@@ -55,24 +58,24 @@ def read_from(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: 
     return reader.scope
 
 
-def _only_constants(reader: FromReader, select: exp.Expr) -> dict[str, exp.Expr] | None:
+def _only_constants(reader: _FromReader, select: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of the constant row that is all a SELECT reads; None if it reads more, or groups by them."""
     if select.args.get("group"):
         return None
     return tables.constant_columns(reader.resolution, reader.ctes, select.args["from_"].this)
 
 
-def _read_chain(reader: FromReader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
+def _read_chain(reader: _FromReader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
     _read_item(msgspec.structs.replace(reader, paths_are_safe=_are_paths_safe(reader, joins)), first)
     _read_joins(reader, joins)
 
 
-def _read_joins(reader: FromReader, joins: Sequence[exp.Expr]) -> None:
+def _read_joins(reader: _FromReader, joins: Sequence[exp.Expr]) -> None:
     for index, join in enumerate(joins):
         _read_join(msgspec.structs.replace(reader, paths_are_safe=_are_paths_safe(reader, joins[index + 1 :])), join)
 
 
-def _are_paths_safe(reader: FromReader, later: Sequence[exp.Expr]) -> bool:
+def _are_paths_safe(reader: _FromReader, later: Sequence[exp.Expr]) -> bool:
     return reader.paths_are_safe and not any(_adds_null_left(join) for join in later)
 
 
@@ -81,7 +84,7 @@ def _adds_null_left(join: exp.Expr) -> bool:
     return join.args.get("side") in ("RIGHT", "FULL")
 
 
-def _read_join(reader: FromReader, join: exp.Expr) -> None:
+def _read_join(reader: _FromReader, join: exp.Expr) -> None:
     _check_join(reader.resolution, join)
     source = join.this
     _, unnest = _as_unnest(reader, source)
@@ -96,13 +99,13 @@ def _read_join(reader: FromReader, join: exp.Expr) -> None:
     relation_count = len(reader.scope.relations)
     _read_item(inner, source)
     if join.args.get("using"):
-        using_to_on(reader.resolution, join, reader.scope, (reader.first_relation, relation_count))
+        _using_to_on(reader.resolution, join, reader.scope, (reader.first_relation, relation_count))
     elif join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.context)
     _attach_filters(reader, join, inner.filters)
 
 
-def _read_constants(reader: FromReader, join: exp.Expr, source: exp.Expr) -> bool:
+def _read_constants(reader: _FromReader, join: exp.Expr, source: exp.Expr) -> bool:
     """Replace a cross join with a constant row by its values; return whether this was done."""
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
@@ -119,7 +122,7 @@ def _check_join(resolution: Resolution, join: exp.Expr) -> None:
         raise resolution.unsupported(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
 
 
-def _attach_filters(reader: FromReader, join: exp.Expr, filters: list[exp.Expr]) -> None:
+def _attach_filters(reader: _FromReader, join: exp.Expr, filters: list[exp.Expr]) -> None:
     """Put the filters of a parenthesised join into WHERE, or into the ON of the LEFT JOIN that contains it."""
     if join.args.get("side") != "LEFT":
         reader.filters.extend(filters)
@@ -128,7 +131,73 @@ def _attach_filters(reader: FromReader, join: exp.Expr, filters: list[exp.Expr])
         join.set("on", exp.and_(join.args.get("on"), *filters, copy=False))
 
 
-def _read_item(reader: FromReader, source: exp.Expr) -> None:
+def _is_always_true(on: exp.Expr | None) -> bool:
+    return on is None or (isinstance(on, exp.Boolean) and bool(on.this))
+
+
+def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: Context) -> None:
+    """Turn the condition of an inner join into a filter, after its right side was removed."""
+    on = join.args.get("on")
+    if on is None or _is_always_true(on):
+        return
+    holder = exp.Paren(this=copied(on))
+    resolve_expression(holder.this, context)
+    filters.append(holder)
+
+
+def _using_to_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
+    """Turn USING into ON.
+
+    The join's left side are the relations from the first of `sides` to the second, its right side those after.
+    """
+    using: list[exp.Expr] = join.args["using"]
+    left, right = _slice_scope(scope, *sides), _slice_scope(scope, sides[1], len(scope.relations))
+    pairs = [_find_pair(resolution, name, left, right) for name in using]
+    join.set("on", exp.and_(*(exp.EQ(this=a.column.expression(), expression=b.column.expression()) for a, b in pairs)))
+    join.set("using", None)
+    merged_columns = [
+        _merge_columns(left_column, right_column, join.args.get("side") or "", sides[0])
+        for left_column, right_column in pairs
+    ]
+    parts = [part for pair in pairs for part in pair]
+    scope.merged = [*merged_columns, *(merged for merged in scope.merged if merged not in parts)]
+
+
+def _slice_scope(scope: Scope, first: int, end: int) -> Scope:
+    return Scope(
+        relations=scope.relations[first:end],
+        merged=[merged for merged in scope.merged if first <= merged.relation_index < end],
+    )
+
+
+def _find_pair(resolution: Resolution, name: exp.Expr, left: Scope, right: Scope) -> tuple[MergedColumn, MergedColumn]:
+    identifier = name if isinstance(name, exp.Identifier) else name.this
+    return _find_column(resolution, identifier, left), _find_column(resolution, identifier, right)
+
+
+def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> MergedColumn:
+    found = scope.columns(name.name)
+    if not found:
+        raise unknown_name(resolution, [name], scope)
+    if len(found) > 1:
+        raise ambiguous_name(resolution, name, found)
+    relation, column = found[0]
+    return scope.merged_in(relation, name.name) or MergedColumn(column, frozenset([relation.name.lower()]), 0)
+
+
+_RIGHT: Final = "RIGHT"
+_FULL: Final = "FULL"
+
+
+def _merge_columns(left: MergedColumn, right: MergedColumn, side: str, first_relation: int) -> MergedColumn:
+    column = right.column if side == _RIGHT else left.column
+    if side == _FULL:
+        merged_value = exp.Coalesce(this=left.column.expression(), expressions=[right.column.expression()])
+        column = Field(left.column.name, merged_value, left.column.lineage)
+    return MergedColumn(column, left.owners | right.owners, first_relation)
+
+
+def _read_item(reader: _FromReader, source: exp.Expr) -> None:
     original, unnest = _as_unnest(reader, source)
     if unnest is not None:
         reader.scope.relations.append(_read_first_unnest(reader, unnest))
@@ -154,7 +223,7 @@ def _read_item(reader: FromReader, source: exp.Expr) -> None:
         )
 
 
-def _read_inner_joins(reader: FromReader, source: exp.Expr, joins: list[exp.Expr]) -> None:
+def _read_inner_joins(reader: _FromReader, source: exp.Expr, joins: list[exp.Expr]) -> None:
     _read_joins(reader, joins)
     source.set("joins", [join for join in joins if join.args.get("this") is not None])
 
@@ -165,7 +234,7 @@ def _parenthesise(source: exp.Expr) -> None:
         source.replace(exp.Subquery(this=copied(source)))
 
 
-def _read_subquery(reader: FromReader, source: exp.Expr) -> None:
+def _read_subquery(reader: _FromReader, source: exp.Expr) -> None:
     """Resolve parentheses in FROM: a SELECT is a table, tables are a nested join."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
@@ -181,7 +250,7 @@ def _read_subquery(reader: FromReader, source: exp.Expr) -> None:
         _parenthesise(source)
 
 
-def _read_parenthesised_join(reader: FromReader, source: exp.Expr, inner: exp.Expr) -> None:
+def _read_parenthesised_join(reader: _FromReader, source: exp.Expr, inner: exp.Expr) -> None:
     group = msgspec.structs.replace(reader, scope=Scope(parent=reader.scope), first_relation=0)
     relation_count = len(reader.scope.relations)
     _read_item(group, inner)
@@ -206,7 +275,7 @@ def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
-def _as_unnest(reader: FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+def _as_unnest(reader: _FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
     """Return `UNNEST(…)` for a source that is one, or a path into a relation to its left (`FROM t, t.metadata`)."""
     if isinstance(source, exp.Unnest):
         return source, source
@@ -222,7 +291,7 @@ def _as_unnest(reader: FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr
     return source, None
 
 
-def _read_unnest(reader: FromReader, unnest: exp.Expr, join: exp.Expr) -> None:
+def _read_unnest(reader: _FromReader, unnest: exp.Expr, join: exp.Expr) -> None:
     """Resolve a join with an unnest; one that only holds objects becomes a path."""
     if unnest is not join.this:
         join.set("this", unnest)
@@ -236,7 +305,7 @@ def _read_unnest(reader: FromReader, unnest: exp.Expr, join: exp.Expr) -> None:
         resolve_expression(join.args["on"], reader.context)
 
 
-def _is_object_path(reader: FromReader, value: exp.Expr, join: exp.Expr) -> bool:
+def _is_object_path(reader: _FromReader, value: exp.Expr, join: exp.Expr) -> bool:
     """Return whether the unnested value only holds objects, so that a path replaces the unnest."""
     lineage = lineage_of(value)
     if not lineage.is_event or _adds_null_left(join):
@@ -245,11 +314,11 @@ def _is_object_path(reader: FromReader, value: exp.Expr, join: exp.Expr) -> bool
     if kinds is None or ValueKind.ARRAY in kinds:
         return False
     if join.args.get("side") == "LEFT":
-        return is_always_true(join.args.get("on"))
+        return _is_always_true(join.args.get("on"))
     return reader.paths_are_safe
 
 
-def _read_path(reader: FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
+def _read_path(reader: _FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
     name = _alias(reader.resolution, unnest)
     lineage = lineage_of(value)
     record = Field(name, copy_value(value), lineage)
@@ -264,7 +333,7 @@ def _read_path(reader: FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.
     if not is_left:
         reader.filters[:] = [filter_ for filter_ in reader.filters if not _is_implied(filter_, value)]
         reader.filters.append(_record_filter(reader.resolution, value, lineage))
-        add_join_filter(reader.filters, join, reader.context)
+        _add_join_filter(reader.filters, join, reader.context)
     join.set("this", None)
 
 
@@ -278,12 +347,12 @@ def _is_implied(filter_: exp.Expr, value: exp.Expr) -> bool:
     return is_record_test(filter_) and is_within(value, filter_.expressions[0])
 
 
-def _read_first_unnest(reader: FromReader, unnest: exp.Expr) -> Relation:
+def _read_first_unnest(reader: _FromReader, unnest: exp.Expr) -> Relation:
     resolve_expression(unnest.expressions[0], reader.context)
     return _unnest_relation(reader, unnest)
 
 
-def _unnest_relation(reader: FromReader, unnest: exp.Expr) -> Relation:
+def _unnest_relation(reader: _FromReader, unnest: exp.Expr) -> Relation:
     """Return a relation with the element as its only column, and the offset as another one if it is named."""
     if len(unnest.expressions) != 1:
         raise reader.resolution.unsupported(unnest, "UNNEST of several arrays")

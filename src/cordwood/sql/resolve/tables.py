@@ -7,10 +7,10 @@ from cordwood.errors import QueryFault, QueryRefused, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import set_type
-from cordwood.sql.resolve.parameters import SLOT_TYPES
 from cordwood.sql.resolve.pivots import Pivoted, expand_pivot
 from cordwood.sql.resolve.resolution import Cte, CteScope, Output, Resolution
 from cordwood.sql.scope import Field, Lineage, Origin, Relation, Scope
+from cordwood.sql.typing.datatypes import DTYPE_BY_KIND
 
 
 def is_relation(scope: Scope | None, name: str) -> bool:
@@ -261,7 +261,7 @@ def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: 
 
 
 def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> Field:
-    column = set_type(_column(alias, name), SLOT_TYPES[kind])
+    column = set_type(_column(alias, name), DTYPE_BY_KIND[kind])
     lineage = Lineage(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
     return Field(name, column, lineage)
 

@@ -1,6 +1,6 @@
 """Type inference: BigQuery's type of every expression, derived from the tree alone."""
 
 from cordwood.sql.typing.annotate import annotate
-from cordwood.sql.typing.node_types import datatype_of, inherit, kind_of, typed_as
+from cordwood.sql.typing.datatypes import datatype_of, inherit, kind_of, typed_as
 
 __all__ = ["annotate", "datatype_of", "inherit", "kind_of", "typed_as"]

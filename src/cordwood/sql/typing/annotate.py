@@ -1,15 +1,59 @@
-"""Type annotation of a query: scope by scope, with the type of every expression stored on its node."""
+"""Type annotation of a query: scopes of its names' types, and the type of every expression stored on its node."""
 
+from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import spend
-from cordwood.sql.typing.datatypes import INT64, common_type, struct_of, type_in_tree
+from cordwood.sql.typing.datatypes import INT64, common_type, datatype_of, field_of, struct_of, type_in_tree, typed_as
 from cordwood.sql.typing.expressions import result_of
-from cordwood.sql.typing.node_types import datatype_of, typed_as
-from cordwood.sql.typing.scopes import Columns, Relation, Scope
+
+Columns = list[tuple[str, Datatype | None]]
+
+
+class Relation(msgspec.Struct):
+    """The types of a relation's columns in order. `value` is the type of the row if it is a single value."""
+
+    columns: Columns
+    value: Datatype | None = None
+
+    def column(self, name: str) -> Datatype | None:
+        return next((datatype for column, datatype in self.columns if column.lower() == name), None)
+
+    def has(self, name: str) -> bool:
+        return any(column.lower() == name for column, _ in self.columns)
+
+    def row(self) -> Datatype:
+        return self.value or struct_of(self.columns)
+
+
+class Scope(msgspec.Struct):
+    """The scope of one FROM: its relations by alias, the visible CTEs, and the enclosing scope."""
+
+    ctes: Mapping[str, Relation] = msgspec.field(default_factory=dict)
+    parent: "Scope | None" = None
+    relations: dict[str, Relation] = msgspec.field(default_factory=dict)
+
+    def column(self, name: str, table: str) -> Datatype | None:
+        datatype = self._own_column(name, table)
+        return datatype or (self.parent.column(name, table) if self.parent else None)
+
+    def _own_column(self, name: str, table: str) -> Datatype | None:
+        if table:
+            relation = self.relations.get(table)
+            if relation is None:
+                base = self._own_column(table, "")
+                return field_of(base, name)
+            return relation.column(name)
+        for relation in self.relations.values():
+            if relation.has(name):
+                return relation.column(name)
+        relation_row = self.relations.get(name)
+        return relation_row.row() if relation_row else None
+
 
 # The metadata key for the column types of a set operation's two sides.
 SIDES: Final = "sides"

@@ -1,7 +1,11 @@
-"""BigQuery's types: constants for simple types, the types in trees, and the common type of several."""
+"""BigQuery's types: constants for simple types, the types in trees, the common type of several, and a node's type.
 
-from collections.abc import Iterable
-from typing import Final
+A node's type is stored in its metadata, so that copies keep it. A node is converted to a type by an engine's table of
+conversions.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from sqlglot import exp
 
@@ -46,6 +50,23 @@ _BY_DTYPE: Final = {
     exp.DType.VARIANT: VARIANT,
 }
 
+# The types in trees of columns and parameters.
+DTYPE_BY_KIND: Final[Mapping[Kind, exp.DType]] = {
+    Kind.STRING: exp.DType.VARCHAR,
+    Kind.BYTES: exp.DType.BINARY,
+    Kind.INT64: exp.DType.BIGINT,
+    Kind.FLOAT64: exp.DType.DOUBLE,
+    Kind.NUMERIC: exp.DType.DECIMAL,
+    Kind.BIGNUMERIC: exp.DType.BIGDECIMAL,
+    Kind.BOOL: exp.DType.BOOLEAN,
+    Kind.TIMESTAMP: exp.DType.TIMESTAMPTZ,
+    Kind.DATETIME: exp.DType.TIMESTAMP,
+    Kind.DATE: exp.DType.DATE,
+    Kind.TIME: exp.DType.TIME,
+    Kind.JSON: exp.DType.JSON,
+    Kind.VARIANT: exp.DType.VARIANT,
+}
+
 _NUMBER_RANK: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
 
 
@@ -72,6 +93,21 @@ def _field_in_tree(field: exp.Expr) -> tuple[str, Datatype | None]:
     if isinstance(field, exp.ColumnDef):
         return field.name, type_in_tree(field.args.get("kind"))
     return "", type_in_tree(field)
+
+
+def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
+    """Return the type of a struct's field; for an array of structs, an array; JSON and event values are unchanged."""
+    if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
+        return datatype
+    if datatype.kind is Kind.ARRAY:
+        return _field_of_elements(datatype, name)
+    return next((field for label, field in datatype.fields if label.lower() == name.lower()), None)
+
+
+def _field_of_elements(array: Datatype, name: str) -> Datatype | None:
+    """Return the array type of a field of an array's structs; fields that are arrays are concatenated."""
+    field = field_of(array.element, name)
+    return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)
 
 
 def is_number(datatype: Datatype | None) -> bool:
@@ -104,3 +140,45 @@ def _wider_type(first: Datatype, second: Datatype) -> Datatype:
     if first.kind in (Kind.STRING, Kind.VARIANT):
         return second
     return first
+
+
+_DATATYPE_KEY: Final = "datatype"
+
+Node = TypeVar("Node", bound=exp.Expr)
+
+
+def datatype_of(node: exp.Expr | None) -> Datatype | None:
+    """Return the type that `annotate` stored; None if it is unknown."""
+    return node.meta_get(_DATATYPE_KEY) if node is not None else None
+
+
+def kind_of(node: exp.Expr | None) -> Kind | None:
+    datatype = datatype_of(node)
+    return datatype.kind if datatype else None
+
+
+def typed_as(node: Node, datatype: Datatype | None) -> Node:
+    if datatype is not None:
+        node.meta[_DATATYPE_KEY] = datatype
+    return node
+
+
+def inherit(node: Node, origin: exp.Expr) -> Node:
+    """Copy the metadata, such as type and position, of the node that this one replaces."""
+    if origin is not node:
+        for key, value in origin.meta.items():
+            node.meta.setdefault(key, value)
+    return node
+
+
+Conversion = Callable[[exp.Expr], exp.Expr]
+Conversions = Mapping[tuple[Kind, Kind], Conversion]
+
+
+def convert_to(conversions: Conversions, node: exp.Expr, kind: Kind) -> exp.Expr:
+    """Return the node converted to that type; unchanged if it has it, is of unknown type, or cannot be converted."""
+    current_kind = kind_of(node)
+    if current_kind is None or current_kind is kind or isinstance(node, exp.Null):
+        return node
+    conversion = conversions.get((current_kind, kind))
+    return node if conversion is None else typed_as(inherit(conversion(node), node), Datatype(kind))

@@ -30,23 +30,24 @@ from cordwood.sql.typing.datatypes import (
     NUMERIC,
     STRING,
     TIME,
+    TIMESTAMP,
     VARIANT,
     array_of,
     common_type,
+    datatype_of,
+    field_of,
+    kind_of,
     struct_of,
     type_in_tree,
 )
-from cordwood.sql.typing.node_types import datatype_of, kind_of
-from cordwood.sql.typing.results import BY_NAME, BY_NODE
-from cordwood.sql.typing.scopes import field_of
-from cordwood.sql.typing.time_types import TIMES, TYPES_IN_NAME, time_arithmetic_type
+from cordwood.sql.typing.signatures import RESULT_BY_NAME, RESULT_BY_NODE
 
 Rule = Callable[[exp.Expr], Datatype | None]
 
 
 def result_of(node: exp.Expr) -> Datatype | None:
     """Return the type of a node whose parts are annotated."""
-    fixed = BY_NODE.get(type(node))
+    fixed = RESULT_BY_NODE.get(type(node))
     if fixed is not None:
         return fixed
     rule = _RULES.get(type(node))
@@ -74,9 +75,12 @@ def _arithmetic(node: exp.Expr) -> Datatype | None:
         return _time_plus_interval(left, right)
     if DATE in (left, right) and INT64 in (left, right):
         return DATE
-    if left == right and left in TIMES:
+    if left == right and left in _TIMES:
         return INTERVAL
     return _numeric_or_float(common_type((left, right)))
+
+
+_TIMES: Final = (DATE, DATETIME, TIMESTAMP, TIME)
 
 
 def _time_plus_interval(left: Datatype | None, right: Datatype | None) -> Datatype | None:
@@ -203,7 +207,7 @@ def _series(node: exp.Expr) -> Datatype | None:
 
 def _anonymous(node: exp.Expr) -> Datatype | None:
     operation = node.args.get(OPERATION_KEY)
-    return BY_NAME.get(str(node.this).upper()) if operation is None else _BY_OPERATION[type(operation)]
+    return RESULT_BY_NAME.get(str(node.this).upper()) if operation is None else _BY_OPERATION[type(operation)]
 
 
 _BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
@@ -250,6 +254,31 @@ def _int_unless_numeric(node: exp.Expr) -> Datatype | None:
 
 def _tuple(node: exp.Expr) -> Datatype | None:
     return struct_of(("", datatype_of(item)) for item in node.expressions)
+
+
+_TYPES_IN_NAME: Final[dict[type[exp.Expr], Datatype]] = {
+    exp.TimestampTrunc: TIMESTAMP,
+    exp.TimestampAdd: TIMESTAMP,
+    exp.TimestampSub: TIMESTAMP,
+    exp.DatetimeTrunc: DATETIME,
+    exp.DatetimeAdd: DATETIME,
+    exp.DatetimeSub: DATETIME,
+    exp.DateTrunc: DATE,
+    exp.DateAdd: DATE,
+    exp.DateSub: DATE,
+    exp.TimeTrunc: TIME,
+    exp.TimeAdd: TIME,
+    exp.TimeSub: TIME,
+}
+# These convert a DATE to the DATETIME or TIMESTAMP in their name.
+_COERCING: Final = (exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TimestampSub)
+
+
+def _time_arithmetic(node: exp.Expr) -> Datatype | None:
+    datatype = datatype_of(node.this)
+    if datatype is None or datatype not in _TIMES or (datatype == DATE and isinstance(node, _COERCING)):
+        return _TYPES_IN_NAME[type(node)]
+    return datatype
 
 
 _RULES: Final[dict[type[exp.Expr], Rule]] = {
@@ -325,5 +354,5 @@ _RULES: Final[dict[type[exp.Expr], Rule]] = {
         _text_or_bytes,
     ),
     **dict.fromkeys((exp.Trim, exp.RegexpExtract, exp.RegexpReplace, exp.Translate, exp.GroupConcat), _text_or_bytes),
-    **dict.fromkeys(TYPES_IN_NAME, time_arithmetic_type),
+    **dict.fromkeys(_TYPES_IN_NAME, _time_arithmetic),
 }

@@ -12,7 +12,7 @@ import msgspec
 from cordwood.errors import TooManyBytes, TooManyRows
 from cordwood.logql.entry_labels import MAX_FIELDS, EntryLabels, format_line, json_paths, parsed_fields, read_labels
 from cordwood.logql.label_names import label_of_column
-from cordwood.logql.parsed_labels import ParserState
+from cordwood.logql.labels import ParserState
 from cordwood.logql.quantities import read_bytes, read_duration
 from cordwood.logql.request import Steps, most_series
 from cordwood.logql.syntax import ParserKind

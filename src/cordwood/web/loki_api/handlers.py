@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadParameter, Fault, NotOffered, UnknownRoute, UnsupportedMedia
-from cordwood.logql.constants import fold, is_vector
+from cordwood.logql.constant_queries import fold, is_vector
+from cordwood.logql.label_names import stream_label_names
+from cordwood.logql.labels import final_state
 from cordwood.logql.parse import parse, parse_selectors
-from cordwood.logql.parsed_labels import final_state
 from cordwood.logql.request import LogqlRequest, Wanted, check_steps
-from cordwood.logql.stream_labels import stream_label_names
 from cordwood.logql.syntax import Comparison, Metric, Pipeline, VectorAggregate, pipelines_of
 from cordwood.model.json_checks import FORM_MEDIA
 from cordwood.model.rows import Rows

@@ -20,8 +20,7 @@ from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import INT64, STRING, array_of, struct_of
-from cordwood.sql.typing.scopes import field_of
+from cordwood.sql.typing.datatypes import INT64, STRING, array_of, field_of, struct_of
 
 # Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
 _AGGREGATES: Final = "aggregates"

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import cast, once
 from cordwood.engines.clickhouse.rules.time_text import SUBSECOND, format_time
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.json_documents import option_value, stringifies_wide
+from cordwood.sql.bigquery.json_functions import option_value, stringifies_wide
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import RuleSet, unsupported

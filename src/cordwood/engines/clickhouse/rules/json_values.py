@@ -10,15 +10,16 @@ from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORTEST_FLOAT, json_text
 from cordwood.engines.clickhouse.rules.time_text import cast_text
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.json_documents import (
+from cordwood.sql.bigquery.json_functions import (
     INVALID_JSON,
+    Steps,
     canonical_document,
     have_constant_keys,
     is_pair_of_arrays,
     pairs_of,
     rounds_wide,
+    steps_of,
 )
-from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported

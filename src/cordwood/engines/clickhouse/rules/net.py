@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.sql.bigquery.net_functions import as_net_call, refuse_public_suffix
+from cordwood.sql.bigquery.strings import as_net_call, refuse_public_suffix
 from cordwood.sql.constants import is_null
 from cordwood.sql.fragment import text_part
 from cordwood.sql.lowering import Rule, RuleSet, mark_safe

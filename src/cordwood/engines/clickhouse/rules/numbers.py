@@ -9,11 +9,10 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.numbers import NUMERAL, rounds_to_even
+from cordwood.sql.bigquery.numbers import NUMERAL, OverflowCheck, check_overflow, may_overflow, rounds_to_even
 from cordwood.sql.constants import constant, constant_int, is_null, is_small
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
-from cordwood.sql.overflow import OverflowCheck, check_overflow, may_overflow
 from cordwood.sql.typing import datatype_of, kind_of
 
 

@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.patterns import (
+from cordwood.sql.bigquery.regexes import (
     count_groups,
     group_is_optional,
     group_may_be_empty,

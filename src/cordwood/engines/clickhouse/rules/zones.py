@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import once, timestamp_of, utc_wall_clock
-from cordwood.sql.bigquery.zones import is_utc, offset_minutes
+from cordwood.sql.bigquery.time_literals import is_utc, offset_minutes
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import unsupported

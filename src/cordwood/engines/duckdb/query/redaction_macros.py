@@ -10,7 +10,6 @@ from typing import Final
 from cordwood.engines.duckdb.storage.tables import literal
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED
-from cordwood.sql.redaction.detection import Detection
 from cordwood.sql.redaction.masking import (
     BEFORE_DIGIT,
     DIGIT_MARKER,
@@ -25,6 +24,7 @@ from cordwood.sql.redaction.masking import (
     REDACT_TEXT,
     Masking,
 )
+from cordwood.sql.redaction.redaction import Detection
 
 # A long number in an array; a number in an object is recognised by its key.
 _ARRAY_NUMBER: Final = r"[\[,]-?[0-9]{13}"

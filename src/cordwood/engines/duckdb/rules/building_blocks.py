@@ -10,10 +10,9 @@ from sqlglot import exp
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
-from cordwood.sql.fragment import HOLE, fragment, is_fragment, name_part, parts_of, quoted_constant
+from cordwood.sql.fragment import HOLE, fragment, has_calls, is_fragment, name_part, parts_of, quoted_constant
 from cordwood.sql.lowering import RAISED, is_safe
 from cordwood.sql.operations import AsText, Recast, has_operation
-from cordwood.sql.template_analysis import has_calls
 
 NAMES: Final = {
     Kind.STRING: "VARCHAR",

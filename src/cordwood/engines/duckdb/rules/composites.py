@@ -21,8 +21,7 @@ from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import INT64, STRING
-from cordwood.sql.typing.scopes import field_of
+from cordwood.sql.typing.datatypes import INT64, STRING, field_of
 
 
 def _struct(node: exp.Expr) -> exp.Expr:

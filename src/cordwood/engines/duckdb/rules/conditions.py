@@ -10,9 +10,8 @@ from cordwood.engines.duckdb.rules.building_blocks import type_part
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment, is_fragment, quoted_constant
+from cordwood.sql.fragment import fragment, is_fragment, is_volatile, quoted_constant
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe
-from cordwood.sql.template_analysis import is_volatile
 from cordwood.sql.typing import datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common_type
 

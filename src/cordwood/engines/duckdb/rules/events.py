@@ -9,10 +9,10 @@ from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
 from cordwood.engines.duckdb.rules.building_blocks import NAMES, is_name, once, variant_text
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
-from cordwood.sql.attribute_levels import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment, name_part, text_part
+from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import KINDS, internal_function, path_steps, path_value
 from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of

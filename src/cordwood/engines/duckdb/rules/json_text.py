@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import once
 from cordwood.engines.duckdb.rules.time_text import time_text
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.json_documents import option_value, stringifies_wide
+from cordwood.sql.bigquery.json_functions import option_value, stringifies_wide
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.typing import datatype_of

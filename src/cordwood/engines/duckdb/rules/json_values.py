@@ -9,16 +9,17 @@ from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.json_text import DOCUMENT, as_json, json_text
 from cordwood.engines.duckdb.rules.time_text import cast_text
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.json_documents import (
+from cordwood.sql.bigquery.json_functions import (
     INVALID_JSON,
+    Steps,
     canonical_document,
     have_constant_keys,
     is_pair_of_arrays,
     option_value,
     pairs_of,
     rounds_wide,
+    steps_of,
 )
-from cordwood.sql.bigquery.json_paths import Steps, steps_of
 from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import Rule, RuleSet, is_safe, unsupported

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
 from cordwood.engines.duckdb.rules.strings import as_text
-from cordwood.sql.bigquery.net_functions import as_net_call, refuse_public_suffix
+from cordwood.sql.bigquery.strings import as_net_call, refuse_public_suffix
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet

@@ -9,11 +9,10 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.numbers import rounds_to_even
+from cordwood.sql.bigquery.numbers import OverflowCheck, check_overflow, may_overflow, rounds_to_even
 from cordwood.sql.constants import constant, constant_int, is_null
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.overflow import OverflowCheck, check_overflow, may_overflow
 from cordwood.sql.typing import kind_of
 
 

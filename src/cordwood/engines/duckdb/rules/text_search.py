@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.patterns import count_groups, group_is_optional, has_bad_rewrite, is_invalid
+from cordwood.sql.bigquery.regexes import count_groups, group_is_optional, has_bad_rewrite, is_invalid
 from cordwood.sql.bigquery.strings import strip_lower_calls
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text

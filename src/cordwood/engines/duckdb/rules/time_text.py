@@ -12,19 +12,21 @@ from cordwood.engines.duckdb.rules.building_blocks import fail, once, utc_wall_c
 from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
 from cordwood.engines.duckdb.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.time_elements import (
+from cordwood.sql.bigquery.time_text import (
+    BOUNDS,
     ISO_TIME,
     KIND_BY_CAST,
     EngineFormat,
+    FormatPattern,
+    Groups,
     fraction_digits,
     letter_case,
     literal_format,
     merge_formats,
+    parsing_rules,
     split_cast_format,
     split_time_format,
 )
-from cordwood.sql.bigquery.time_parsing import BOUNDS, Groups, parsing_rules
-from cordwood.sql.bigquery.time_patterns import FormatPattern
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant, text_part

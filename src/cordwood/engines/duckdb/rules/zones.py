@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import once, text, timestamp_of, utc_wall_clock
-from cordwood.sql.bigquery.zones import is_utc, offset_minutes, repeated_minutes
+from cordwood.sql.bigquery.time_literals import is_utc, offset_minutes, repeated_minutes
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment

@@ -1,7 +1,11 @@
-"""Checks for syntax of other dialects, which sqlglot's parser would accept with some meaning."""
+"""Tokens before parsing: normalized, and checked for invalid literals and for syntax of other dialects.
+
+Doubled quotes, raw bytes and names that sqlglot takes for keywords are read as BigQuery reads them. Escapes and numbers
+out of range are refused, and so is what sqlglot's parser would accept from other dialects with some meaning.
+"""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -9,22 +13,70 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused, QuerySyntax
+from cordwood.sql.constants import parse_digits
 from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.literals import parse_digits
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from cordwood.sql.positions import span_at
 
-# BigQuery does not have `::`, but a client does: self-hosted Supabase Studio sends `event_message::text`.
-_OPERATORS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
-_HINTS: Final = {
-    "->": "Write JSON_QUERY(value, path).",
-    "->>": "Write JSON_VALUE(value, path).",
-    "==": "Write =.",
-    "<=>": "Write IS NOT DISTINCT FROM.",
-    "!": "Write NOT.",
-    "%": "Write MOD(a, b).",
-    "&&": "Write AND.",
-}
+# Comments, quoted names and prefixed literals are skipped; the group is a literal that may contain doubled quotes. An
+# unterminated quote or comment extends to the end of the text, so that scanning takes linear time.
+_QUOTED: Final = re.compile(
+    r"""(?:--|\#)[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\b(?:r|b|rb|br)(?:'[^'\n]*'|"[^"\n]*")"""
+    r"""|('(?:''|\\.|[^'\\])*+'|"(?:""|\\.|[^"\\])*+")|['"].*\Z""",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def escape_doubled_quotes(text: str) -> str:
+    """Replace each doubled quote inside a literal by an escaped one; positions in the text do not change.
+
+    Only for a text that cannot be parsed otherwise, because three quotes in a row begin a literal in BigQuery.
+    """
+    return _QUOTED.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
+
+
+def _escape_doubled(literal: str) -> str:
+    quote = literal[0]
+    inside = re.sub(
+        rf"\\.|{quote}{quote}", lambda match: match[0].replace(quote * 2, f"\\{quote}"), literal[1:-1], flags=re.DOTALL
+    )
+    return f"{quote}{inside}{quote}"
+
+
+def join_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
+    """Join adjacent literals into one with a quote between them: `'it''s'` is the text it's.
+
+    BigQuery refuses adjacent literals without a space, so no valid query changes its meaning. Clients that quote as
+    other databases do double the quotes in their users' input.
+    """
+    joined: list[Token] = []
+    run: list[Token] = []
+    for token in tokens:
+        if run and not _are_adjacent(run[-1], token, text):
+            joined.append(_merge_run(run, text))
+            run = []
+        run.append(token)
+    return [*joined, _merge_run(run, text)] if run else joined
+
+
+def _merge_run(run: Sequence[Token], text: str) -> Token:
+    """Merge the tokens into the first of them."""
+    first, last = run[0], run[-1]
+    if first is not last:
+        first.text = text[first.start].join(token.text for token in run)
+        first.end, first.line, first.col = last.end, last.line, last.col
+    return first
+
+
+def _are_adjacent(left: Token, right: Token, text: str) -> bool:
+    if not (left.token_type == right.token_type == TokenType.STRING and right.start == left.end + 1):
+        return False
+    quote = text[left.start]
+    return text[right.start] == quote and not (
+        text.startswith(quote * 3, left.start) or text.startswith(quote * 3, right.start)
+    )
+
+
 # Words that are ordinary names in BigQuery, but operators or commands to sqlglot's parser.
 _NAMES_NOT_KEYWORDS: Final = frozenset(
     """
@@ -32,35 +84,6 @@ _NAMES_NOT_KEYWORDS: Final = frozenset(
     RLIKE ROLLBACK UNCACHE XOR
 """.split()
 )
-# Words that may precede a parenthesis although they are not functions of BigQuery.
-_KEYWORDS_BEFORE_PAREN: Final = frozenset(
-    "ALL AND ANY CASE COLLATE EXISTS FILTER FIRST LAST LIKE MAP NOT OR TRANSFORM".split()
-)
-_PARSER: Final = Dialect.get_or_raise("bigquery").parser()
-_FOREIGN_FUNCTIONS: Final = (
-    frozenset([*_PARSER.FUNCTIONS, *_PARSER.FUNCTION_PARSERS, "XOR"]) - FUNCTIONS - UNSUPPORTED - _KEYWORDS_BEFORE_PAREN
-)
-_CASTS: Final = frozenset(["CAST", "SAFE_CAST"])
-_TYPES: Final = frozenset(
-    """
-    ARRAY BIGDECIMAL BIGINT BIGNUMERIC BOOL BOOLEAN BYTEINT BYTES DATE DATETIME DECIMAL FLOAT32 FLOAT64 GEOGRAPHY INT
-    INT64 INTEGER INTERVAL JSON NUMERIC RANGE SMALLINT STRING STRUCT TIME TIMESTAMP TINYINT
-""".split()
-)
-_EQUIVALENT_TYPES: Final = {
-    **dict.fromkeys(["VARCHAR", "TEXT", "CHAR", "NVARCHAR", "CHARACTER", "UUID", "NAME"], "STRING"),
-    **dict.fromkeys(["DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"], "FLOAT64"),
-    **dict.fromkeys(["INT8", "INT4", "INT2", "INT32", "UINT64", "UINT32", "LONG", "SIGNED", "UNSIGNED"], "INT64"),
-    **dict.fromkeys(["TIMESTAMPTZ", "TIMESTAMP_TZ"], "TIMESTAMP"),
-    **dict.fromkeys(["BLOB", "BINARY", "BYTEA", "VARBINARY"], "BYTES"),
-    "JSONB": "JSON",
-}
-# The smallest INT64 without its minus sign.
-_MAX_INTEGER: Final = 2**63
-_TEXTS: Final = (TokenType.STRING, TokenType.RAW_STRING)
-# Keywords in whose parentheses a text after AS is a value.
-_TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
-_LETTERS: Final = re.compile(r"[a-zA-Z]")
 _SUM: Final = re.compile(r"([0-9.]+[eE][+-]?[0-9]+)([+-])([0-9.]+)")
 _RAW_BYTES: Final = frozenset(["rb", "br"])
 
@@ -114,6 +137,89 @@ def _unquoted(literal: str) -> str:
 
 def _source(token: Token, text: str) -> str:
     return text[token.start : token.end + 1]
+
+
+_SHARED_ESCAPES: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
+_TEXT_ESCAPES: Final = r"u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U(?!0000[dD][89a-fA-F])00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}"
+_VALID_ESCAPES: Final = {
+    TokenType.STRING: re.compile(f"{_SHARED_ESCAPES}|{_TEXT_ESCAPES}"),
+    TokenType.BYTE_STRING: re.compile(_SHARED_ESCAPES),
+}
+_MIN_CHECKED_DIGITS: Final = len(str(2**63))
+_ESCAPE: Final = re.compile(r"\\.?", re.DOTALL)
+
+
+def check_literals(tokens: list[Token], text: str) -> None:
+    for index, token in enumerate(tokens):
+        valid_escapes = _VALID_ESCAPES.get(token.token_type)
+        if valid_escapes is not None:
+            _check_escapes(valid_escapes, token, text)
+        elif token.token_type in _NUMBERS and len(token.text) >= _MIN_CHECKED_DIGITS:
+            _check_number_range(token, text, is_negative=tokens[index - 1].token_type == TokenType.DASH)
+
+
+def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
+    is_hexadecimal = token.token_type == TokenType.HEX_STRING
+    if is_hexadecimal and len(token.text.lstrip("0")) > _MAX_HEX_DIGITS:
+        raise QuerySyntax(f"Invalid integer literal: 0x{token.text[:40]}", span=span_at(text, token.start))
+    if token.text.isdecimal() and not is_hexadecimal and parse_digits(token.text) >= 2**63 + is_negative:
+        raise QuerySyntax(f"Invalid integer literal: {token.text[:40]}", span=span_at(text, token.start))
+    if len(token.text) > _MAX_NUMBER_DIGITS:
+        raise QuerySyntax(f"Invalid number of more than {_MAX_NUMBER_DIGITS} digits", span=span_at(text, token.start))
+
+
+_NUMBERS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
+# The number of hexadecimal digits of 64 bits.
+_MAX_HEX_DIGITS: Final = 16
+_MAX_NUMBER_DIGITS: Final = 1_000
+
+
+def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> None:
+    for escape in _ESCAPE.finditer(text, token.start, token.end + 1):
+        if not valid_escapes.match(text, escape.start() + 1):
+            raise QuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))
+
+
+# BigQuery does not have `::`, but a client does: self-hosted Supabase Studio sends `event_message::text`.
+_OPERATORS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
+_HINTS: Final = {
+    "->": "Write JSON_QUERY(value, path).",
+    "->>": "Write JSON_VALUE(value, path).",
+    "==": "Write =.",
+    "<=>": "Write IS NOT DISTINCT FROM.",
+    "!": "Write NOT.",
+    "%": "Write MOD(a, b).",
+    "&&": "Write AND.",
+}
+# Words that may precede a parenthesis although they are not functions of BigQuery.
+_KEYWORDS_BEFORE_PAREN: Final = frozenset(
+    "ALL AND ANY CASE COLLATE EXISTS FILTER FIRST LAST LIKE MAP NOT OR TRANSFORM".split()
+)
+_PARSER: Final = Dialect.get_or_raise("bigquery").parser()
+_FOREIGN_FUNCTIONS: Final = (
+    frozenset([*_PARSER.FUNCTIONS, *_PARSER.FUNCTION_PARSERS, "XOR"]) - FUNCTIONS - UNSUPPORTED - _KEYWORDS_BEFORE_PAREN
+)
+_CASTS: Final = frozenset(["CAST", "SAFE_CAST"])
+_TYPES: Final = frozenset(
+    """
+    ARRAY BIGDECIMAL BIGINT BIGNUMERIC BOOL BOOLEAN BYTEINT BYTES DATE DATETIME DECIMAL FLOAT32 FLOAT64 GEOGRAPHY INT
+    INT64 INTEGER INTERVAL JSON NUMERIC RANGE SMALLINT STRING STRUCT TIME TIMESTAMP TINYINT
+""".split()
+)
+_EQUIVALENT_TYPES: Final = {
+    **dict.fromkeys(["VARCHAR", "TEXT", "CHAR", "NVARCHAR", "CHARACTER", "UUID", "NAME"], "STRING"),
+    **dict.fromkeys(["DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"], "FLOAT64"),
+    **dict.fromkeys(["INT8", "INT4", "INT2", "INT32", "UINT64", "UINT32", "LONG", "SIGNED", "UNSIGNED"], "INT64"),
+    **dict.fromkeys(["TIMESTAMPTZ", "TIMESTAMP_TZ"], "TIMESTAMP"),
+    **dict.fromkeys(["BLOB", "BINARY", "BYTEA", "VARBINARY"], "BYTES"),
+    "JSONB": "JSON",
+}
+# The smallest INT64 without its minus sign.
+_MAX_INTEGER: Final = 2**63
+_TEXTS: Final = (TokenType.STRING, TokenType.RAW_STRING)
+# Keywords in whose parentheses a text after AS is a value.
+_TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
+_LETTERS: Final = re.compile(r"[a-zA-Z]")
 
 
 def check_dialect(tokens: list[Token], text: str) -> None:

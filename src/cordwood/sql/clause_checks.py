@@ -1,4 +1,7 @@
-"""Checks for clauses that sqlglot parses but BigQuery does not have, and for clauses that BigQuery requires."""
+"""Checks of clauses: those that sqlglot parses but BigQuery does not have, and those that BigQuery requires.
+
+Windows and analytic functions are checked too, because engines require less of them than BigQuery does.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -6,8 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql import analytic
-from cordwood.sql.literals import parse_digits
+from cordwood.sql.constants import constant, is_null, parse_digits
 from cordwood.sql.permitted import PARTS
 
 Check = Callable[[exp.Expr], str | None]
@@ -15,7 +17,7 @@ Check = Callable[[exp.Expr], str | None]
 
 def find_clause_mistake(node: exp.Expr) -> str | None:
     """Return what is wrong with the node's clauses, as a sentence; None if nothing is."""
-    return _check_parts(node) or _check_node(node) or analytic.find_analytic_mistake(node)
+    return _check_parts(node) or _check_node(node) or _check_analytic(node)
 
 
 def _check_parts(node: exp.Expr) -> str | None:
@@ -183,4 +185,96 @@ _CHECKS: Final[Mapping[type[exp.Expr], Check]] = {
     **dict.fromkeys((exp.Interval, *_INTERVAL_FUNCTIONS), _check_interval),
     exp.TableAlias: _check_table_alias,
     exp.Alias: _check_alias,
+}
+
+
+_RANKS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
+_NEIGHBOURS: Final = (exp.Lag, exp.Lead)
+_PERCENTILES: Final = (exp.PercentileCont, exp.PercentileDisc)
+_NEED_ORDER: Final = (*_RANKS, *_NEIGHBOURS)
+_WITHOUT_FRAME: Final = (*_NEED_ORDER, *_PERCENTILES, exp.RowNumber)
+_ANALYTIC: Final = (*_WITHOUT_FRAME, exp.FirstValue, exp.LastValue, exp.NthValue)
+
+
+def _check_analytic(node: exp.Expr) -> str | None:
+    """Return what is wrong with a window, a frame or an analytic function, as a sentence; None if nothing is."""
+    if isinstance(node, exp.Window):
+        return _check_window(node)
+    if isinstance(node, exp.WindowSpec):
+        return _check_frame(node)
+    if isinstance(node, _ANALYTIC):
+        return _check_analytic_function(node)
+    return None
+
+
+def _check_window(node: exp.Expr) -> str | None:
+    function = node.this
+    while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls)):
+        function = function.this
+    mistake = _check_window_clauses(node, function) if isinstance(function, _WITHOUT_FRAME) else None
+    return f"Window {mistake} for analytic function {_analytic_name(function)}" if mistake else None
+
+
+def _check_window_clauses(window: exp.Expr, function: exp.Expr) -> str | None:
+    has_order = window.args.get("order") is not None
+    if window.args.get("spec") is not None:
+        return "framing clause is not allowed"
+    if isinstance(function, _PERCENTILES) and has_order:
+        return "ORDER BY is not allowed"
+    # A named window may have an ORDER BY of its own.
+    if isinstance(function, _NEED_ORDER) and not has_order and window.args.get("alias") is None:
+        return "ORDER BY is required"
+    return None
+
+
+def _analytic_name(function: exp.Expr) -> str:
+    default_name = function.sql_name() if isinstance(function, exp.Func) else function.name
+    return str(function.meta_get("bigquery_name") or default_name).upper()
+
+
+def _check_frame(node: exp.Expr) -> str | None:
+    is_row_frame = str(node.args.get("kind")).upper() == "ROWS"
+    for bound in (node.args.get("start"), node.args.get("end")):
+        # The bounds UNBOUNDED and CURRENT ROW are strings, not expressions.
+        if isinstance(bound, exp.Expr) and not _is_frame_bound(bound, is_whole=is_row_frame):
+            return (
+                f"A window frame's bound wants a constant {'whole ' if is_row_frame else ''}number that is not negative"
+            )
+    return None
+
+
+def _is_frame_bound(bound: exp.Expr, *, is_whole: bool) -> bool:
+    while isinstance(bound, (exp.Paren, exp.Cast)):
+        bound = bound.this
+    value = constant(bound)
+    if isinstance(bound, exp.Parameter):
+        return True
+    return isinstance(value, int if is_whole else (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _check_analytic_function(node: exp.Expr) -> str | None:
+    if not _is_windowed(node):
+        return f"Analytic function {_analytic_name(node)} cannot be called without an OVER clause"
+    return _check_constant_argument(node)
+
+
+def _check_constant_argument(node: exp.Expr) -> str | None:
+    """Return what is wrong with the function's constant argument, as a sentence; None if nothing is."""
+    rule = next((rule for kinds, rule in _CONSTANT_ARGUMENTS.items() if isinstance(node, kinds)), None)
+    if rule is None:
+        return None
+    key, minimum, maximum, sentence = rule
+    argument = node.args.get(key)
+    value = constant(argument)
+    if is_null(argument) or (isinstance(value, (int, float)) and not minimum <= value <= maximum):
+        return f"{_analytic_name(node)} wants {sentence}"
+    return None
+
+
+_MAX_INT64: Final = 2**63 - 1
+_CONSTANT_ARGUMENTS: Final[Mapping[tuple[type[exp.Expr], ...], tuple[str, float, float, str]]] = {
+    _NEIGHBOURS: ("offset", 0, _MAX_INT64, "an offset that is not negative, nor NULL"),
+    (exp.Ntile,): ("this", 1, _MAX_INT64, "a number of buckets above zero"),
+    (exp.NthValue,): ("offset", 1, _MAX_INT64, "a place that counts from one"),
+    _PERCENTILES: ("expression", 0, 1, "a percentile from 0 to 1"),
 }

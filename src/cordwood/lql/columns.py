@@ -1,0 +1,232 @@
+"""The columns of the queried sub-query: their types, the arrays seen below them, and the columns that paths name.
+
+Objects on a path are unnested once for a SELECT, arrays of objects in each condition.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import Span, UnknownName, closest
+from cordwood.lql.query import Path
+from cordwood.model.datatype import Kind
+from cordwood.model.shape import ValueKind
+from cordwood.sql.admit import admit
+from cordwood.sql.nodes import outermost_select
+from cordwood.sql.positions import span_at
+from cordwood.sql.program import Program
+from cordwood.sql.query_templates import column
+from cordwood.sql.record_shapes import RecordShapes, lineage_below
+from cordwood.sql.resolve.entry import resolve_sandbox
+from cordwood.sql.scope import Lineage, Origin, lineage_of
+from cordwood.sql.stages import Admitted, Parsed
+from cordwood.sql.target import Target
+from cordwood.sql.typing import annotate, kind_of
+
+Keys = tuple[str, ...]
+
+# Keywords of other query languages, and the LQL for them.
+_EQUIVALENT_CLAUSES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("sort", "sort_by", "orderby", "order_by"), "order:timestamp@desc"),
+    **dict.fromkeys(("since", "earliest"), "t:last@1h"),
+    **dict.fromkeys(("fields", "columns"), "s:id s:event_message"),
+    **dict.fromkeys(("by", "group", "groupby", "group_by"), "c:group_by(m.level) c:count(*)"),
+    **dict.fromkeys(("head", "take"), "limit:5"),
+}
+
+
+class SubQueryInfo(msgspec.Struct, frozen=True):
+    """The metadata of a sub-query; `kinds` are the types by column name.
+
+    `has_array` returns whether an array was seen at a column's path. `is_single_value` returns whether values were seen
+    there and none was an array, in which case a value is a list of itself; `may_be_single_value` whether that may hold
+    for some of the values. `find_similar_path` returns the path of
+    events whose last step is similar to a name. `child_keys` returns the keys of the objects that were seen at a path.
+    """
+
+    sub_query: str
+    kinds: Mapping[str, Kind]
+    has_array: Callable[[Keys], bool]
+    text: str
+    find_similar_path: Callable[[str], str | None] = lambda _name: None
+    is_single_value: Callable[[Keys], bool] = lambda _keys: False
+    child_keys: Callable[[Keys], Keys] = lambda _keys: ()
+    may_be_single_value: Callable[[Keys], bool] = lambda _keys: False
+
+    def has_column(self, name: str) -> bool:
+        return self._column_name(name) is not None
+
+    def kind(self, path: Path) -> Kind:
+        """Return the type of the value at the path; raise UnknownName if the sub-query has no such column."""
+        first = path.parts[0]
+        name = self._column_name(first)
+        if name is None:
+            raise self.unknown_column(first, path.offset)
+        return self.kinds[name] if len(path.parts) == 1 else Kind.VARIANT
+
+    def span(self, offset: int) -> Span:
+        return span_at(self.text, offset)
+
+    def unknown_column(self, name: str, offset: int) -> UnknownName:
+        names = list(self.kinds)
+        closest_name = closest(name, names)
+        command = _EQUIVALENT_CLAUSES.get(name.lower())
+        if command is not None:
+            hint = f"Write {command}."
+            return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+        path = self.find_similar_path(name)
+        path_example = f"m.{path.partition('.')[2]}" if path and path.startswith("metadata.") else path or f"m.{name}"
+        hint = (
+            f"Did you mean {closest_name}?"
+            if closest_name
+            else f"It has: {', '.join(names)}. Inside metadata: {path_example}."
+        )
+        return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+
+    def _column_name(self, name: str) -> str | None:
+        return next((column for column in self.kinds if column.lower() == name.lower()), None)
+
+
+def describe_sub_query(
+    program: Program, sub_query: str, text: str, target: Target, records: RecordShapes
+) -> SubQueryInfo:
+    """Return the metadata of a sub-query for the author of `text`; lookups in the shapes are recorded."""
+    resolved = resolve_sandbox(program, _select_all(sub_query, text), target, records.shapes)
+    annotate(resolved.tree)
+    records.shape_lookups.update(resolved.shape_lookups)
+    return _sub_query_info(resolved.tree, sub_query, text, records)
+
+
+def _select_all(sub_query: str, text: str) -> Admitted:
+    """Return `SELECT *` of the sub-query, whose resolution gives the sub-query's columns."""
+    table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
+    return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
+
+
+def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: RecordShapes) -> SubQueryInfo:
+    columns = outermost_select(resolved).expressions
+    lineages = {column.alias_or_name.lower(): lineage_of(column) for column in columns}
+    return SubQueryInfo(
+        sub_query,
+        {column.alias_or_name: _kind(column, lineages[column.alias_or_name.lower()]) for column in columns},
+        lambda keys: _has_array(records, lineages.get(keys[0].lower()), keys),
+        text,
+        lambda name: _find_similar_path(records, lineages, name),
+        lambda keys: _is_single_value(records, lineages.get(keys[0].lower()), keys),
+        lambda keys: _child_keys(records, lineages.get(keys[0].lower()), keys),
+        lambda keys: _may_be_single_value(records, lineages.get(keys[0].lower()), keys),
+    )
+
+
+def _find_similar_path(records: RecordShapes, lineages: Mapping[str, Lineage], name: str) -> str | None:
+    """Return the path of the events whose last step is most similar to the name."""
+    origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
+    paths = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
+    return next((path for path in paths if path), None)
+
+
+def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
+    """Return the type of a column; VARIANT if it is unknown, which converts values where they are used."""
+    return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
+
+
+def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+    if lineage is None or not lineage.is_event:
+        return False
+    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
+    return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
+
+
+def _may_be_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+    if lineage is None or not lineage.is_event:
+        return False
+    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
+    return kinds is None or not kinds <= {ValueKind.ARRAY, ValueKind.OBJECT}
+
+
+def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> Keys:
+    """Return the keys of the objects that were seen at a path."""
+    if lineage is None or not lineage.is_event:
+        return ()
+    return records.keys(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
+
+
+def _has_array(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+    if lineage is None or not lineage.is_event:
+        return False
+    kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
+    return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)
+
+
+_SHORT_ALIASES: Final[Mapping[Keys, str]] = {("metadata",): "m"}
+_SPECIAL_CHARACTER: Final = re.compile(r"\W")
+
+
+class RecordUnnests:
+    """The unnests of one SELECT for the paths that it reads."""
+
+    def __init__(self, info: SubQueryInfo) -> None:
+        self._info = info
+        self._aliases: dict[Keys, str] = {}
+        self._used_names = {name.lower() for name in (*info.kinds, info.sub_query, "item")}
+
+    def column(self, path: Path) -> exp.Expr:
+        """Return the column at the path; raise UnknownName if the sub-query has no column of its first part."""
+        self._info.kind(path)
+        if len(path.parts) == 1:
+            return column(path.parts, path.offset)
+        return column((self._alias(path.parts[:-1]), path.last), path.offset)
+
+    def is_many(self, path: Path) -> bool:
+        """Return whether an event may have several values there, because arrays were seen on the path."""
+        return any(self._info.has_array(path.parts[:length]) for length in range(1, len(path.parts)))
+
+    def where_any(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+        """Return the condition on the path's value, or on any of its values if there may be several."""
+        self._info.kind(path)
+        if not self.is_many(path):
+            return condition(self.column(path))
+        aliases = [self._unique_alias(keys) for keys in _prefixes(path)]
+        first_unnest = _unnest(column(path.parts[:1], path.offset), aliases[0], path.offset)
+        query = exp.select("1").from_(first_unnest, copy=False)
+        for (parent, alias), step in zip(pairwise(aliases), path.parts[1:-1], strict=True):
+            query.join(_unnest(column((parent, step), path.offset), alias, path.offset), join_type="CROSS", copy=False)
+        query.where(condition(column((aliases[-1], path.last), path.offset)), copy=False)
+        return exp.Exists(this=query)
+
+    def join_into(self, query: exp.Select) -> None:
+        """Add the unnests as LEFT JOINs, so that a missing record leaves its columns NULL and keeps the event."""
+        for keys, alias in self._aliases.items():
+            value = column((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column(keys)
+            query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)
+
+    def _alias(self, keys: Keys) -> str:
+        if len(keys) > 1:
+            self._alias(keys[:-1])
+        if keys not in self._aliases:
+            self._aliases[keys] = self._unique_alias(keys)
+        return self._aliases[keys]
+
+    def _unique_alias(self, keys: Keys) -> str:
+        base = _SHORT_ALIASES.get(keys) or _SPECIAL_CHARACTER.sub("_", keys[-1])
+        base = f"_{base}" if base[:1].isdigit() else base
+        name, count = base, 1
+        while name.lower() in self._used_names:
+            count += 1
+            name = f"{base}_{count}"
+        self._used_names.add(name.lower())
+        return name
+
+
+def _prefixes(path: Path) -> list[Keys]:
+    return [path.parts[:length] for length in range(1, len(path.parts))]
+
+
+def _unnest(value: exp.Expr, alias: str, offset: int) -> exp.Expr:
+    unnest = exp.Unnest(expressions=[value], alias=exp.TableAlias(columns=[exp.to_identifier(alias)]), offset=False)
+    unnest.meta["start"] = unnest.meta["end"] = offset
+    return unnest

@@ -1,0 +1,128 @@
+"""Internal functions that BigQuery does not have: other dialects are translated to them, and engines implement them.
+
+Beside their names and result types, this module has what the implementations of all engines must agree on: the patterns
+of durations and sizes in texts, and the bounds of flattening an event into attributes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.nodes import internal_function
+
+_STRING: Final = Datatype(Kind.STRING)
+_INT64: Final = Datatype(Kind.INT64)
+_FLOAT64: Final = Datatype(Kind.FLOAT64)
+_BOOL: Final = Datatype(Kind.BOOL)
+_JSON: Final = Datatype(Kind.JSON)
+_STRINGS: Final = Datatype(Kind.ARRAY, element=_STRING)
+
+# By name, without the prefix of internal functions.
+RESULTS: Final[dict[str, Datatype]] = {
+    # The text of a value within an event, as an attribute; NULL if it is missing, an object or an array.
+    "attribute": _STRING,
+    # The same for metadata that is not an object.
+    "attribute_scalar": _STRING,
+    # A value within an event as JSON.
+    "json_text": _STRING,
+    # All attributes of an event, from the JSON of its metadata and other keys, its project, and the levels to flatten.
+    "attributes": _JSON,
+    "attribute_keys": _STRINGS,
+    "attribute_values": _STRINGS,
+    # A time in ISO 8601 with microseconds, without a zone.
+    "iso_time": _STRING,
+    # A text as an integer within a range, and as a float; NULL if it is not a number.
+    "whole_number": _INT64,
+    "float_number": _FLOAT64,
+    # A duration in Go's notation (1h30m) in seconds, and a size (1.5KiB) in bytes; NULL if the text is none.
+    "duration_seconds": _FLOAT64,
+    "size_bytes": _FLOAT64,
+    # A float, or NULL if it is infinite or NaN.
+    "finite": _FLOAT64,
+    # A float, or NULL if it is NaN.
+    "not_nan": _FLOAT64,
+    # A float in the shortest decimal form, as ClickHouse writes it.
+    "float_text": _STRING,
+    # Rounded to so many digits, half to even.
+    "round_even": _FLOAT64,
+    # A to Z in lower or upper case; other letters are unchanged.
+    "lower": _STRING,
+    "upper": _STRING,
+    # Aggregates of a number and a level: with interpolation, and without.
+    "quantile": _FLOAT64,
+    "quantile_tdigest": _FLOAT64,
+    # Pairs of a constant key and a value.
+    "json_object": _JSON,
+    # The value of a key in an object of texts; the key need not be constant.
+    "json_member": _STRING,
+    # An array in ascending order.
+    "sorted_texts": _STRINGS,
+    "sorted_numbers": Datatype(Kind.ARRAY, element=_INT64),
+    "sorted_floats": Datatype(Kind.ARRAY, element=_FLOAT64),
+    # A JSON text, and the keys of the path to a value in it.
+    "json_string": _STRING,
+    "json_raw": _STRING,
+    "json_int": _INT64,
+    "json_uint": _INT64,
+    "json_float": _FLOAT64,
+    "json_bool": _BOOL,
+    "json_has": _BOOL,
+    "json_length": _INT64,
+    "json_type": _STRING,
+    "json_valid": _BOOL,
+    "json_keys": _STRINGS,
+    "json_items": _STRINGS,
+}
+
+INTERNAL: Final = frozenset(internal_function(name).upper() for name in RESULTS)
+
+
+# A duration in Go's notation, as a whole: a sign and at least one number with a unit.
+DURATION: Final = "[+-]?(?:[0-9]+(?:[.][0-9]+)?(?:ns|us|µs|μs|ms|s|m|h))+"
+# The number before each unit, with what follows a unit that another one begins with, and the seconds of the unit.
+DURATION_UNITS: Final = (
+    ("([0-9.]+)h", "3600"),
+    ("([0-9.]+)m(?:[^s]|$)", "60"),
+    ("([0-9.]+)s", "1"),
+    ("([0-9.]+)ms", "0.001"),
+    ("([0-9.]+)[uµμ]s", "0.000001"),
+    ("([0-9.]+)ns", "0.000000001"),
+)
+# A duration without a unit.
+ZEROS: Final = "('0', '+0', '-0')"
+
+SIZE: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
+SIZE_NUMBER: Final = "^([0-9.]+)"
+SIZE_UNIT: Final = "([A-Za-z]*)$"
+# Bytes in each unit of a size, in lower case; a number without one is bytes.
+SIZE_UNITS: Final[Mapping[str, int]] = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}{end}": 1000**power for power, letter in enumerate("kmgtp", 1) for end in ("", "b")},
+    **{f"{letter}i{end}": 1024**power for power, letter in enumerate("kmgtp", 1) for end in ("", "b")},
+}
+
+
+# The bounds of flattening an event into attributes, which all engines keep, so that they find the same keys.
+# Only the top level of an event is expanded whose JSON is longer, or may have more members. An object below a longer key
+# is a value. Each flattened key repeats those above it: without these bounds, an event of 16 KB takes 10 MB.
+MAX_CHARACTERS: Final = 16_384
+MAX_MEMBERS: Final = 512
+MAX_KEY_BYTES: Final = 128
+# What precedes each member's value in compact JSON.
+MEMBER: Final = '":'
+# Levels that are expanded in nested calls, which hold every level in memory; further levels are expanded iteratively.
+_MAX_NESTED: Final = 8
+
+
+def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
+    """Return SQL for entries whose objects are expanded so many levels deep.
+
+    `level` returns SQL that expands one level. `repeated` is the engine's SQL for doing so `{levels}` times, in which
+    `{level}` expands the accumulated entries `acc`, beginning with `{entries}`.
+    """
+    if levels > _MAX_NESTED:
+        return repeated.format(levels=levels, level=level("acc"), entries=entries)
+    for _ in range(levels):
+        entries = level(entries)
+    return entries

@@ -1,0 +1,445 @@
+"""Rewrites of tokens and trees for BigQuery syntax that sqlglot's parser misreads.
+
+Tokens are rewritten before parsing: pipe steps, WITH(…) expressions, JSON functions and subscripts. Trees are rewritten
+after it: WITH(…) expressions, quantifiers, subscripts, names of unnested arrays, and bitwise operators.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from cordwood.errors import QueryRefused
+from cordwood.sql.budget import copied
+
+_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
+_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
+
+
+# Steps that may follow these within one SELECT, into which sqlglot merges them; others run on the rows of the earlier.
+_ALLOWED_AFTER: Final = {"LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}), "DISTINCT": frozenset({"ORDER", "LIMIT"})}
+
+
+def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
+    """Insert `|> SELECT *` between steps such as `|> LIMIT 2 |> WHERE …`, so that the latter reads a sub-query."""
+    pipes = [index for index, token in enumerate(tokens) if token.token_type == TokenType.PIPE_GT]
+    if len(pipes) < 2:
+        return tokens
+    cuts = set(_find_cuts(tokens, pipes))
+    return [
+        inserted_token
+        for index, token in enumerate(tokens)
+        for inserted_token in (*(_select_star(token) if index in cuts else ()), token)
+    ]
+
+
+def _find_cuts(tokens: list[Token], pipes: list[int]) -> Iterator[int]:
+    open_steps: set[str] = set()
+    for pipe, next_pipe in pairwise(pipes):
+        step, next_step = _step_name(tokens, pipe), _step_name(tokens, next_pipe)
+        open_steps.add(step)
+        if step in _STARTS_SUB_QUERY:
+            open_steps.clear()
+        if any(_needs_sub_query(next_step, earlier) for earlier in open_steps):
+            open_steps.clear()
+            yield next_pipe
+
+
+def copy_shared_nodes(tree: exp.Expr) -> None:
+    """Copy nodes with two parents: sqlglot shares a column that AGGREGATE groups by between two places.
+
+    A node has only one parent, so resolving it in one place would leave the other unresolved.
+    """
+    for node in list(tree.walk()):
+        if any(child.parent is not node for child in node.iter_expressions()):
+            for key, value in list(node.args.items()):
+                copies = (
+                    [_copy_if_shared(child, node) for child in value]
+                    if isinstance(value, list)
+                    else _copy_if_shared(value, node)
+                )
+                node.set(key, copies)
+
+
+def _copy_if_shared(child: object, parent: exp.Expr) -> object:
+    return copied(child) if isinstance(child, exp.Expr) and child.parent is not parent else child
+
+
+# After these steps sqlglot itself begins a new sub-query.
+_STARTS_SUB_QUERY: Final = frozenset(
+    {"AGGREGATE", "SELECT", "EXTEND", "PIVOT", "UNPIVOT", "UNION", "INTERSECT", "EXCEPT"}
+)
+
+
+def _needs_sub_query(step: str, earlier: str) -> bool:
+    if earlier == "ORDER":
+        return step == "AGGREGATE"
+    return earlier in _ALLOWED_AFTER and step not in _ALLOWED_AFTER[earlier]
+
+
+def _step_name(tokens: list[Token], pipe: int) -> str:
+    return tokens[pipe + 1].text.upper().split(" ")[0] if pipe + 1 < len(tokens) else ""
+
+
+def _select_star(pipe: Token) -> tuple[Token, ...]:
+    step = ((TokenType.PIPE_GT, "|>"), (TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"))
+    return tuple(_token_at(pipe, kind, text) for kind, text in step)
+
+
+# Marks the result among the fields of a STRUCT that was WITH(name AS value, …, result).
+_RESULT_NAME: Final = "$with"
+# The limit on inlined nodes, because values may name earlier ones, doubling in size each time.
+_MAX_INLINED_NODES: Final = 10_000
+
+
+def rewrite_with_as_struct(tokens: list[Token]) -> list[Token]:
+    """Return the tokens with every `WITH(…)` rewritten as `STRUCT(value AS name, …, result AS …)`."""
+    rewritten: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        end = _find_closing(tokens, index + 1) if _starts_with_expression(tokens, index) else len(tokens)
+        parts = _split_arguments(tokens[index + 2 : end]) if end < len(tokens) else None
+        if parts is None:
+            rewritten.append(tokens[index])
+            index += 1
+        else:
+            rewritten += _struct_tokens(tokens[index], parts, tokens[end])
+            index = end + 1
+    return rewritten
+
+
+def _starts_with_expression(tokens: list[Token], index: int) -> bool:
+    is_with = tokens[index].token_type == TokenType.WITH
+    return is_with and index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.L_PAREN
+
+
+def _split_arguments(inside: list[Token]) -> list[list[Token]] | None:
+    """Return the comma-separated parts; None if they are not named values followed by a result."""
+    parts = _split_at_commas(inside)
+    all_named = all(len(part) > 2 and part[1].token_type == TokenType.ALIAS for part in parts[:-1])
+    return parts if all_named and len(parts) > 1 and parts[-1] else None
+
+
+def _split_at_commas(inside: list[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in inside:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if depth == 0 and token.token_type == TokenType.COMMA:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _struct_tokens(first: Token, parts: list[list[Token]], last: Token) -> list[Token]:
+    struct = [_token_at(first, TokenType.STRUCT, "STRUCT"), _token_at(first, TokenType.L_PAREN, "(")]
+    for name, as_, *value in parts[:-1]:
+        struct += [*rewrite_with_as_struct(value), as_, name, _token_at(name, TokenType.COMMA, ",")]
+    result = [
+        *rewrite_with_as_struct(parts[-1]),
+        _token_at(last, TokenType.ALIAS, "AS"),
+        _token_at(last, TokenType.IDENTIFIER, _RESULT_NAME),
+    ]
+    return [*struct, *result, last]
+
+
+def inline_with_expressions(tree: exp.Expr) -> exp.Expr:
+    """Replace the STRUCTs that were WITH(…) by their results, innermost first, because inner names shadow outer ones."""
+    for struct in reversed(list(tree.find_all(exp.Struct))):
+        if struct.expressions and _field_name(struct.expressions[-1]) == _RESULT_NAME:
+            *fields, result = struct.expressions
+            values: dict[str, exp.Expr] = {}
+            for field in fields:
+                values[_field_name(field).lower()] = _inline_values(_field_value(field), values)
+            result_value = _inline_values(_field_value(result), values)
+            if struct is tree:
+                return result_value
+            struct.replace(result_value)
+    return tree
+
+
+def _field_name(field: exp.Expr) -> str:
+    return str(field.this.name) if isinstance(field, exp.PropertyEQ) else field.alias
+
+
+def _field_value(field: exp.Expr) -> exp.Expr:
+    value: exp.Expr = field.expression if isinstance(field, exp.PropertyEQ) else field.this
+    return value
+
+
+def _inline_values(value: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
+    holder = exp.Paren(this=copied(value))
+    names = (column.parts[0].name.lower() for column in holder.find_all(exp.Column))
+    if sum(_node_count(values[name]) for name in names if name in values) > _MAX_INLINED_NODES:
+        raise QueryRefused("The values of a WITH expression are repeated too often.", hint="Use sub-queries in WITH.")
+    for column in list(holder.find_all(exp.Column)):
+        first, *field_names = column.parts
+        value_of_name = values.get(first.name.lower())
+        if value_of_name is not None:
+            inlined: exp.Expr = copied(value_of_name)
+            for part in field_names:
+                inlined = exp.Dot(this=inlined, expression=copied(part))
+            column.replace(inlined)
+    return holder
+
+
+def _node_count(tree: exp.Expr) -> int:
+    return sum(1 for _ in tree.walk())
+
+
+_ACCESSORS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
+_ROOT: Final = "$"
+
+
+def rewrite_tokens(tokens: list[Token]) -> list[Token]:
+    """Parenthesise the value of `JSON '…'.a` and `SAFE.F(…)[0]`; complete JSON_QUERY(x) and JSON_OBJECT(…)."""
+    _mark_raw_strings(tokens)
+    inserted = dict(_insertions(tokens))
+    if not inserted:
+        return tokens
+    cleared = [
+        inserted_token for index, token in enumerate(tokens) for inserted_token in (*inserted.get(index, ()), token)
+    ]
+    return [*cleared, *inserted.get(len(tokens), ())]
+
+
+def _mark_raw_strings(tokens: list[Token]) -> None:
+    """Turn JSON paths and time formats into raw strings, because the parser changes them and drops empty ones."""
+    openers: list[str] = []
+    for previous, token in pairwise(tokens):
+        if token.token_type == TokenType.L_PAREN:
+            openers.append(previous.text.lower())
+        elif token.token_type == TokenType.R_PAREN:
+            del openers[-1:]
+        elif token.token_type == TokenType.STRING and openers and _is_raw_string(token, openers[-1], previous):
+            token.token_type = TokenType.RAW_STRING
+
+
+def _is_raw_string(token: Token, function: str, previous: Token) -> bool:
+    if function in _PATH_FUNCTIONS:
+        return previous.token_type == TokenType.COMMA
+    return function in _FORMAT_FUNCTIONS and not token.text
+
+
+_PATH_FUNCTIONS: Final = frozenset(
+    [
+        "json_extract",
+        "json_extract_array",
+        "json_extract_scalar",
+        "json_extract_string_array",
+        "json_query",
+        "json_query_array",
+        "json_value",
+        "json_value_array",
+    ]
+)
+_FORMAT_FUNCTIONS: Final = frozenset(
+    f"{verb}_{kind}" for verb in ("format", "parse") for kind in ("date", "datetime", "time", "timestamp")
+)
+
+
+def _insertions(tokens: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """Yield the tokens to insert, with the index of the token before which they go."""
+    for index, (token, following) in enumerate(pairwise(tokens)):
+        yield from _insertions_at(tokens, index, token, following)
+
+
+def _insertions_at(
+    tokens: list[Token], index: int, token: Token, following: Token
+) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    word = token.text.lower()
+    if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
+        yield from _parenthesise(tokens, index, index + 1)
+    elif word == "safe" and _is_safe_call(tokens, index):
+        yield from _parenthesise(tokens, index, _find_closing(tokens, index + 3))
+    elif word in _TOKEN_INSERTERS and _is_call(tokens, index):
+        yield from _TOKEN_INSERTERS[word](tokens, index + 1)
+    elif word == "all":
+        yield from _parenthesise_unnest(tokens, index + 1, following)
+
+
+def _is_safe_call(tokens: list[Token], index: int) -> bool:
+    return tokens[index + 1].token_type == TokenType.DOT and _is_call(tokens, index + 2)
+
+
+def _parenthesise_unnest(tokens: list[Token], index: int, token: Token) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """Parenthesise UNNEST(…) after a quantifier: the parser reads `ALL UNNEST(…)` only so."""
+    if token.token_type == TokenType.UNNEST and _is_call(tokens, index):
+        yield index, (_token_at(token, TokenType.L_PAREN, "("),)
+        yield _find_closing(tokens, index + 1) + 1, (_token_at(token, TokenType.R_PAREN, ")"),)
+
+
+def strip_quantifier_parentheses(tree: exp.Expr) -> None:
+    """Remove the parentheses that were inserted into `LIKE ALL UNNEST(…)`."""
+    for quantifier in tree.find_all(exp.Any, exp.All):
+        if isinstance(quantifier.this, exp.Paren) and isinstance(quantifier.this.this, exp.Unnest):
+            quantifier.set("this", quantifier.this.this)
+
+
+def _is_call(tokens: list[Token], index: int) -> bool:
+    return index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.L_PAREN
+
+
+def _parenthesise(tokens: list[Token], first: int, last: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    if last + 1 < len(tokens) and tokens[last + 1].token_type in _ACCESSORS:
+        yield first, (_token_at(tokens[first], TokenType.L_PAREN, "("),)
+        yield last + 1, (_token_at(tokens[last], TokenType.R_PAREN, ")"),)
+
+
+def _add_default_path(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    closed = _find_closing(tokens, opened)
+    depth = 0
+    for token in tokens[opened:closed]:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if depth == 1 and token.token_type == TokenType.COMMA:
+            return
+    if opened + 1 < closed < len(tokens):
+        end = tokens[closed]
+        yield closed, (_token_at(end, TokenType.COMMA, ","), _token_at(end, TokenType.STRING, _ROOT))
+
+
+def _fix_json_object(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    is_array = tokens[opened + 1].token_type in _ARRAYS
+    yield from _parenthesise_keys(tokens, opened) if is_array else _parenthesise_names(tokens, opened)
+
+
+def _parenthesise_keys(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """Parenthesise the keys of JSON_OBJECT(keys, values), which the parser would zip to pairs, dropping the excess."""
+    depth = 0
+    for index in range(opened, _find_closing(tokens, opened)):
+        token = tokens[index]
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if depth == 1 and token.token_type == TokenType.COMMA:
+            yield opened + 1, (_token_at(tokens[opened], TokenType.L_PAREN, "("),)
+            yield index, (_token_at(token, TokenType.R_PAREN, ")"),)
+            return
+
+
+def _parenthesise_names(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """Parenthesise columns named `key` and `value`, which the parser takes for keywords and drops."""
+    depth = 0
+    for index in range(opened, _find_closing(tokens, opened)):
+        token = tokens[index]
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        is_whole_argument = (
+            tokens[index - 1].token_type in _ARGUMENT_DELIMITERS
+            and tokens[index + 1].token_type in _ARGUMENT_DELIMITERS
+        )
+        if (
+            depth == 1
+            and is_whole_argument
+            and token.text.lower() in _DROPPED_NAMES
+            and token.token_type != TokenType.STRING
+        ):
+            yield index, (_token_at(token, TokenType.L_PAREN, "("),)
+            yield index + 1, (_token_at(token, TokenType.R_PAREN, ")"),)
+
+
+_DROPPED_NAMES: Final = frozenset(["key", "value"])
+_ARRAYS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
+_ARGUMENT_DELIMITERS: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
+# Functions whose arguments need additional tokens, and what inserts them.
+_TOKEN_INSERTERS: Final = {"json_query": _add_default_path, "json_object": _fix_json_object}
+
+
+def set_offset_kinds(tree: exp.Expr) -> None:
+    """Set the offset kind of nested subscripts.
+
+    In `a[OFFSET(0)][OFFSET(1)]` the parser recognises only the last OFFSET, and reads the others as functions.
+    """
+    for bracket in tree.find_all(exp.Bracket):
+        index = bracket.expressions[0] if len(bracket.expressions) == 1 else None
+        if isinstance(index, exp.Anonymous) and len(index.expressions) == 1:
+            tokens = _OFFSETS.get(str(index.this).upper())
+            if tokens is not None:
+                bracket.set("offset", tokens[0])
+                bracket.set("safe", tokens[1])
+                index.replace(index.expressions[0])
+
+
+# The index of the first element, and whether an index out of range yields NULL.
+_OFFSETS: Final = {"OFFSET": (0, False), "ORDINAL": (1, False), "SAFE_OFFSET": (0, True), "SAFE_ORDINAL": (1, True)}
+
+
+def name_unnested_paths(tree: exp.Expr) -> None:
+    """Name an implicitly unnested array (`FROM t, t.items`) after the last part of its path."""
+    for unnest in tree.find_all(exp.Unnest):
+        # The parser stores `offset` for a written UNNEST(), but not for one that it inserts.
+        if isinstance(unnest.parent, exp.Join) and "offset" not in unnest.args and unnest.args.get("alias") is None:
+            path = unnest.expressions[0]
+            last = path.expression if isinstance(path, exp.Dot) else path.this
+            unnest.set("alias", exp.TableAlias(columns=[copied(last)]))
+
+
+# The precedence of bitwise operators, equal in sqlglot: in BigQuery shifts bind tightest, then &, then ^, then |.
+_BITWISE_LEVELS: Final[dict[type[exp.Expr], int]] = {
+    exp.BitwiseOr: 1,
+    exp.BitwiseXor: 2,
+    exp.BitwiseAnd: 3,
+    exp.BitwiseLeftShift: 4,
+    exp.BitwiseRightShift: 4,
+}
+
+
+def parenthesise_bitwise(tree: exp.Expr) -> None:
+    """Parenthesise chains of bitwise operators with different precedence."""
+    for node in list(tree.find_all(*_BITWISE_LEVELS)):
+        chain = _chain(node)
+        if len({_level(operator) for operator in chain}) > 1:
+            node.replace(_nest_by_precedence(chain))
+
+
+def _level(operator: exp.Expr) -> int:
+    return _BITWISE_LEVELS[type(operator)]
+
+
+def _chain(node: exp.Expr) -> list[exp.Expr]:
+    """Return the operators of the chain that ends with this one, from left to right; none if it is not the last."""
+    if type(node.parent) in _BITWISE_LEVELS and node.arg_key == "this":
+        return []
+    chain = [node]
+    while type(chain[-1].this) in _BITWISE_LEVELS:
+        chain.append(chain[-1].this)
+    return chain[::-1]
+
+
+def _nest_by_precedence(chain: list[exp.Expr]) -> exp.Expr:
+    values: list[exp.Expr] = [copied(chain[0].this)]
+    pending: list[exp.Expr] = []
+    for operator in chain:
+        while pending and _level(pending[-1]) >= _level(operator):
+            _combine_top(values, pending.pop())
+        pending.append(operator)
+        values.append(copied(operator.expression))
+    while pending:
+        _combine_top(values, pending.pop())
+    return values[0]
+
+
+def _combine_top(values: list[exp.Expr], operator: exp.Expr) -> None:
+    right, left = values.pop(), values.pop()
+    combined = type(operator)(this=_parenthesise_operand(left), expression=_parenthesise_operand(right))
+    combined.meta.update(operator.meta)
+    values.append(combined)
+
+
+def _parenthesise_operand(value: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=value) if type(value) in _BITWISE_LEVELS else value
+
+
+def _find_closing(tokens: list[Token], opened: int) -> int:
+    """Return where the parenthesis that opens at this token closes; past the end if it does not."""
+    depth = 0
+    for index in range(opened, len(tokens)):
+        depth += (tokens[index].token_type in _OPENING) - (tokens[index].token_type in _CLOSING)
+        if depth == 0:
+            return index
+    return len(tokens)
+
+
+def _token_at(token: Token, kind: TokenType, text: str) -> Token:
+    """Return a token at the position of another."""
+    return Token(kind, text, token.line, token.col, token.start, token.end)
