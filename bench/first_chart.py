@@ -49,7 +49,7 @@ def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as running:
         running.load(batches(options.events), 2)
-        running.wait_until_idle()
+        running.wait_for_compaction()
         answer = running.client.post("/api/query", params={"sql": _LARGEST_PROJECT})
         project, events = json.loads(answer.text)["result"][0].values()
         print(f"{options.events:,} events, {events:,} of them in the project {project}", flush=True)
