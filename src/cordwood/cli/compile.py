@@ -24,7 +24,7 @@ from cordwood.app.targets import PRELUDES, TARGETS, target_of
 from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
-from cordwood.errors import NOT_COMPILED, Fault, UnknownEndpoint
+from cordwood.errors import NOT_COMPILED, BadBody, Fault, UnknownEndpoint
 from cordwood.sql.compile import Program, compile_standalone
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
@@ -90,9 +90,16 @@ def _run_lql(text: str, target: Target, program: Program | None) -> int:
 
 
 def _read(file: str | None) -> str:
-    if file is None or file == "-":
-        return sys.stdin.read()
-    return Path(file).read_text(encoding="utf-8")
+    """Return the query in a file or on standard input; raise BadBody if it cannot be read."""
+    try:
+        body = sys.stdin.buffer.read() if file is None or file == "-" else Path(file).read_bytes()
+    except OSError as problem:
+        raise BadBody(f"{file} cannot be read: {problem.strerror}.") from problem
+    try:
+        return body.decode()
+    except UnicodeDecodeError as problem:
+        name = "Standard input" if file in (None, "-") else file
+        raise BadBody(f"{name} is not text in UTF-8.") from problem
 
 
 def _compiled(text: str | None, target: Target, program: Program | None) -> Statement:
@@ -124,13 +131,13 @@ def _with_caret(fault: Fault, text: str) -> str:
 
 def _run_lines(target: Target, program: Program | None) -> int:
     """Compile one JSON line at a time, in order; an invalid line gets an error as its result."""
-    for line in sys.stdin:
+    for line in sys.stdin.buffer:
         if line.strip():
             say(json.dumps(_answer(line, target, program), ensure_ascii=False))
     return 0
 
 
-def _answer(line: str, target: Target, program: Program | None) -> Mapping[str, object]:
+def _answer(line: bytes, target: Target, program: Program | None) -> Mapping[str, object]:
     try:
         text = json.loads(line)["sql"]
         return {"sql": _compiled(str(text), target, program).sql}

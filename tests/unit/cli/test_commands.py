@@ -125,3 +125,36 @@ def test_settings_are_printed_with_their_source_and_masked_secrets(
 
 def test_the_reference_page_is_current() -> None:
     assert PAGE.read_text() == page(), "make docs"
+
+
+READERS = {
+    "compile": ("compile", "{}"),
+    "query": ("query", "logs.all", "--sql", "@{}"),
+    "import": ("import", "--stream", "cloudflare.logs.prod", "--data-dir", "{folder}", "{}"),
+    "sniff": ("sniff", "{}"),
+    "test": ("test", "{}"),
+    "restore": ("restore", "--data-dir", "{folder}", "{}"),
+    "endpoints": ("check", "--endpoints", "{}"),
+    "streams": ("check", "--streams", "{}"),
+    "config": ("check", "--config", "{}"),
+    "serve": ("serve", "--config", "{}"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("what", ["missing", "folder", "binary"])
+def test_a_file_that_cannot_be_read_is_named_in_one_message(
+    name: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None of them ends with a traceback, which run would raise here."""
+    file = tmp_path / "file"
+    if what == "folder":
+        file.mkdir()
+    elif what == "binary":
+        file.write_bytes(b"\xff\xfe\x00\x01" * 100)
+    arguments = [one.format(file, folder=tmp_path / "data") for one in READERS[name]]
+    # An empty folder of endpoints is no error, and sniff says what a binary file is.
+    assert (run(*arguments) == 0) == ((name, what) in {("endpoints", "folder"), ("sniff", "binary")})
+    # A folder may have no test pages.
+    told = "There are no tests." if (name, what) == ("test", "folder") else str(file)
+    assert told in "".join(capsys.readouterr()) or (name, what) == ("endpoints", "folder")

@@ -9,7 +9,7 @@ from cordwood.cli.commands import run
 
 
 def set_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
 def test_it_prints_sql_parameters_and_sub_queries(
@@ -58,3 +58,9 @@ def test_the_prelude_of_duckdb_is_empty(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_error_of_an_unknown_endpoint_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compile", "--endpoint", "nope"]) == 1
     assert "usage.api-counts" in capsys.readouterr().err
+
+
+def test_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"select '\xff'")))
+    assert run(["compile", "-"]) == 1
+    assert "Standard input is not text in UTF-8." in capsys.readouterr().err
