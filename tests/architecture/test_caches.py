@@ -19,7 +19,7 @@ ALLOWED = {
     ("engines/project_shapes.py", "OrderedDict"): "shapes of projects: each has a bounded number of paths",
     ("ingest/derived_fields.py", "lru_cache"): "what the operator's streams file derives",
     ("ingest/shape_decoder.py", "OrderedDict"): "counts the paths of its decoders",
-    ("serve/order_failures.py", "OrderedDict"): "2,000 digests with times: 1 MB",
+    ("serve/total_orders.py", "OrderedDict"): "2,000 outcomes by digest: 1 MB",
     ("serve/query_executor.py", "OrderedDict"): "4,096 durations by digest: 1 MB",
     ("serve/fair_queue.py", "OrderedDict"): "10,000 accounts: ids of valid keys, or addresses: 4 MB",
     ("serve/rate_limiter.py", "OrderedDict"): "10,000 buckets by the ids of valid keys, of 64 characters at most: 4 MB",

@@ -32,13 +32,13 @@ from cordwood.serve.compilation import CompilePool, CompilerErrorLog
 from cordwood.serve.cursors import Cursors
 from cordwood.serve.fair_queue import SERVICE, WaitingAccounts
 from cordwood.serve.jobs import Finished, Job, Range, export_job, is_in_no_order
-from cordwood.serve.order_failures import OrderFailures, seconds_to_order
 from cordwood.serve.query_executor import QueryExecutor
 from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.serve.statement_cache import StatementCache, statement_key
+from cordwood.serve.total_orders import TotalOrders
 from cordwood.serve.visibility import Redactions, SandboxSchema, shapes_without_names, visible_shapes
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import ad_hoc_endpoint
@@ -124,7 +124,7 @@ class Answers:
         self._compilations: SingleFlight[Statement] = SingleFlight()
         self._is_regex = remember_short(_MAX_CACHED_PATTERN, max_entries=4096)(engine.is_regex)
         self._key_index = CacheKeyIndex()
-        self._order_failures = OrderFailures()
+        self._total_orders = TotalOrders()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:
         """Count a request against the rate limit of the key or account; raise RateExceeded beyond it."""
@@ -388,11 +388,20 @@ class Answers:
     async def _run(
         self, key: bytes, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> Finished:
-        finished = await self._executor.run_buffered(job, halt, waiting, refresh=refresh)
-        finished = await self._order_if_cut(job, finished, halt, waiting, refresh=refresh)
+        finished = await self._run_buffered(job, halt, waiting, refresh=refresh)
         if _may_be_cached(job.request):
             self._store(Entry(key, job.request, finished, requested_us=job.requested_us))
         return finished
+
+    async def _run_buffered(self, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool) -> Finished:
+        """Return the whole answer, in a total order if it is cut."""
+        seconds = self._total_orders.seconds_at_once(job) if is_in_no_order(job) else None
+        if seconds is not None:
+            ordered = await self._try_ordered(job, seconds, halt, waiting, refresh=refresh)
+            if ordered is not None:
+                return ordered
+        finished = await self._executor.run_buffered(job, halt, waiting, refresh=refresh)
+        return await self._order_if_cut(job, finished, halt, waiting, refresh=refresh)
 
     async def _order_if_cut(
         self, job: Job, finished: Finished, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
@@ -402,16 +411,11 @@ class Answers:
         The query is run again. Where that fails, the answer is returned as it is, with its notice.
         """
         receipt = finished.receipt
-        is_wanted = receipt.truncated is not None and is_in_no_order(job)
-        if not is_wanted or self._order_failures.is_recent(job):
+        if receipt.truncated is None or not is_in_no_order(job):
             return finished
-        seconds = seconds_to_order(job, receipt.engine_seconds)
-        try:
-            ordered = await self._run_ordered(job, seconds, halt, waiting, refresh=refresh)
-        except (Busy, EngineUnreachable):
-            return finished
-        except Fault:
-            self._order_failures.add(job)
+        seconds = self._total_orders.seconds_after_cut(job, receipt.engine_seconds)
+        ordered = None if seconds is None else await self._try_ordered(job, seconds, halt, waiting, refresh=refresh)
+        if ordered is None:
             return finished
         ordered.receipt = msgspec.structs.replace(
             ordered.receipt,
@@ -420,13 +424,25 @@ class Answers:
         )
         return ordered
 
-    async def _run_ordered(
+    async def _try_ordered(
         self, job: Job, seconds: float, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool
-    ) -> Finished:
-        ordered = await self._job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
-        ordered = msgspec.structs.replace(ordered, limits=AnswerLimits(job.limits.max_rows, seconds))
-        self._executor.quarantine.check(ordered)
-        return await self._executor.run_buffered(ordered, halt, waiting, refresh=refresh)
+    ) -> Finished | None:
+        """Run the job in a total order within this time; return None if that fails."""
+        try:
+            ordered = await self._job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
+            ordered = msgspec.structs.replace(ordered, limits=AnswerLimits(job.limits.max_rows, seconds))
+            self._executor.quarantine.check(ordered)
+            finished = await self._executor.run_buffered(ordered, halt, waiting, refresh=refresh)
+        except (Busy, EngineUnreachable):
+            return None
+        except Fault:
+            self._total_orders.note(job, None)
+            return None
+        if finished.receipt.truncated is None:
+            self._total_orders.forget(job)
+        else:
+            self._total_orders.note(job, finished.receipt.engine_seconds)
+        return finished
 
     async def _refresh(self, request: QueryRequest, entry: Entry) -> None:
         await _until_current(partial(self._refresh_once, request, entry))

@@ -7,8 +7,8 @@ import msgspec
 from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.rows import Row
-from cordwood.serve.order_failures import RETRY_SECONDS, OrderFailures, seconds_to_order
 from cordwood.serve.query_request import QueryRequest
+from cordwood.serve.total_orders import RETRY_SECONDS, TotalOrders
 from tests.unit.serve.harness import UNCACHED, WARMED, ServeHarness, ask, run, whole
 
 NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
@@ -102,20 +102,53 @@ def test_an_engine_that_cannot_be_reached_for_a_moment_is_not_remembered() -> No
     run(test)
 
 
+def test_a_query_whose_last_answer_was_ordered_is_ordered_at_once_until_it_is_not_cut() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        for asked in (2, 3):
+            assert whole(await harness.answers.answer(request())).receipt.next is not None
+            assert harness.engine.asked == asked
+        harness.engine.truncated = False
+        for asked in (4, 5):
+            assert whole(await harness.answers.answer(request())).receipt.next is None
+            assert harness.engine.asked == asked
+        ordered = [" ORDER BY " in question.statement.sql for question in harness.engine.questions]
+        assert ordered == [False, True, True, True, False]
+
+    run(test)
+
+
+def test_a_query_that_cannot_be_ordered_any_more_is_answered_in_no_order() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        await harness.answers.answer(request())
+        fail_to_order(harness, OutOfMemory("too much"))
+        for asked in (4, 5):
+            assert whole(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
+            assert harness.engine.asked == asked
+
+    run(test)
+
+
 def test_the_time_of_both_runs_is_limited() -> None:
     async def test(harness: ServeHarness) -> None:
         job = await harness.answers._job(request())
         total = job.limits.seconds
         assert total > 10
-        assert seconds_to_order(job, 0.01) == 1.0
-        assert seconds_to_order(job, 2.0) == 4.0
-        assert seconds_to_order(job, total - 1) == 1.0
-        failures = OrderFailures(lambda: now)
         now = 0.0
-        failures.add(job)
-        assert failures.is_recent(job)
+        orders = TotalOrders(lambda: now)
+        assert orders.seconds_at_once(job) is None
+        assert orders.seconds_after_cut(job, 0.01) == 1.0
+        assert orders.seconds_after_cut(job, 2.0) == 4.0
+        assert orders.seconds_after_cut(job, total - 1) == 1.0
+        orders.note(job, 3.0)
+        assert orders.seconds_at_once(job) == 6.0
+        orders.note(job, total)
+        assert orders.seconds_at_once(job) == total
+        orders.note(job, None)
+        assert (orders.seconds_at_once(job), orders.seconds_after_cut(job, 2.0)) == (None, None)
         now = RETRY_SECONDS + 1
-        assert not failures.is_recent(job)
+        assert orders.seconds_after_cut(job, 2.0) == 4.0
 
     run(test)
 
