@@ -5,7 +5,7 @@ import { badge, labelsOf, table, us, valueOf } from "./alert-states.js";
 import { read } from "./api.js";
 import { h, newId, option, put } from "./dom.js";
 import { ago, count, time } from "./format.js";
-import { tell } from "./telling.js";
+import { tell } from "./overlays.js";
 
 const PAGE = 50;
 const TONES = {

@@ -1,10 +1,10 @@
 /** Silences of alerts: a form that creates one, and the list of the active ones. */
 
-import { table, labelsOf, us, wordsOf } from "./alert-states.js";
+import { labelsOf, table, us, wordsOf } from "./alert-states.js";
 import { create } from "./api.js";
 import { h, newId, option, put } from "./dom.js";
 import { ago, time } from "./format.js";
-import { tell } from "./telling.js";
+import { tell } from "./overlays.js";
 
 const DURATIONS = {
   "30m": "30 minutes",

@@ -7,8 +7,8 @@ import { read, readIfAllowed } from "./api.js";
 import { definitions } from "./described.js";
 import { h, put } from "./dom.js";
 import { count } from "./format.js";
+import { tell } from "./overlays.js";
 import { privateOnly } from "./private-only.js";
-import { tell } from "./telling.js";
 
 const AGAIN_MS = 4000;
 const STATES = ["firing", "pending", "inactive"];

@@ -1,9 +1,9 @@
 /** The chart of an answer: its choice of columns, stacking, scale, and comparison with the previous period. */
 
-import { chosen, isOfEvents, kindsOf, seriesOf } from "./chart-data.js";
 import { bars, timePicture } from "./chart-drawing.js";
 import { h, newId, option, put } from "./dom.js";
 import { compact, time } from "./format.js";
+import { chosen, isOfEvents, kindsOf, seriesOf } from "./series.js";
 
 const ALL = "all numbers";
 

@@ -3,8 +3,8 @@
 import { hashOf } from "./address.js";
 import { h, put } from "./dom.js";
 import { ago, compact, count } from "./format.js";
-import { popover } from "./popover.js";
-import { USUAL, around, bounds, isFixed } from "./ranges.js";
+import { popover } from "./overlays.js";
+import { around, bounds, isFixed, USUAL } from "./ranges.js";
 import { toned } from "./series.js";
 
 const MOST_LISTED = 50;

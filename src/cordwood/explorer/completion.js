@@ -1,6 +1,8 @@
-/** Completion at the caret: sub-queries, columns, fields that were seen in events, and keywords. */
+/** Completion at the caret: sub-queries, columns, fields that were seen in events, their values, and keywords. */
 
-import { pathText } from "./lql.js";
+import { topValues } from "./explore-answers.js";
+import { filterText, pathText } from "./lql.js";
+import { bounds } from "./ranges.js";
 
 const MOST = 60;
 const LQL_CLAUSES = [
@@ -166,4 +168,40 @@ export function ranked(from, typed, options) {
   found.sort((one, two) => one.score - two.score || one.place - two.place);
   const exact = found.length === 1 && found[0].one.text === typed;
   return { from, options: exact ? [] : found.slice(0, MOST).map(({ one }) => one) };
+}
+
+export class KnownValues {
+  constructor() {
+    this.byPath = new Map();
+  }
+
+  forget() {
+    this.byPath.clear();
+  }
+
+  /** Return the values known so far; `again` is called when there are more. */
+  of(view, path, again) {
+    if (!this.byPath.has(path)) this.look(view, path, again);
+    return this.byPath.get(path);
+  }
+
+  look(view, path, again) {
+    this.byPath.set(path, []);
+    const everything = { ...view, text: "", patterns: [] };
+    const keep = (values) => this.keep(path, values) && again();
+    // Errors are ignored: a field that no event has offers no values.
+    topValues(everything, bounds(view.range), path).then(keep, () => {});
+  }
+
+  keep(path, values) {
+    const plain = values.filter(({ value }) => typeof value !== "object");
+    const offered = plain.map(({ value, events }) => ({ text: written(value), hint: String(events) }));
+    this.byPath.set(path, offered);
+    return offered.length > 0;
+  }
+}
+
+/** Return a value as a filter writes it after the colon. */
+function written(value) {
+  return filterText(["x"], value).slice("x:".length);
 }

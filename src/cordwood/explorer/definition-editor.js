@@ -8,7 +8,7 @@ import { Words } from "./definition-words.js";
 import { h, put } from "./dom.js";
 import { Editor } from "./editor.js";
 import * as kept from "./kept.js";
-import { tell } from "./telling.js";
+import { tell } from "./overlays.js";
 
 /** A text is checked once nothing was typed for this time. */
 const PAUSE_MS = 400;

@@ -9,10 +9,9 @@ import * as described from "./described.js";
 import { h, newId, option, put } from "./dom.js";
 import { EventTable } from "./event-table.js";
 import { partingColumn } from "./explore-answers.js";
-import { popover } from "./popover.js";
+import { popover, tell } from "./overlays.js";
 import { sentences } from "./receipt.js";
 import { copy, curlOf, downloadAs } from "./save.js";
-import { tell } from "./telling.js";
 import { unwrapped } from "./tree.js";
 
 const PARAMETER = "p.";

@@ -1,11 +1,11 @@
 /** The requests of Explore: rows, histogram, top values, whole events, and the translation of LQL to SQL. */
 
-import { Problem, ask, read } from "./api.js";
+import { ask, Problem, read } from "./api.js";
 import * as lql from "./lql.js";
+import { tell } from "./overlays.js";
 import * as queries from "./queries.js";
 import { stepFor } from "./ranges.js";
 import * as sql from "./sql.js";
-import { tell } from "./telling.js";
 import { unwrapped } from "./tree.js";
 
 /** More rows would use too much of the browser's memory. */

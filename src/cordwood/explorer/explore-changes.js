@@ -4,9 +4,9 @@ import * as address from "./address.js";
 import * as answers from "./explore-answers.js";
 import * as state from "./explore-state.js";
 import * as lql from "./lql.js";
+import { tell } from "./overlays.js";
 import * as queries from "./queries.js";
 import * as sql from "./sql.js";
-import { tell } from "./telling.js";
 
 /** Filter the query by a value; `isWithin` means that the value is an element of an array. */
 export function filter({ view, answer }, path, value, isNot, isWithin = false) {

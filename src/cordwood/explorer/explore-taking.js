@@ -1,12 +1,12 @@
-/** Exports of a view: rows as a file, the query as a call for the clipboard, and the query as an endpoint. */
+/** The Save menu of Explore: rows as a file, the call for a shell or Python, a link, or the query as an endpoint. */
 
 import { create } from "./api.js";
+import { endpointFields, endpointFile } from "./definition-texts.js";
 import * as described from "./described.js";
-import { endpointFields, endpointFile } from "./endpoint-file.js";
-import { saveMenu } from "./explore-menu.js";
+import { h, put } from "./dom.js";
 import { linkOf } from "./explore-state.js";
+import { popover, tell } from "./overlays.js";
 import { copy, curlOf, downloadAs, downloadText, pythonOf } from "./save.js";
-import { tell } from "./telling.js";
 
 /** Return the Save menu of the Explore page. */
 export function menuOf(page) {
@@ -73,4 +73,51 @@ async function withDefinition(view, work) {
   } catch (problem) {
     return tell(`${problem.message} ${problem.hint ?? ""}`.trim());
   }
+}
+
+/** Return the menu; `copies()` returns the forms of the query that can be copied, as [label, action]. */
+export function saveMenu({ formats, download, copies, saveFile, saveEndpoint }) {
+  const button = h("button", { type: "button", class: "button" }, "Save");
+  const panel = h("div", { class: "picker" });
+  const menu = popover(button, panel, { label: "Save this query or its rows", onOpen: () => fill() });
+  const act = (work) => () => {
+    menu.close();
+    work();
+  };
+  const item = (words, work) => h("button", { type: "button", class: "choice", onclick: act(work) }, words);
+  const fill = () => {
+    const name = h("input", {
+      type: "text",
+      value: "my.query",
+      pattern: "[\\w.\\-]+",
+      required: true,
+      "aria-label": "Name of the endpoint",
+      spellcheck: "false",
+    });
+    const submit = (event) => {
+      event.preventDefault();
+      const save = event.submitter?.value === "file" ? saveFile : saveEndpoint;
+      act(() => save(name.value))();
+    };
+    put(
+      panel,
+      h("p", { class: "menu-head" }, "Download the rows"),
+      h(
+        "div",
+        { class: "choices" },
+        formats().map((form) => item(form, () => download(form))),
+      ),
+      h("p", { class: "menu-head" }, "Take the query along"),
+      copies().map(([words, work]) => item(words, work)),
+      h("p", { class: "menu-head" }, "Save as endpoint"),
+      h(
+        "form",
+        { class: "joined", onsubmit: submit },
+        name,
+        h("button", { type: "submit", class: "button primary", value: "service" }, "Save here"),
+        h("button", { type: "submit", class: "button", value: "file" }, "Save .sql"),
+      ),
+    );
+  };
+  return menu.element;
 }

@@ -1,8 +1,9 @@
 /** The Explore page: events of a sub-query over time, as a histogram, a table and trees. */
 
 import * as address from "./address.js";
-import { Problem, ask, written } from "./api.js";
+import { ask, Problem, written } from "./api.js";
 import { Chart } from "./chart.js";
+import { KnownValues } from "./completion.js";
 import * as described from "./described.js";
 import { h, option, put } from "./dom.js";
 import { Editor } from "./editor.js";
@@ -10,7 +11,6 @@ import { EventTable } from "./event-table.js";
 import * as answers from "./explore-answers.js";
 import { ExploreBar } from "./explore-bar.js";
 import * as changes from "./explore-changes.js";
-import { notForThisKey, nothing } from "./explore-empty.js";
 import * as state from "./explore-state.js";
 import * as taking from "./explore-taking.js";
 import { FieldList } from "./field-list.js";
@@ -18,14 +18,13 @@ import { Histogram } from "./histogram.js";
 import { historyMenu } from "./history-menu.js";
 import { eventPlace, linksOf } from "./ids.js";
 import { addToHistory } from "./kept.js";
-import { KnownValues } from "./known-values.js";
 import { Live } from "./live.js";
+import { tell } from "./overlays.js";
 import { Patterns } from "./patterns.js";
 import * as queries from "./queries.js";
 import * as ranges from "./ranges.js";
 import * as receipts from "./receipt.js";
-import { tell } from "./telling.js";
-import { Whereabouts } from "./whereabouts.js";
+import { notForThisKey, nothing, Whereabouts } from "./whereabouts.js";
 
 /** The periods at which Live repeats the query: while its rows are also streamed, and when they cannot be. */
 const [FOLLOWED_MS, LIVE_MS] = [4000, 2500];

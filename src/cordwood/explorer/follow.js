@@ -7,12 +7,11 @@ import { h, put } from "./dom.js";
 import { EventTable } from "./event-table.js";
 import * as state from "./explore-state.js";
 import { takeText } from "./explore-taking.js";
-import { MOST_EVENTS, eventsOfId } from "./finding.js";
+import { eventsOfId, MOST_EVENTS } from "./finding.js";
 import { Lanes } from "./follow-lanes.js";
 import { count, duration } from "./format.js";
-import { LEAST_UNIQUE, eventPlace, linksOf } from "./ids.js";
-import { bounds } from "./ranges.js";
-import { TimePicker } from "./time-picker.js";
+import { eventPlace, LEAST_UNIQUE, linksOf } from "./ids.js";
+import { bounds, TimePicker } from "./ranges.js";
 
 const GRAVE = /(^|_)(level|severity|severity_text|error_severity|status|status_code)$/;
 const TOOK = /(^|_)(ms|milliseconds)$/;

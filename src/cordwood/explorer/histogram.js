@@ -1,6 +1,6 @@
 /** The histogram of events over time, as stacked bars. Dragging, or Shift with the arrow keys, selects a range. */
 
-import { timeAxis, timeMarks, valueAxis, valueMarks } from "./axes.js";
+import { timeAxis, timeMarks, valueAxis, valueMarks } from "./chart-drawing.js";
 import { h, newId, put, svg } from "./dom.js";
 import { count, time } from "./format.js";
 import { toned } from "./series.js";

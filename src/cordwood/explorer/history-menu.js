@@ -3,8 +3,7 @@
 import { h, put } from "./dom.js";
 import { ago } from "./format.js";
 import * as kept from "./kept.js";
-import { popover } from "./popover.js";
-import { tell } from "./telling.js";
+import { popover, tell } from "./overlays.js";
 
 const LONGEST_TEXT = 160;
 

@@ -5,7 +5,7 @@ import { askAgain } from "./described.js";
 import { h, put } from "./dom.js";
 import { forgetAll } from "./kept.js";
 import { forget, isSendable, keep, key } from "./key.js";
-import { popover } from "./popover.js";
+import { popover } from "./overlays.js";
 
 const TAIL = 4;
 

@@ -5,12 +5,21 @@ import { ask } from "./api.js";
 import { h, put, svg } from "./dom.js";
 import { isClickHouse, translated } from "./explore-answers.js";
 import { ago, compact, count, time } from "./format.js";
-import { MOST_LISTED, PLACEHOLDER, patternOf, patternsSql, regexOf } from "./pattern-query.js";
-import { patternsOf, textOf, withPattern, withoutPattern } from "./pattern-query.js";
+import { tell } from "./overlays.js";
+import {
+  MOST_LISTED,
+  patternOf,
+  patternsOf,
+  patternsSql,
+  PLACEHOLDER,
+  regexOf,
+  textOf,
+  withoutPattern,
+  withPattern,
+} from "./pattern-query.js";
 import { histogramRequest, messagesLql } from "./queries.js";
 import { stepFor } from "./ranges.js";
 import * as sql from "./sql.js";
-import { tell } from "./telling.js";
 
 /** The number of bars in the small chart of a pattern, and its size in pixels. */
 const [MOST_BARS, WIDTH, HEIGHT] = [40, 120, 22];

@@ -8,9 +8,9 @@ import { STREAM } from "./definition-texts.js";
 import { mayManage } from "./described.js";
 import { h, put } from "./dom.js";
 import { ago, bytes, compact, count, perSecond, time } from "./format.js";
+import { tell } from "./overlays.js";
 import { privateOnly } from "./private-only.js";
 import { fieldShares } from "./shares.js";
-import { tell } from "./telling.js";
 
 const AGAIN_MS = 5000;
 

@@ -11,10 +11,10 @@ import { takeText } from "./explore-taking.js";
 import { count } from "./format.js";
 import { Histogram } from "./histogram.js";
 import { filterText, withClause } from "./lql.js";
+import { tell } from "./overlays.js";
 import { isOfEvents } from "./queries.js";
 import * as ranges from "./ranges.js";
-import { tell } from "./telling.js";
-import { TimePicker } from "./time-picker.js";
+import { TimePicker } from "./ranges.js";
 import { listed } from "./whereabouts.js";
 import * as events from "./whole-streams.js";
 

@@ -1,5 +1,6 @@
-/** Hints for a view without rows: events at other times, of other projects, and in other streams. */
+/** What Explore shows instead of rows: messages, and hints at events at other times, of other projects and in other streams. */
 
+import * as address from "./address.js";
 import { ask } from "./api.js";
 import { named, placeOfStream } from "./choices.js";
 import { h } from "./dom.js";
@@ -105,4 +106,17 @@ export function listed(words, found, place, most = MOST_LISTED) {
 
 function faint(words) {
   return h("p", { class: "faint" }, words);
+}
+
+export function notForThisKey(endpoint) {
+  const leave = () => address.change({ endpoint: "", sub: "", cols: "", by: "", q: "", pat: "" });
+  const other = h("button", { type: "button", class: "button", onclick: leave }, "Look at another endpoint");
+  return h("div", { class: "empty" }, h("p", {}, `${endpoint} is not for this key.`), other);
+}
+
+export function nothing(whereabouts) {
+  const look = () => address.change({ range: "7d" });
+  const wider = h("button", { type: "button", class: "button", onclick: look }, "Look at 7 days");
+  const words = h("p", {}, "Nothing in this time that matches.");
+  return h("div", { class: "empty" }, words, wider, whereabouts);
 }

@@ -5,8 +5,8 @@ import { LANGUAGES } from "./docs-code.js";
 import { requestOf } from "./docs-request.js";
 import { h, newId, option, put } from "./dom.js";
 import { key } from "./key.js";
+import { tell } from "./overlays.js";
 import { copy } from "./save.js";
-import { tell } from "./telling.js";
 
 const calls = new Set();
 /** The chosen language applies to all operations of the page. */

@@ -6,9 +6,8 @@ import { operationsOf } from "./docs-request.js";
 import { h, put } from "./dom.js";
 import { forget, isSendable, keep, key } from "./key.js";
 import { keyMenu } from "./key-gate.js";
-import { popover } from "./popover.js";
+import { popover, tell } from "./overlays.js";
 import { downloadText } from "./save.js";
-import { tell } from "./telling.js";
 
 const account = document.getElementById("account");
 const list = document.querySelector(".operations");

@@ -1,4 +1,4 @@
-/** A panel below a button, which closes on Escape, on a click elsewhere, or when the focus leaves it. */
+/** What is shown above the page: panels below a button, and the line at its foot that tells what was done. */
 
 import { h, newId } from "./dom.js";
 
@@ -41,4 +41,15 @@ function keepInView(panel) {
   const over = Math.max(0, right - document.documentElement.clientWidth + 8);
   const under = Math.max(0, 8 - left);
   if (over || under) panel.style.setProperty("translate", `${under - over}px 0`);
+}
+
+const SHOWN_MS = 4000;
+let timer = 0;
+
+export function tell(words) {
+  const place = document.getElementById("told");
+  place.textContent = words;
+  place.classList.add("is-shown");
+  clearTimeout(timer);
+  timer = setTimeout(() => place.classList.remove("is-shown"), SHOWN_MS);
 }
