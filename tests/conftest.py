@@ -1,5 +1,6 @@
 """Fixtures of all tests: lock order checks of the storage, and short garbage collections."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -17,3 +18,10 @@ def _locks_are_taken_in_order() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _earlier_objects_are_not_collected_again() -> None:
     exempt_earlier_objects()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_are_not_ignored() -> None:
+    """Let child processes be interrupted: a shell's background job, and so all that it starts, ignores SIGINT."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

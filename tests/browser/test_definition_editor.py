@@ -478,6 +478,6 @@ def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, service: Service, wid
         area(page, noun).press("Control+End")
         page.keyboard.insert_text("a long line " * 40 + "\n" * 40 + "end")
         places = "[...document.querySelectorAll('.definition .editor-text, .definition .editor-paint')]"
+        wait_until_true(page, f"(([typed, painted]) => typed.scrollTop > 0 && painted.scrollTop > 0)({places})")
         typed, painted = page.evaluate(f"{places}.map(e => [e.scrollTop, e.scrollHeight, e.clientWidth])")
         assert typed == painted
-        assert typed[0] > 0

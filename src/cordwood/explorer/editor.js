@@ -257,10 +257,13 @@ export class Editor {
     this.area.removeAttribute("aria-activedescendant");
   }
 
+  /** Paint the text and fit the area's height to it, without moving the text under the reader. */
   repaint() {
+    const { scrollLeft, scrollTop } = this.area;
     put(this.paint, painted(this.value, this.context().language, this.error), "\n");
     this.area.style.setProperty("height", "0");
     this.area.style.setProperty("height", `${this.area.scrollHeight}px`);
+    for (const one of [this.area, this.paint]) one.scrollTo(scrollLeft, scrollTop);
   }
 }
 
