@@ -64,5 +64,6 @@ class TotalOrders:
 
 
 def _key(job: Job) -> bytes:
-    """Return a digest of the statement and the pins: the events of two projects differ in number."""
-    return blake2b(msgspec.msgpack.encode((job.question.statement.digest, job.request.pin_items))).digest()
+    """Return a digest of the statement and its caller, so that the values of one caller change no answer of others."""
+    request = job.request
+    return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()

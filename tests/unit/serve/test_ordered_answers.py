@@ -6,10 +6,11 @@ import msgspec
 
 from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
 from cordwood.model.endpoint import Endpoint
+from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.total_orders import RETRY_SECONDS, TotalOrders
-from tests.unit.serve.harness import UNCACHED, WARMED, ServeHarness, ask, run, whole
+from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, whole
 
 NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
 # A query whose rows have no ids; it may be cut.
@@ -86,6 +87,19 @@ def test_a_failed_order_leaves_the_answer_with_a_notice_and_is_not_tried_again_s
             assert answer.receipt.notices == (NOTICE,)
         assert [answer.body for answer in answers] == [b'{"result":[{"n":1}]}', b'{"result":[{"n":3}]}']
         assert harness.engine.asked == 3
+
+    run(test)
+
+
+def test_the_order_of_one_caller_that_fails_takes_no_cursor_from_others() -> None:
+    async def test(harness: ServeHarness) -> None:
+        harness.engine.truncated = True
+        fail_to_order(harness, OutOfMemory("too much"))
+        await harness.answers.answer(request())
+        harness.engine.rows = lambda number: [[(number,)]]
+        other = msgspec.structs.replace(request(), caller=Caller("key-2", CALLER.scopes))
+        assert whole(await harness.answers.answer(other)).receipt.next is not None
+        assert whole(await harness.answers.answer(request())).receipt.next is None
 
     run(test)
 
