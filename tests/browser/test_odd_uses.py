@@ -31,6 +31,22 @@ def test_a_page_whose_script_cannot_be_loaded_says_so_and_is_loaded_later(tab: T
     expect(page.get_by_role("heading", name="Streams")).to_be_visible()
 
 
+def test_a_page_that_is_left_while_it_is_loaded_changes_nothing_on_the_next(tab: Tab) -> None:
+    tab.expected.append("net::ERR_FAILED")
+    page = tab.page
+    held = HeldRequest(page, "**/alerts.js")
+    tab.open("streams")
+    page.get_by_role("link", name="Alerts", exact=True).click()
+    script = held.sent()
+    page.get_by_role("link", name="Streams", exact=True).click()
+    expect(page.get_by_role("heading", name="Streams")).to_be_visible()
+    with page.expect_event("requestfailed"):
+        script.abort()
+    page.evaluate("new Promise((then) => setTimeout(then, 100))")
+    expect(page.locator("#content")).not_to_contain_text("could not be loaded")
+    expect(page.get_by_role("heading", name="Streams")).to_be_visible()
+
+
 def paste(page: Page, key: str) -> None:
     page.get_by_label("Key", exact=True).fill(key)
     page.get_by_role("button", name="Open").click()

@@ -10,7 +10,6 @@ import { keyMenu, keyPage } from "./key-gate.js";
 
 /** Pages other than Explore are loaded when they are first shown, or after Explore is complete. */
 const LOADERS = {
-  explore: async () => ExplorePage,
   endpoints: async () => (await import("./endpoints.js")).EndpointsPage,
   alerts: async () => (await import("./alerts.js")).AlertsPage,
   streams: async () => (await import("./streams.js")).StreamsPage,
@@ -30,13 +29,20 @@ let shown = "";
 function show({ page, values }) {
   if (!key()) return gate();
   const name = page in LOADERS ? page : "explore";
-  if (!classes.has(name)) return load(name).then(() => show(address.current()), fail);
+  if (!classes.has(name)) return loadAndShow(name);
   enter(name);
   keepPlace(name);
   return made
     .get(name)
     .update(values)
     .catch((problem) => fail(problem));
+}
+
+/** Show a page once it is loaded, or why it cannot be, unless the reader has left for another one meanwhile. */
+async function loadAndShow(name) {
+  const problem = await load(name).catch((one) => one);
+  if (address.current().page !== name) return undefined;
+  return problem ? fail(problem) : show(address.current());
 }
 
 async function load(name) {
