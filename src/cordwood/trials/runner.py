@@ -1,4 +1,4 @@
-"""Runs pages of tests on an engine, in temporary folders or databases, at the time that a case sets; and reports them."""
+"""The runner of test pages: an engine in temporary folders or databases, the time that a case sets, and the report."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""Answer queries: those of endpoints, and SQL over whole streams with a private key; and what editors of queries ask.
+"""Handlers of queries: saved and sandbox queries of endpoints, ad hoc SQL, and the requests of query editors.
 
 The request cache holds parsed requests for endpoints by their bytes, so that a repeated one is not parsed again.
 Permissions of the key and the endpoint's revision are checked each time.
@@ -248,7 +248,10 @@ def _check_backend(backend_id: str | None) -> None:
 
 
 async def show_scope(request: Request, services: Services, address: str) -> Response:
-    """Return the sub-queries of an endpoint, and whether the key is private, with its pins. A key pinned to a project sees the paths of its events alone."""
+    """Return the sub-queries of an endpoint, and whether the key is private, with its pins.
+
+    A key that is pinned to a project is shown only the paths of that project's events.
+    """
     endpoint, caller, _ = _sandbox_of(request, services, address)
     sub_queries = await services.answers.sub_queries(endpoint, caller, account_of(request, caller))
     key = {"private": may_manage(caller), "pins": dict(caller.pins)}

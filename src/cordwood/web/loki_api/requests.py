@@ -1,4 +1,4 @@
-"""What a request of Loki's read API asks: who reads which sub-queries, with which parameters, and of which times."""
+"""Requests of Loki's read API: the caller, the sub-queries with their parameters, and the time range."""
 
 import math
 import re
