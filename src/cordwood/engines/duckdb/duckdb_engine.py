@@ -12,9 +12,8 @@ from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.answers import PARSED_BYTES, QueryRunner
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
-from cordwood.engines.duckdb.storage.retention import Retention
 from cordwood.engines.duckdb.storage.session import FILE, ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.storage.storage import Storage
+from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
@@ -69,6 +68,12 @@ def _flush_limits(options: Options) -> FlushLimits:
     )
 
 
+def _storage_limits(options: Options) -> StorageLimits:
+    return StorageLimits(
+        _flush_limits(options), min(_MAX_RECENT_BYTES, options.memory_bytes // 16), options.max_store_bytes
+    )
+
+
 class DuckDBEngine:
     """The embedded engine on the store in `folder`, which it opens or creates.
 
@@ -90,11 +95,9 @@ class DuckDBEngine:
         self._report = options.report
         with open_faults(self._file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)
-            self._storage = Storage(self._session, folder, clock_us, options.report)
+            self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report)
             cleanup.pop_all()
-        self._storage.retention = Retention(self._session, options.max_store_bytes)
-        self._storage.recent_cache.max_bytes = min(_MAX_RECENT_BYTES, options.memory_bytes // 16)
-        self._storage.start(_flush_limits(options))
+        self._storage.start()
         check = StatementCheck(Isolation(target.name, options.note))
         self._query_runner = QueryRunner(
             self._storage, AnswerRedaction(self._session.cursor, options.redacting), check, options.parsed_cache_bytes

@@ -31,8 +31,8 @@ ALL = "select count(*), count(distinct id), sum(cast(t.metadata.n as int64)) fro
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine with small row groups, without background flushes and compaction."""
-    monkeypatch.setattr(Flusher, "start", lambda *_: None)
-    monkeypatch.setattr(Compactor, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
     monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
@@ -284,7 +284,7 @@ from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from tests.contract.engine_asking import stream
-Flusher.start = compaction.Compactor.start = lambda *_: None
+Flusher.flush_next = compaction.Compactor.run = lambda _: 60.0
 compaction.ROW_GROUP_ROWS, compaction.RUN_GROUPS, compaction.UNCOMPACTED_GROUPS = 2048, 3, 2
 engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
 engine.prepare([stream("s")])

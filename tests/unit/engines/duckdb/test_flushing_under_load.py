@@ -1,7 +1,8 @@
 """Under load the flusher writes whole row groups and releases freed memory."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from cordwood.engines.duckdb.storage import flusher
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.storage.storage import Storage
+from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.waiting import until
@@ -19,14 +20,24 @@ BATCH = 1_024
 GROUP_BYTES = ROW_GROUP_ROWS * 320
 
 
+Started = Callable[[FlushLimits], Storage]
+
+
 @pytest.fixture
-def storage(tmp_path: Path) -> Iterator[Storage]:
-    session = Session(tmp_path, memory_bytes=256 * 10**6, threads=2)
-    storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
-    storage.prepare([stream("s")])
-    yield storage
-    storage.close()
-    session.close()
+def started(tmp_path: Path) -> Iterator[Started]:
+    """Yield a function that starts a storage with the given limits."""
+    with ExitStack() as cleanup:
+
+        def start(limits: FlushLimits) -> Storage:
+            session = Session(tmp_path, memory_bytes=256 * 10**6, threads=2)
+            cleanup.callback(session.close)
+            storage = Storage(session, tmp_path, StorageLimits(limits), lambda: NOW_US, lambda _: None)
+            cleanup.callback(storage.close)
+            storage.prepare([stream("s")])
+            storage.start()
+            return storage
+
+        yield start
 
 
 def load(storage: Storage, count: int) -> None:
@@ -52,22 +63,22 @@ def persistent_groups(storage: Storage) -> list[int]:
         return [int(row[0]) for row in shown.cursor.execute(asked).fetchall()]
 
 
-def test_a_load_is_flushed_in_whole_row_groups(storage: Storage) -> None:
-    storage.start(FlushLimits(2, 2 * GROUP_BYTES))
+def test_a_load_is_flushed_in_whole_row_groups(started: Started) -> None:
+    storage = started(FlushLimits(2, 2 * GROUP_BYTES))
     load(storage, 6 * ROW_GROUP_ROWS)
     until(lambda: len(flush_sizes(storage)) == 6)
     assert set(flush_sizes(storage)) == {ROW_GROUP_ROWS}
 
 
-def test_parts_are_flushed_if_memory_does_not_suffice_for_a_row_group(storage: Storage) -> None:
-    storage.start(FlushLimits(2, GROUP_BYTES // 2))
+def test_parts_are_flushed_if_memory_does_not_suffice_for_a_row_group(started: Started) -> None:
+    storage = started(FlushLimits(2, GROUP_BYTES // 2))
     load(storage, 2 * ROW_GROUP_ROWS)
     assert max(flush_sizes(storage)) < ROW_GROUP_ROWS
 
 
-def test_flushed_parts_are_checkpointed_once_they_fill_a_row_group(storage: Storage) -> None:
+def test_flushed_parts_are_checkpointed_once_they_fill_a_row_group(started: Started) -> None:
     part = ROW_GROUP_ROWS // 5
-    storage.start(FlushLimits(1, 8 * GROUP_BYTES, rows_per_flush=part))
+    storage = started(FlushLimits(1, 8 * GROUP_BYTES, rows_per_flush=part))
     load(storage, 4 * ROW_GROUP_ROWS)
     until(lambda: sum(flush_sizes(storage)) == 4 * ROW_GROUP_ROWS)
     assert max(flush_sizes(storage)) == part
@@ -76,26 +87,31 @@ def test_flushed_parts_are_checkpointed_once_they_fill_a_row_group(storage: Stor
 
 @pytest.mark.parametrize(("kept_seconds", "is_given_back"), [(3600.0, False), (0.0, True)])
 def test_freed_memory_is_kept_for_the_set_time_under_load_and_released_after(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, kept_seconds: float, is_given_back: object
+    started: Started, monkeypatch: pytest.MonkeyPatch, kept_seconds: float, is_given_back: object
 ) -> None:
     given_back = threading.Event()
     monkeypatch.setattr(flusher, "release_free_memory", given_back.set)
     # A loaded machine may pause the test for longer.
     monkeypatch.setattr(flusher, "_PAUSE_SECONDS", 3.0)
-    storage.start(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=kept_seconds))
+    storage = started(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=kept_seconds))
     load(storage, 3 * ROW_GROUP_ROWS)
     assert given_back.is_set() is is_given_back
     assert given_back.wait(30)
 
 
 def test_memory_is_released_after_a_burst_before_its_remainder_is_flushed(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
+    started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_then: list[int] = []
-    store = storage.get_store("s")
-    monkeypatch.setattr(flusher, "release_free_memory", lambda: left_then.append(store.pending_rows))
+    storages: list[Storage] = []
+
+    def note_pending_rows() -> None:
+        left_then.extend(storage.get_store("s").pending_rows for storage in storages)
+
+    monkeypatch.setattr(flusher, "release_free_memory", note_pending_rows)
     monkeypatch.setattr(flusher, "_QUIET_SECONDS", 20.0)
-    storage.start(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=3600.0))
+    storage = started(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=3600.0))
+    storages.append(storage)
     load(storage, ROW_GROUP_ROWS + 10 * BATCH)
     until(lambda: bool(left_then))
     assert left_then[0] == 10 * BATCH

@@ -10,7 +10,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, split_into_chunks
-from cordwood.engines.duckdb.storage.flusher import FlushLimits
+from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Batch, Event
@@ -50,11 +50,10 @@ def test_an_event_above_the_limit_is_a_chunk_by_itself() -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> DuckDBEngine:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
     """Return an engine that flushes only when a test does."""
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
-    engine._storage._flusher.close()
-    engine._storage._flusher.limits = FlushLimits(0, 2**40)
+    monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY, max_unflushed_bytes=2**40))
     engine.prepare([stream("s")])
     return engine
 

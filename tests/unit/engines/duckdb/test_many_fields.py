@@ -27,7 +27,7 @@ FIELDS_OF_ONE = 300
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    monkeypatch.setattr(Compactor, "start", lambda *_: None)
+    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
     engine.prepare([stream("s")])
     yield engine

@@ -29,7 +29,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     """An engine whose events are all in its file, without background compaction, and idle at once."""
     monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", MAX_CACHED)
     monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", 1e-6)
-    monkeypatch.setattr(Compactor, "start", lambda *_: None)
+    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     options = Options(memory_bytes=MEMORY)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     first.prepare([stream("s")])

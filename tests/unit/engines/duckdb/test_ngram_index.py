@@ -32,8 +32,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     """Yield an engine with twelve blocks of a hundred events, each with a unique word, and ten pending events."""
     folder: Path = tmp_path_factory.mktemp("pieces")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Flusher, "start", lambda *_: None)
-        patched.setattr(Compactor, "start", lambda *_: None)
+        patched.setattr(Flusher, "flush_next", lambda _: 60.0)
+        patched.setattr(Compactor, "run", lambda _: 60.0)
         engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
         engine.prepare([stream("s")])
         store = engine._storage.get_store("s")
@@ -226,8 +226,8 @@ def test_ngrams_are_of_six_letters_or_digits(texts: list[str], pieces: tuple[str
 
 
 def test_a_new_block_is_a_candidate_until_it_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Flusher, "start", lambda *_: None)
-    monkeypatch.setattr(Compactor, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([batch(*map(event, range(EACH)))])

@@ -10,7 +10,7 @@ import pytest
 from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import Session
-from cordwood.engines.duckdb.storage.storage import Storage
+from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
@@ -27,8 +27,8 @@ def session(tmp_path: Path) -> Iterator[Session]:
 @pytest.fixture
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     """Yield a storage that flushes only when a test does."""
-    storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
-    storage.start(FlushLimits(0, 2**30))
+    storage = Storage(session, tmp_path, StorageLimits(FlushLimits(0, 2**30)), lambda: NOW_US, lambda _: None)
+    storage.start()
     storage.prepare([stream("s")])
     yield storage
     storage.close()
@@ -145,7 +145,7 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
     real_flush, failures = StreamStore.flush, iter([RuntimeError("a bug"), RuntimeError("another")])
     reports: list[str] = []
     flushed = threading.Event()
-    storage = Storage(session, tmp_path, lambda: NOW_US, reports.append)
+    storage = Storage(session, tmp_path, StorageLimits(FlushLimits(1, 2**30)), lambda: NOW_US, reports.append)
 
     def failing_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         # The engine of another test may still be open.
@@ -159,7 +159,7 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
     monkeypatch.setattr(StreamStore, "flush", failing_twice)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_SECONDS", 0.0)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_ROWS", 1)
-    storage.start(FlushLimits(1, 2**30))
+    storage.start()
     storage.prepare([stream("s")])
     storage.append([batch(*events(0, 700))])
 

@@ -19,7 +19,7 @@ from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.recent_cache import MAX_STREAMS, RecentCache
 from cordwood.engines.duckdb.storage.recent_tables import RecentView
 from cordwood.engines.duckdb.storage.session import Session
-from cordwood.engines.duckdb.storage.storage import Storage
+from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -356,9 +356,9 @@ def session(tmp_path: Path) -> Iterator[Session]:
 @pytest.fixture
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     """Yield a storage that flushes only when a test does."""
-    storage = Storage(session, tmp_path, lambda: NOW_US, lambda _: None)
-    storage.recent_cache.max_bytes = 10**6
-    storage.start(FlushLimits(0, 2**30))
+    limits = StorageLimits(FlushLimits(0, 2**30), max_recent_bytes=10**6)
+    storage = Storage(session, tmp_path, limits, lambda: NOW_US, lambda _: None)
+    storage.start()
     storage.prepare([stream("s")])
     yield storage
     storage.close()

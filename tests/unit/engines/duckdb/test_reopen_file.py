@@ -36,8 +36,8 @@ REPORTS_HEAP = LIBRARY == "glibc" and tuple(map(int, VERSION.split("."))) >= (2,
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine with small row groups and no background work, whose reopening hardly waits for other access."""
-    monkeypatch.setattr(Flusher, "start", lambda *_: None)
-    monkeypatch.setattr(Compactor, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROWS)
     monkeypatch.setattr(memory_reclaimer, "URGENT", ExclusiveWait(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)

@@ -18,7 +18,7 @@ from tests.unit.engines.duckdb.flushing import flush_pending
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine without background flushes."""
-    monkeypatch.setattr(Flusher, "start", lambda *_: None)
+    monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 
 import duckdb
 
+from cordwood.engines.duckdb.storage.background import Job
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
 from cordwood.engines.duckdb.storage.ngram_index import (
@@ -41,10 +42,11 @@ _CALM_SAMPLES = 6
 
 
 class Compactor:
-    """The compaction thread.
+    """The background job that compacts row groups, indexes n-grams and releases memory.
 
     `deletion_lock` is the lock of everything that removes rows from the streams' tables. `is_busy` tells whether
-    flushing falls behind.
+    flushing falls behind. `runs_between_flushes` allows compaction during a load without pauses. `stopping` is set when
+    the job is to end.
     """
 
     def __init__(
@@ -53,6 +55,9 @@ class Compactor:
         stores: Callable[[], Collection[StreamStore]],
         is_busy: Callable[[], bool],
         report: Report,
+        *,
+        runs_between_flushes: bool,
+        stopping: threading.Event,
     ) -> None:
         self.deletion_lock = ordered_lock(Rank.COMPACTION)
         self.memory_reclaimer = MemoryReclaimer(session, self.deletion_lock, lambda: unflushed_bytes(stores()))
@@ -61,30 +66,26 @@ class Compactor:
         self._is_busy = is_busy
         self._report = report
         self._last_flush = time.monotonic()
-        # Whether to compact between the flushes of a load without pauses.
-        self.works_beside_flushes = False
+        self._runs_between_flushes = runs_between_flushes
         self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_CALM_SAMPLES)
         # The time of the last flush when nothing was left to compact.
         self._idle_since_flush: float | None = None
-        self._stopping = threading.Event()
+        self._failed_at = -_AFTER_FAILURE_SECONDS
+        self._stopping = stopping
         self._cursor = session.cursor()
         # For statements outside the transaction.
         self._second_cursor = session.cursor()
-        self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self.job = Job("compact", self.run, first_pause=_POLL_SECONDS)
 
     def on_flush(self) -> None:
         self._last_flush = time.monotonic()
 
-    def close(self) -> None:
-        if self._stopping.is_set():
-            return
-        self._stopping.set()
+    def interrupt(self) -> None:
+        """Interrupt the statement under way; its transaction is rolled back."""
         self._cursor.interrupt()
-        if self._thread.ident is not None:
-            self._thread.join()
+
+    def close(self) -> None:
+        """Close the cursors, after the job has ended."""
         self._cursor.close()
         self._second_cursor.close()
 
@@ -176,15 +177,15 @@ class Compactor:
         ((uncompacted_rows, last),) = self._cursor.execute(tables.last_of_run(), {"rows": rows}).fetchall()
         return None if last is None or uncompacted_rows < rows + UNCOMPACTED_GROUPS * ROW_GROUP_ROWS else int(last)
 
-    def _work(self) -> None:
-        failed_at = -_AFTER_FAILURE_SECONDS
-        while not self._stopping.wait(_POLL_SECONDS):
-            self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
-            is_paused = time.monotonic() < failed_at + _AFTER_FAILURE_SECONDS
-            if not is_paused and not self._try(self.compact_all, "Events could not be laid in order yet"):
-                failed_at = time.monotonic()
-            self._try(lambda: self.memory_reclaimer.reclaim(self._cursor), "Memory could not be given back yet")
-            self._try(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
+    def run(self) -> float:
+        """Do what is due; return the seconds until the next look."""
+        self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
+        is_paused = time.monotonic() < self._failed_at + _AFTER_FAILURE_SECONDS
+        if not is_paused and not self._try(self.compact_all, "Row groups could not be compacted yet"):
+            self._failed_at = time.monotonic()
+        self._try(lambda: self.memory_reclaimer.reclaim(self._cursor), "Memory could not be released yet")
+        self._try(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
+        return _POLL_SECONDS
 
     def _try(self, work: Callable[[], None], failure_message: str) -> bool:
         try:
@@ -197,7 +198,7 @@ class Compactor:
 
     def _may_begin(self) -> bool:
         is_quiet = time.monotonic() - self._last_flush > _QUIET_SECONDS or (
-            self.works_beside_flushes and self._is_calm()
+            self._runs_between_flushes and self._is_calm()
         )
         return is_quiet and not self._stopping.is_set() and not self._is_busy()
 

@@ -1,14 +1,15 @@
 """Flush pending events in the background: full row groups at once, smaller ones after a time limit."""
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import closing
 
 import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import is_out_of_memory
+from cordwood.engines.duckdb.storage.background import Job
 from cordwood.engines.duckdb.storage.chunk import Chunk, is_value_error
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
@@ -44,76 +45,56 @@ class FlushLimits(msgspec.Struct, frozen=True):
 
 
 class Flusher:
-    """The flush threads. `after` is called after each flushed chunk; `limits` must be set before `start`."""
+    """The background job that flushes pending events. `on_flushed` is called after each flushed chunk."""
 
     def __init__(
         self,
         session: Session,
         stores: Callable[[], Collection[StreamStore]],
+        limits: FlushLimits,
         on_flushed: Callable[[], None],
         report: Report,
         clock_us: Callable[[], int],
     ) -> None:
-        self.limits = FlushLimits(0, 0)
+        self.limits = limits
+        self.job = Job("flush", self.flush_next, threads=limits.workers)
         self._session = session
         self._stores = stores
         self._on_flushed = on_flushed
         self._report = report
         self._clock_us = clock_us
-        self._wake = threading.Semaphore(0)
-        self._stopping = False
         self._last_append = time.monotonic()
         self._last_report_at = -_REPORT_INTERVAL_SECONDS
         self._released_at = self._last_append
         self._is_released = True
         # By stream, the rows that were flushed as parts of a row group since the last checkpoint.
         self._rows_since_checkpoint: Counter[str] = Counter()
-        self._threads: list[threading.Thread] = []
-
-    def start(self) -> None:
-        for number in range(self.limits.workers):
-            thread = threading.Thread(target=self._work, name=f"flush-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def on_append(self) -> None:
         self._last_append = time.monotonic()
-        self._wake.release()
+        self.job.wake()
 
-    def close(self) -> None:
-        self._stopping = True
-        for _ in self._threads:
-            self._wake.release()
-        for thread in self._threads:
-            thread.join()
-
-    def _work(self) -> None:
-        cursor = self._session.cursor()
-        while not self._stopping:
-            is_idle = not self._try_flush(cursor)
-            self._release_memory_when_due()
-            if is_idle:
-                self._wake.acquire(timeout=_POLL_SECONDS)
-        cursor.close()
-
-    def _try_flush(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Flush once and report any failure; an exception must not end the thread."""
+    def flush_next(self) -> float:
+        """Flush the next chunk, if one is due; return the seconds until the next attempt."""
         try:
-            return self._flush_one(cursor)
-        except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
-            self._report_rarely(f"Flushing failed and is tried again: {problem!r}")
-            return False
+            is_flushed = self._flush_one()
+        finally:
+            self._release_memory_when_due()
+        return 0.0 if is_flushed else _POLL_SECONDS
 
-    def _flush_one(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        if self._session.is_stuck and not self._try_checkpoint(cursor, now=False):
-            return False
+    def _flush_one(self) -> bool:
+        if self._session.is_stuck:
+            with closing(self._session.cursor()) as cursor:
+                if not self._try_checkpoint(cursor, now=False):
+                    return False
         stores = sorted(self._stores(), key=lambda store: store.unflushed_bytes, reverse=True)
         is_memory_short = self._is_memory_short(stores)
         for store in stores:
             whole_groups_only = not (is_memory_short or self._is_due(store))
             chunk = store.take_chunk(whole_groups_only=whole_groups_only, rows=self._rows_to_flush(store))
             if chunk is not None:
-                return self._flush(store, chunk, cursor)
+                with closing(self._session.cursor()) as cursor:
+                    return self._flush(store, chunk, cursor)
         return False
 
     def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:

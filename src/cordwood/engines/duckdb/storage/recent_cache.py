@@ -4,13 +4,13 @@ A stream's table is filled when its newest events are first requested, and dropp
 the file until the table is filled. Nothing is cached during a load.
 """
 
-import threading
 import time
-from contextlib import closing, suppress
-from queue import Empty, SimpleQueue
+from contextlib import closing
+from queue import SimpleQueue
 
 import duckdb
 
+from cordwood.engines.duckdb.storage.background import Job
 from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
@@ -28,28 +28,18 @@ _PAUSE_FACTOR = 20
 
 
 class RecentCache:
-    """The thread that fills and drops the recent tables; `max_bytes` roughly bounds the events of one stream."""
+    """The background job that fills and drops the recent tables; `max_bytes` roughly bounds the events of one stream."""
 
     def __init__(self, session: Session, max_bytes: int, report: Report) -> None:
         self._session = session
         self.max_bytes = max_bytes
         self._report = report
-        self._stopping = False
         self._requested_at: dict[str, float] = {}
         self._next_fill_at: dict[str, float] = {}
         self._cached_stores: dict[str, StreamStore] = {}
-        self._queue: SimpleQueue[StreamStore | None] = SimpleQueue()
+        self._queue: SimpleQueue[StreamStore] = SimpleQueue()
         self._fill_lock = ordered_lock(Rank.RECENT_FILL)
-        self._thread = threading.Thread(target=self._work, name="keep", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stopping = True
-        self._queue.put(None)
-        if self._thread.ident is not None:
-            self._thread.join()
+        self.job = Job("recent-cache", self.run, first_pause=_POLL_SECONDS)
 
     def request(self, store: StreamStore) -> None:
         """Record that a query requests the newest events of the stream; start a fill of its table if necessary."""
@@ -59,6 +49,7 @@ class RecentCache:
             # A failed fill is retried after that time.
             self._next_fill_at[store.name] = now + _POLL_SECONDS
             self._queue.put(store)
+            self.job.wake()
 
     def fill(self, store: StreamStore) -> None:
         started_at = time.monotonic()
@@ -100,17 +91,12 @@ class RecentCache:
         with self._fill_lock, store.fill_lock, closing(self._session.cursor()) as cursor:
             store.recent.discard(cursor)
 
-    def _work(self) -> None:
-        while not self._stopping:
-            store = None
-            with suppress(Empty):
-                store = self._queue.get(timeout=_POLL_SECONDS)
-            try:
-                if store is not None:
-                    self.fill(store)
-                self.drop_expired()
-            except (duckdb.Error, Fault) as problem:
-                if not self._stopping:
-                    self._report(
-                        f"The recent cache could not be filled, and queries read the file: {problem}".splitlines()[0]
-                    )
+    def run(self) -> float:
+        """Fill the tables that were requested and drop expired ones; return the seconds until the next look."""
+        try:
+            while not self._queue.empty():
+                self.fill(self._queue.get_nowait())
+            self.drop_expired()
+        except (duckdb.Error, Fault) as problem:
+            self._report(f"The recent cache could not be filled, and queries read the file: {problem}".splitlines()[0])
+        return _POLL_SECONDS

@@ -16,6 +16,7 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.storage import manifest
+from cordwood.engines.duckdb.storage.background import BackgroundScheduler
 from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
@@ -44,6 +45,14 @@ _MAX_CLOCK_ERROR_US = 3600 * 1_000_000
 _MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
 
 
+class StorageLimits(msgspec.Struct, frozen=True):
+    """The limits of flushing, of the cache of newest events for each stream, and of the file; None for no limit."""
+
+    flush: FlushLimits
+    max_recent_bytes: int = 0
+    max_store_bytes: int | None = None
+
+
 class QueryView(NamedTuple):
     """A cursor for a query; `at_rest` if everything that it sees is flushed."""
 
@@ -52,11 +61,16 @@ class QueryView(NamedTuple):
 
 
 class Storage:
-    """The streams' stores; until a stream is prepared, its replayed events stay in the log."""
+    """The streams' stores; until a stream is prepared, its replayed events stay in the log.
 
-    def __init__(self, session: Session, folder: Path, clock_us: Callable[[], int], report: Report) -> None:
+    Appends block while more bytes are pending than `limits` allow.
+    """
+
+    def __init__(
+        self, session: Session, folder: Path, limits: StorageLimits, clock_us: Callable[[], int], report: Report
+    ) -> None:
         self._session = session
-        self.retention = Retention(session, None)
+        self._retention = Retention(session, limits.max_store_bytes)
         self._is_closed = False
         # The receive time of the last event: each event gets a later one than all events before it.
         self.newest_receipt_us = 0
@@ -76,18 +90,23 @@ class Storage:
         # Streams that have events on disk, also deleted ones, which are not opened.
         self._stored_names = frozenset({*self._flushed, *self._replayed_records})
         self._cursor = cursor
-        self._compactor = Compactor(session, self._all_stores, self._is_busy, report)
-        self.recent_cache = RecentCache(session, 0, report)
-        self._flusher = Flusher(session, self._all_stores, self._after_flush, report, clock_us)
+        self._background = BackgroundScheduler(report)
+        self._compactor = Compactor(
+            session,
+            self._all_stores,
+            self._is_busy,
+            report,
+            # An incomplete row group is written by a checkpoint, and checkpoints wait while a run is compacted.
+            runs_between_flushes=not limits.flush.flushes_partial_groups,
+            stopping=self._background.stopping,
+        )
+        self.recent_cache = RecentCache(session, limits.max_recent_bytes, report)
+        self._flusher = Flusher(session, self._all_stores, limits.flush, self._after_flush, report, clock_us)
 
-    def start(self, limits: FlushLimits) -> None:
-        """Start the background threads; appends block while more bytes are pending than `limits` allow."""
-        self._flusher.limits = limits
-        self._flusher.start()
-        # An incomplete row group is written by a checkpoint, and checkpoints wait while a run is compacted.
-        self._compactor.works_beside_flushes = not limits.flushes_partial_groups
-        self._compactor.start()
-        self.recent_cache.start()
+    def start(self) -> None:
+        """Start the background jobs."""
+        for job in (self._flusher.job, self._compactor.job, self.recent_cache.job):
+            self._background.start(job)
 
     def prepare(self, streams: Iterable[Stream]) -> None:
         for stream in streams:
@@ -113,7 +132,7 @@ class Storage:
             for store in self._all_stores():
                 store.discard_idle_arrived(cursor)
             with self._compactor.deletion_lock:
-                return 0 if self._is_closed else self.retention.sweep(self._all_stores(), now_us, cursor)
+                return 0 if self._is_closed else self._retention.sweep(self._all_stores(), now_us, cursor)
         finally:
             cursor.close()
 
@@ -226,11 +245,12 @@ class Storage:
             raise UnknownStream(f"There is no stream {name!r}.") from None
 
     def close(self) -> None:
-        self.recent_cache.close()
+        if self._is_closed:
+            return
+        self._background.close(before_join=self._compactor.interrupt)
         self._compactor.close()
         with self._compactor.deletion_lock:
             self._is_closed = True
-        self._flusher.close()
         self._wal.close()
         self._cursor.close()
 

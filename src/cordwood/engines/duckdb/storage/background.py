@@ -1,0 +1,100 @@
+"""The scheduler of the storage's background jobs: flushing, compaction and filling of the recent cache.
+
+All threads of the storage run the loop of this module. A job decides what to do next and how long to pause; the scheduler
+starts the threads, lets them pause, reports failures, and stops them.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from cordwood.observe.observation import Report
+
+_RETRY_SECONDS = 1.0
+_REPORT_INTERVAL_SECONDS = 60.0
+
+
+class Job:
+    """A step that is repeated in one or several threads.
+
+    `step` returns the seconds until it is repeated; `wake` ends that pause early in one of the threads.
+    """
+
+    def __init__(self, name: str, step: Callable[[], float], *, threads: int = 1, first_pause: float = 0.0) -> None:
+        self.name = name
+        self.step = step
+        self.threads = threads
+        self.first_pause = first_pause
+        self._woken = threading.Condition()
+        self._is_woken = False
+
+    def wake(self) -> None:
+        with self._woken:
+            self._is_woken = True
+            self._woken.notify()
+
+    def wake_all(self) -> None:
+        with self._woken:
+            self._is_woken = True
+            self._woken.notify_all()
+
+    def pause(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait for the given time, until the job is woken, or until `stopping` is set."""
+        with self._woken:
+            self._woken.wait_for(lambda: self._is_woken or stopping.is_set(), seconds)
+            self._is_woken = False
+
+
+class BackgroundScheduler:
+    """The threads of all background jobs of a storage.
+
+    `stopping` is set when the jobs are to end; a long step waits on it instead of sleeping.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.stopping = threading.Event()
+        self._report = report
+        self._jobs: list[Job] = []
+        self._threads: list[threading.Thread] = []
+        self._reported_at: dict[str, float] = {}
+
+    def start(self, job: Job) -> None:
+        """Start the threads of a job."""
+        self._jobs.append(job)
+        for number in range(job.threads):
+            thread = threading.Thread(target=self._repeat, args=(job,), name=f"{job.name}-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self, *, before_join: Callable[[], None]) -> None:
+        """Stop all jobs; call `before_join`, which may interrupt steps, and wait until the current steps have ended."""
+        self.stopping.set()
+        for job in self._jobs:
+            job.wake_all()
+        before_join()
+        for thread in self._threads:
+            thread.join()
+
+    def _repeat(self, job: Job) -> None:
+        pause_seconds = job.first_pause
+        while True:
+            if pause_seconds > 0:
+                job.pause(pause_seconds, self.stopping)
+            if self.stopping.is_set():
+                return
+            pause_seconds = self._run(job)
+
+    def _run(self, job: Job) -> float:
+        """Run the next step; a failure is reported and does not end the thread."""
+        try:
+            return job.step()
+        except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
+            if not self.stopping.is_set():
+                self._report_rarely(job, problem)
+            return _RETRY_SECONDS
+
+    def _report_rarely(self, job: Job, problem: Exception) -> None:
+        now = time.monotonic()
+        if now - self._reported_at.get(job.name, -_REPORT_INTERVAL_SECONDS) >= _REPORT_INTERVAL_SECONDS:
+            self._reported_at[job.name] = now
+            self._report(f"The background job {job.name!r} failed and is tried again: {problem!r}".splitlines()[0])
