@@ -7,6 +7,7 @@ python -m bench [questions] [loading] [growth]     run the named benchmarks, or 
   --engine ENGINE     run `questions` on another engine: chdb:///… or clickhouse://…
   --scratch DIR       keep the generated events in this folder for the next run
   --without-postgres  skip PostgreSQL, on a machine where it cannot be installed
+  --victorialogs FILE run `questions` on VictoriaLogs too: the path of its binary
 """
 
 import argparse
@@ -58,6 +59,7 @@ def _parse_options() -> argparse.Namespace:
     cli.add_argument("--engine", help=argparse.SUPPRESS)
     cli.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     cli.add_argument("--without-postgres", dest="postgres", action="store_false", help=argparse.SUPPRESS)
+    cli.add_argument("--victorialogs", type=Path, help=argparse.SUPPRESS)
     return cli.parse_args()
 
 
@@ -77,7 +79,13 @@ Measurement = tuple[str, dict[str, Ratio], list[str]]
 
 
 def _questions(scratch: Path, options: argparse.Namespace) -> Measurement:
-    report = against_peers.measure(scratch, options.events, with_postgres=options.postgres, engine=options.engine)
+    report = against_peers.measure(
+        scratch,
+        options.events,
+        with_postgres=options.postgres,
+        engine=options.engine,
+        victorialogs_binary=options.victorialogs,
+    )
     if options.update and not options.engine:
         _write_picture("questions", questions_picture(report.questions, report.scaled_goals()))
     return report.markdown(), report.ratios(), []

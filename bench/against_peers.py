@@ -1,13 +1,13 @@
-"""Time each question on a real service, on DuckDB over the same file and over a plain table, and on PostgreSQL."""
+"""Time each question on a real service, on DuckDB over the same file and over a plain table, and on other servers."""
 
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.events import bodies, generate
+from bench.events import bodies, generate, line_bodies
 from bench.peers.duckdb_by_hand import (
     BY_HAND,
     PLAIN,
@@ -17,6 +17,7 @@ from bench.peers.duckdb_by_hand import (
     open_by_hand,
 )
 from bench.peers.postgres import Postgres, postgres
+from bench.peers.victorialogs import VictoriaLogs, victorialogs
 from bench.questions import QUESTIONS, Question, Row
 from bench.report import LOAD, LOAD_GOAL, OURS, Report
 from bench.service import Service, service
@@ -37,18 +38,31 @@ _AFTER_LOAD_SECONDS = 5.0
 _POSTGRES_ROUNDS = 3
 
 
-def measure(scratch: Path, count: int, *, with_postgres: bool, engine: str | None = None) -> Report:
+def measure(
+    scratch: Path,
+    count: int,
+    *,
+    with_postgres: bool,
+    engine: str | None = None,
+    victorialogs_binary: Path | None = None,
+) -> Report:
     """Load `count` events and time all questions; the generated events stay in `scratch` for the next run."""
     report = Report(count)
     events, lines = event_files(scratch, count)
-    folder = scratch / "service"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder = _empty_folder(scratch / "service")
     options = ["--engine", engine] if engine else []
     _load(report, folder, lines, options)
     plain_file = _load_plain_table(report, scratch, lines)
-    with _open_copy(folder / "data", plain_file) as by_hand, open_by_hand(plain_file) as plain:
-        answers = _measure_service(report, folder, options, by_hand, plain)
+    with ExitStack() as peers:
+        by_hand = peers.enter_context(_open_copy(folder / "data", plain_file))
+        plain = peers.enter_context(open_by_hand(plain_file))
+        logs = None
+        if victorialogs_binary is not None:
+            logs = peers.enter_context(victorialogs(victorialogs_binary, _empty_folder(scratch / "victorialogs")))
+            _load_victorialogs(report, logs, lines)
+        answers = _measure_service(report, folder, options, by_hand, plain, logs)
+        if logs is not None:
+            report.figures["resident after the questions, MB"][VictoriaLogs.name] = logs.resident_mb
     plain_file.unlink()
     if with_postgres:
         # PostgreSQL runs alone, because it continues to write for minutes, which would slow the others.
@@ -57,9 +71,14 @@ def measure(scratch: Path, count: int, *, with_postgres: bool, engine: str | Non
 
 
 def _measure_service(
-    report: Report, folder: Path, options: list[str], by_hand: HandwrittenSql, plain: HandwrittenSql
+    report: Report,
+    folder: Path,
+    options: list[str],
+    by_hand: HandwrittenSql,
+    plain: HandwrittenSql,
+    logs: VictoriaLogs | None,
 ) -> dict[str, list[Row]]:
-    """Time the service and both DuckDB peers; return the answers by question, which are the same for all of them."""
+    """Time the service and the peers beside it; return the answers by question, which are the same for all of them."""
     answers: dict[str, list[Row]] = {}
     first = by_hand.rows(QUESTIONS[0].duckdb)
     report.starts = measure_round_robin(
@@ -76,7 +95,7 @@ def _measure_service(
             answers[question.name] = _compared_columns(question, running)
             # A first query may start background work, which continues after its answer.
             running.wait_until_idle(_IDLE_SECONDS)
-            times = _time_question(question, answers[question.name], running, {BY_HAND: by_hand, PLAIN: plain})
+            times = _time_question(question, answers[question.name], running, {BY_HAND: by_hand, PLAIN: plain}, logs)
             report.add(question.name, times)
             report.add_alone(
                 question.name, measure_round_robin(_ROUNDS, {OURS: partial(_ask_ms, question, running)})[OURS]
@@ -123,19 +142,35 @@ def _load(report: Report, folder: Path, lines: Path, options: list[str]) -> None
     with service(folder, *options) as running:
         running.wait_until_idle()
         report.figures["resident idle, empty store, MB"] = {OURS: running.resident_mb, "aim": 110}
-        seconds = running.load(bodies(lines, _BATCH), _CONNECTIONS)
+        with running.memory_probe() as probe:
+            seconds = running.load(bodies(lines, _BATCH), _CONNECTIONS)
         report.figures[LOAD] = {OURS: report.count / seconds, "aim": LOAD_GOAL}
-        report.figures["resident at most, during the load, MB"] = {OURS: running.peak_resident_mb}
+        report.figures["resident at most, during the load, MB"] = {OURS: probe.peak_bytes / 1e6}
         time.sleep(_AFTER_LOAD_SECONDS)
         report.figures["resident after the load, MB"] = {OURS: running.resident_mb, "aim": 350}
-        running.reset_peak_resident()
-        running.wait_for_compaction()
-        report.figures["resident at most, while slices are settled, MB"] = {OURS: running.peak_resident_mb}
-        report.figures["resident once all is settled, MB"] = {OURS: running.resident_mb, "aim": 350}
+        with running.memory_probe() as probe:
+            running.wait_for_compaction()
+        report.figures["resident at most, during compaction, MB"] = {OURS: probe.peak_bytes / 1e6}
+        report.figures["resident after compaction, MB"] = {OURS: running.resident_mb, "aim": 350}
         report.figures["processor time of the load, µs an event"] = {
             OURS: running.processor_seconds / report.count * 1e6
         }
     report.figures["disk after the load, MB"] = {OURS: running.disk_mb, "aim": 300}
+
+
+def _load_victorialogs(report: Report, logs: VictoriaLogs, lines: Path) -> None:
+    """Load the events into VictoriaLogs; note its rate, memory and disk space."""
+    seconds = logs.load(line_bodies(lines, _BATCH), _CONNECTIONS)
+    report.figures[LOAD][VictoriaLogs.name] = report.count / seconds
+    time.sleep(_AFTER_LOAD_SECONDS)
+    report.figures["resident after the load, MB"][VictoriaLogs.name] = logs.resident_mb
+    report.figures["disk after the load, MB"][VictoriaLogs.name] = logs.disk_mb
+
+
+def _empty_folder(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
 
 
 def _load_plain_table(report: Report, scratch: Path, lines: Path) -> Path:
@@ -170,12 +205,22 @@ def _assert_same_answer(question: Question, answer: list[Row], rows: list[Row], 
     assert answer == compared, f"{question.name}: {peer} gives another answer"
 
 
+def _as_logs_query(question: Question, answer: list[Row]) -> list[Row]:
+    """Return the answer as VictoriaLogs gives it: times in microseconds, and all other values as text."""
+    is_time = [field == "_time" for field in question.logs.fields]
+    return [tuple(value if time else str(value) for time, value in zip(is_time, row, strict=True)) for row in answer]
+
+
 def _ask_ms(question: Question, running: Service) -> float:
     return elapsed_ms(lambda: running.ask(question.endpoint, question.parameters))
 
 
 def _time_question(
-    question: Question, answer: list[Row], running: Service, peers: Mapping[str, HandwrittenSql]
+    question: Question,
+    answer: list[Row],
+    running: Service,
+    peers: Mapping[str, HandwrittenSql],
+    logs: VictoriaLogs | None,
 ) -> dict[str, Times]:
     """Check the peers' answers, then time the service and the peers round-robin."""
     assert answer, f"{question.name}: no rows"
@@ -183,4 +228,7 @@ def _time_question(
     for name, peer in peers.items():
         _assert_same_answer(question, answer, peer.rows(question.duckdb), name)
         actions[name] = partial(peer.milliseconds, question.duckdb)
+    if logs is not None:
+        _assert_same_answer(question, _as_logs_query(question, answer), logs.rows(question.logs), VictoriaLogs.name)
+        actions[VictoriaLogs.name] = partial(logs.milliseconds, question.logs)
     return measure_round_robin(_ROUNDS, actions)

@@ -33,6 +33,13 @@ def bodies(file: Path, size: int, count: int | None = None) -> Iterator[bytes]:
             yield b"[" + b",".join(line.rstrip() for line in chunk) + b"]"
 
 
+def line_bodies(file: Path, size: int) -> Iterator[bytes]:
+    """Yield the events of an NDJSON file in bodies of `size` lines."""
+    with file.open("rb") as lines:
+        while chunk := list(islice(lines, size)):
+            yield b"".join(chunk)
+
+
 def batches(count: int, size: int = 5000) -> Iterator[bytes]:
     """Yield JSON arrays of generated events of the last seven days, oldest first."""
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,8 @@
 import os
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cordwood.processes.memory_use import total_bytes
@@ -31,20 +32,43 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def family_processor_seconds(pid: int) -> float:
+    """Return the processor time of a process and its descendants that run now."""
+    used = 0.0
+    for each in (pid, *children(pid)):
+        # A process that has ended in between counts no longer.
+        with suppress(OSError):
+            used += processor_seconds(each)
+    return used
+
+
 def kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 class MemoryProbe(threading.Thread):
-    """A thread that measures the memory of a process and its descendants ten times a second, and keeps the maximum."""
+    """A thread that measures the memory of a process and its descendants regularly, and keeps the maximum."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, interval_seconds: float = 0.1) -> None:
         super().__init__(daemon=True)
         self.peak_bytes = 0
         self.stopped = threading.Event()
         self._pid = pid
+        self._interval_seconds = interval_seconds
 
     def run(self) -> None:
-        while not self.stopped.wait(0.1):
+        while not self.stopped.wait(self._interval_seconds):
             self.peak_bytes = max(self.peak_bytes, family_bytes(self._pid))
+
+
+@contextmanager
+def memory_probe(pid: int) -> Iterator[MemoryProbe]:
+    """Yield a probe that measures twice a second during the block: measuring takes a few milliseconds."""
+    probe = MemoryProbe(pid, interval_seconds=0.5)
+    probe.start()
+    try:
+        yield probe
+    finally:
+        probe.stopped.set()
+        probe.join()

@@ -1,5 +1,6 @@
-"""The questions of a log page and a usage chart: calls of endpoints, and equivalent SQL of DuckDB and PostgreSQL."""
+"""The questions of a log page and a usage chart: calls of endpoints, and the equivalent queries of the peers."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,15 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class LogsQuery:
+    """A query of VictoriaLogs over events from `start` on; `fields` of its answer correspond to a question's columns."""
+
+    text: str
+    start: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class EndpointCall:
     """A named call of an endpoint."""
 
@@ -33,7 +43,7 @@ class EndpointCall:
 
 @dataclass(frozen=True)
 class Question(EndpointCall):
-    """A call with the equivalent SQL of the peers.
+    """A call with the equivalent queries of the peers.
 
     The answers must agree in `columns`, which the peers' SQL selects first, in that order, with times in microseconds.
     """
@@ -41,6 +51,7 @@ class Question(EndpointCall):
     columns: tuple[str, ...]
     duckdb: str
     postgres: str
+    logs: LogsQuery
     goal: Goal
 
 
@@ -55,6 +66,8 @@ _URL = PROJECT
 _RARE = "/f[0-9]+00[.]png"
 _FREQUENT = r"(POST|PATCH) \| 500"
 _TOKEN = "c4ca4238a0b92382"
+_NEWEST = "sort by (_time desc) limit 100"
+_MESSAGE_FIELDS = ("id", "_msg")
 
 
 def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> Question:
@@ -65,6 +78,8 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
     postgres_counts = ", ".join(
         f"count(*) filter (where body->'metadata'->'request'->>'path' like '%/{area}%') as {area}" for area in _AREAS
     )
+    logs_condition = {"url": '"metadata.request.url":~"{}"', "project": '{{project="{}"}}'}[by]
+    logs_counts = ", ".join(f'count() if ("metadata.request.path":~"/{area}") as {area}' for area in _AREAS)
     return Question(
         name,
         f"bench.counts-by-{by}",
@@ -74,6 +89,11 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
         f" where timestamp >= '{start}' and {duckdb_condition.format(value)} group by 1 order by 1",
         f"select (extract(epoch from date_trunc('hour', timestamp)) * 1000000)::bigint as hour, {postgres_counts}"
         f" from log_events where timestamp >= '{start}' and {postgres_condition.format(value)} group by 1 order by 1",
+        LogsQuery(
+            f"{logs_condition.format(value)} | stats by (_time:1h) {logs_counts} | sort by (_time)",
+            start,
+            ("_time", *_AREAS),
+        ),
         goal,
     )
 
@@ -90,12 +110,13 @@ def _newest_question(name: str, start: str, goal: Goal) -> Question:
         f" where project = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
         "select id, event_message, timestamp, body from log_events"
         f" where body->>'project' = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
+        LogsQuery(f'{{project="{PROJECT}"}} | {_NEWEST}', start, _MESSAGE_FIELDS),
         goal,
     )
 
 
 def _messages_question(
-    name: str, endpoint: str, parameters: Mapping[str, str], conditions: tuple[str, str], goal: Goal
+    name: str, endpoint: str, parameters: Mapping[str, str], conditions: tuple[str, str, str], goal: Goal
 ) -> Question:
     tail = "order by timestamp desc limit 100"
     return Question(
@@ -105,6 +126,7 @@ def _messages_question(
         ("id", "event_message"),
         f"select id, event_message, epoch_us(timestamp) from {EVENTS} where {conditions[0]} {tail}",
         f"select id, event_message, timestamp from log_events where {conditions[1]} {tail}",
+        LogsQuery(f"{conditions[2]} | fields _time, id, _msg | {_NEWEST}", _WEEK, _MESSAGE_FIELDS),
         goal,
     )
 
@@ -135,6 +157,7 @@ QUESTIONS = (
         (
             f"project = '{PROJECT}' and metadata.response.status_code::bigint >= 500",
             f"body->>'project' = '{PROJECT}' and (body->'metadata'->'response'->>'status_code')::bigint >= 500",
+            f'{{project="{PROJECT}"}} "metadata.response.status_code":>=500',
         ),
         Goal(4, 1.2, 739),
     ),
@@ -147,6 +170,12 @@ QUESTIONS = (
         f" where project = '{PROJECT}' group by 1 order by n desc, 1 limit 10",
         "select body->'metadata'->'request'->'cf'->>'country' as country, count(*) as n from log_events"
         f" where body->>'project' = '{PROJECT}' group by 1 order by n desc, 1 limit 10",
+        LogsQuery(
+            f'{{project="{PROJECT}"}} | stats by ("metadata.request.cf.country") count() as n'
+            ' | sort by (n desc, "metadata.request.cf.country") limit 10',
+            _WEEK,
+            ("metadata.request.cf.country", "n"),
+        ),
         Goal(4, 4.3, 1035),
     ),
     _messages_question(
@@ -156,6 +185,7 @@ QUESTIONS = (
         (
             f"project = '{PROJECT}' and regexp_matches(event_message, '{_RARE}')",
             f"body->>'project' = '{PROJECT}' and event_message ~ '{_RARE}'",
+            f'{{project="{PROJECT}"}} _msg:~"{_RARE}"',
         ),
         Goal(12, 46, 728),
     ),
@@ -163,14 +193,18 @@ QUESTIONS = (
         "one token in the messages of all projects",
         "bench.messages-with",
         {"text": _TOKEN},
-        (f"contains(event_message, '{_TOKEN}')", f"event_message like '%{_TOKEN}%'"),
+        (f"contains(event_message, '{_TOKEN}')", f"event_message like '%{_TOKEN}%'", f'"{_TOKEN}"'),
         Goal(30, 76, 1744),
     ),
     _messages_question(
         "regex on the messages of all projects",
         "bench.messages-like",
         {"pattern": _FREQUENT},
-        (f"regexp_matches(event_message, '{_FREQUENT}')", f"event_message ~ '{_FREQUENT}'"),
+        (
+            f"regexp_matches(event_message, '{_FREQUENT}')",
+            f"event_message ~ '{_FREQUENT}'",
+            f"_msg:~{json.dumps(_FREQUENT)}",
+        ),
         Goal(15, 11, 1432),
     ),
 )

@@ -6,6 +6,7 @@ from statistics import median
 
 from bench.peers.duckdb_by_hand import BY_HAND, PLAIN
 from bench.peers.postgres import Postgres
+from bench.peers.victorialogs import VictoriaLogs
 from bench.questions import QUESTIONS
 from bench.timing import Ratio, Times, ratio
 
@@ -15,7 +16,7 @@ LOAD = "load, events a second"
 LOAD_GOAL = 40_000
 # The peers' events per second on the machine where the goals were set: in one statement, in batches of 5,000, by COPY.
 _LOADED_WHEN_SET = {BY_HAND: 50_000, PLAIN: 22_000, Postgres.name: 36_000}
-_COLUMNS = (OURS, BY_HAND, PLAIN, Postgres.name)
+_COLUMNS = (OURS, BY_HAND, PLAIN, Postgres.name, VictoriaLogs.name)
 _GOALS = {question.name: question.goal for question in QUESTIONS}
 
 
@@ -45,8 +46,14 @@ class Report:
         load = self.figures[LOAD]
         slower = Ratio(round(load[BY_HAND] / load[OURS], 3), 0.2)
         started = ratio(self.starts[OURS], self.starts[BY_HAND])
+        to_logs = {
+            f"{name}, to VictoriaLogs": ratio(times[OURS], times[VictoriaLogs.name])
+            for name, times in self.questions.items()
+            if VictoriaLogs.name in times
+        }
         return {
             **questions,
+            **to_logs,
             "load, as a multiple of the bare engine's time": slower,
             "start, as a multiple of the bare engine's": started,
         }
@@ -62,17 +69,22 @@ class Report:
         return {name: _GOALS[name].ms * slowdown for name in self.questions}
 
     def markdown(self) -> str:
-        more = ("to by hand", "to plain table", ALONE, "aim", "aim here")
-        lines = [f"| | {' | '.join((*_COLUMNS, *more))} |", "|---|" + "--:|" * (len(_COLUMNS) + len(more))]
+        # Only a machine with the binary of VictoriaLogs has its columns.
+        with_logs = any(VictoriaLogs.name in times for times in self.questions.values())
+        columns = _COLUMNS if with_logs else _COLUMNS[:-1]
+        more = ("to by hand", "to plain table", *(["to VictoriaLogs"] if with_logs else []), ALONE, "aim", "aim here")
+        lines = [f"| | {' | '.join((*columns, *more))} |", "|---|" + "--:|" * (len(columns) + len(more))]
         goals = self.scaled_goals()
         for name, times in self.questions.items():
-            cells = [str(times[peer]) if peer in times else "–" for peer in _COLUMNS]
+            cells = [str(times[peer]) if peer in times else "–" for peer in columns]
             cells += [f"{ratio(times[OURS], times[BY_HAND]).value:.2f}", _to_plain_table(name, times)]
+            if with_logs:
+                cells.append(f"{ratio(times[OURS], times[VictoriaLogs.name]).value:.2f}")
             cells += [str(self.alone[name]) if name in self.alone else "–"]
             lines.append(f"| {name}, ms | {' | '.join(cells)} | {_GOALS[name].ms:g} | {goals[name]:.1f} |")
         for name, values in self.figures.items():
-            cells = [_figure(values.get(peer)) for peer in (*_COLUMNS, "aim")]
-            cells[-1:] = ["–", "–", "–", cells[-1], self._scaled_goal(name, values)]
+            cells = [_figure(values.get(peer)) for peer in columns]
+            cells += ["–"] * (len(more) - 2) + [_figure(values.get("aim")), self._scaled_goal(name, values)]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 

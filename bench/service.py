@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 
 from bench.events import STREAM
-from bench.process_family import processor_seconds
+from bench.process_family import MemoryProbe, family_bytes, family_processor_seconds, memory_probe
 
 KEY = "bench-key"
 ENDPOINTS = Path(__file__).with_name("endpoints")
@@ -65,23 +65,17 @@ class Service:
 
     @property
     def resident_mb(self) -> float:
-        """Return the resident memory as `ps` shows it, mapped files included."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        """Return the resident memory of all processes of the service; pages that they share count once."""
+        return family_bytes(self.process.pid) / 1e6
 
-    @property
-    def peak_resident_mb(self) -> float:
-        """Return the maximum resident memory since the start, or since `reset_peak_resident`."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
-
-    def reset_peak_resident(self) -> None:
-        """Have the kernel restart `VmHWM` from the memory that is resident now."""
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+    def memory_probe(self) -> AbstractContextManager[MemoryProbe]:
+        """Return a context in which the maximum memory of all processes is measured."""
+        return memory_probe(self.process.pid)
 
     @property
     def processor_seconds(self) -> float:
-        return processor_seconds(self.process.pid)
+        """Return the processor time of all processes of the service."""
+        return family_processor_seconds(self.process.pid)
 
     @property
     def disk_mb(self) -> float:
@@ -107,28 +101,8 @@ class Service:
         return content
 
     def load(self, bodies: Iterator[bytes], connections: int, target: Target = API_LOGS) -> float:
-        """Post all bodies from concurrent senders; return the seconds until the last is acknowledged.
-
-        A body that the service is too busy to accept is sent again. Bodies are read in portions before they are sent:
-        the time does not include reading their file.
-        """
-        seconds = 0.0
-        while portion := list(islice(bodies, _MAX_BODIES_IN_MEMORY)):
-            seconds += self._send_all(portion, connections, target)
-        return seconds
-
-    def _send_all(self, bodies: list[bytes], connections: int, target: Target) -> float:
-        queue = _BodyQueue(bodies, target)
-        url = self.client.base_url
-        senders = [threading.Thread(target=_send, args=(url.host, url.port, queue)) for _ in range(connections)]
-        started_at = time.perf_counter()
-        for sender in senders:
-            sender.start()
-        for sender in senders:
-            sender.join()
-        if queue.errors:
-            raise SystemExit(f"events were refused: {queue.errors[0]}")
-        return time.perf_counter() - started_at
+        """Post all bodies from concurrent senders; return the seconds until the last is acknowledged."""
+        return post_all(self.client.base_url, bodies, connections, target)
 
     def wait_until_idle(self, seconds: float = 3.0) -> None:
         """Return once the service has been idle for `seconds`, so that no background work disturbs a measurement."""
@@ -143,6 +117,27 @@ class Service:
     def wait_for_compaction(self) -> None:
         """Return once the events of a load have been flushed and compacted."""
         self.wait_until_idle(_COMPACTED_IDLE_SECONDS)
+
+
+def post_all(url: httpx.URL, bodies: Iterator[bytes], connections: int, target: Target) -> float:
+    """Post all bodies to a server from concurrent senders; return the seconds until the last is acknowledged.
+
+    A body that the server is too busy to accept is sent again. Bodies are read in portions before they are sent: the
+    time does not include reading their file.
+    """
+    seconds = 0.0
+    while portion := list(islice(bodies, _MAX_BODIES_IN_MEMORY)):
+        queue = _BodyQueue(portion, target)
+        senders = [threading.Thread(target=_send, args=(url.host, url.port, queue)) for _ in range(connections)]
+        started_at = time.perf_counter()
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        if queue.errors:
+            raise SystemExit(f"events were refused: {queue.errors[0]}")
+        seconds += time.perf_counter() - started_at
+    return seconds
 
 
 @contextmanager

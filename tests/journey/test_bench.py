@@ -1,5 +1,6 @@
 """The benchmark: its answers equal those of handwritten SQL, and its report is computed correctly."""
 
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -8,8 +9,9 @@ import pytest
 from bench import against_peers
 from bench.peers.duckdb_by_hand import BY_HAND, PLAIN
 from bench.peers.postgres import Postgres
+from bench.peers.victorialogs import VictoriaLogs, victorialogs
 from bench.pictures import questions_picture
-from bench.questions import QUESTIONS
+from bench.questions import QUESTIONS, LogsQuery
 from bench.report import LOAD, OURS, Report
 from bench.timing import Ratio, Times, ratio
 
@@ -77,3 +79,67 @@ def test_the_picture_has_a_bar_for_each_measurement() -> None:
     assert lengths[1] == pytest.approx(2 * lengths[0], abs=0.2)
     assert lengths[2] == 0
     assert {"status >= 500", "new", "10.0", "100", "0.5"} <= {text.text for text in drawn.iter() if text.text}
+
+
+# A server with the routes of VictoriaLogs that the benchmark uses. It answers each query with the lines that it received.
+SUBSTITUTE_FOR_VICTORIALOGS = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+options = dict(option.lstrip("-").split("=", 1) for option in sys.argv[1:])
+lines = []
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        lines.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer(b"")
+
+    def do_GET(self):
+        if self.path.startswith("/select/logsql/query?query=error&start=2026"):
+            self.answer(b"".join(lines))
+        else:
+            self.answer(b"OK")
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+host, port = options["httpListenAddr"].split(":")
+HTTPServer((host, int(port)), Handler).serve_forever()
+"""
+
+
+def test_victorialogs_is_loaded_and_queried_over_http(tmp_path: Path) -> None:
+    binary, folder = tmp_path / "victoria-logs", tmp_path / "data"
+    binary.write_text(f"#!{sys.executable}\n{SUBSTITUTE_FOR_VICTORIALOGS}")
+    binary.chmod(0o700)
+    folder.mkdir()
+    line = b'{"_time":"2026-11-20T00:00:01.5Z","n":"3","_msg":"error"}\n'
+    with victorialogs(binary, folder) as server:
+        assert server.load(iter([line, line]), connections=1) > 0
+        query = LogsQuery("error", "2026-11-13T00:00:00Z", ("_time", "n"))
+        assert server.rows(query) == [(1_795_132_801_500_000, "3")] * 2
+        assert server.milliseconds(query) > 0
+        assert server.resident_mb > 0
+
+
+def test_victorialogs_that_is_not_a_program_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(SystemExit, match=r"--victorialogs: .*absent is not a program"),
+        victorialogs(tmp_path / "absent", tmp_path),
+    ):
+        pass
+
+
+def test_only_a_run_with_victorialogs_has_its_columns() -> None:
+    question = QUESTIONS[0].name
+    times = {OURS: Times([1.0]), BY_HAND: Times([2.0]), PLAIN: Times([2.0])}
+    for more, is_there in (({}, False), ({VictoriaLogs.name: Times([4.0])}, True)):
+        report = Report(1, {question: {**times, **more}})
+        report.figures[LOAD] = {OURS: 1, BY_HAND: 1}
+        report.starts = {OURS: Times([1.0]), BY_HAND: Times([1.0])}
+        lines = report.markdown().splitlines()
+        assert ("| to VictoriaLogs |" in lines[0]) is is_there
+        assert len({line.count("|") for line in lines}) == 1
+        assert (report.ratios().get(f"{question}, to VictoriaLogs") == Ratio(0.25, 0.0)) is is_there
