@@ -94,12 +94,17 @@ def test_counts_are_exact_after_repeated_kills_under_load(start: Start) -> None:
     assert counted(start(data_dir=service.data_dir)) == (accepted, accepted)
 
 
-def test_a_killed_fork_server_is_replaced_too(start: Start) -> None:
+def test_a_killed_fork_server_is_replaced_while_the_engine_goes_on(start: Start) -> None:
     service = start()
     assert service.send(STREAM, EVENTS[:10]).status_code == 200
-    kill(children(service.process.pid)[0])
+    fork_server, engine = children(service.process.pid)
+    kill(fork_server)
+    until(lambda: len(set(children(service.process.pid)) - {fork_server}) == 2)
+    assert engine in children(service.process.pid)
     assert counted(service) == (10, 10)
+    kill(engine)
     assert service.send(STREAM, EVENTS[:10]).json()["accepted"] == 10
+    assert counted(service) == (20, 20)
     assert service.stop() == 0
 
 

@@ -1,12 +1,15 @@
 """A fork server: a single-threaded process with all modules loaded, which forks others quickly and safely.
 
-A forked process leaves signals to its parent, ends with it, and is the first that the OOM killer ends.
+A forked process is a child of the process that uses the fork server (where the system has child subreapers): it ends
+with that process, but not with the fork server. It ignores the signals that its parent handles, and is the first that
+the OOM killer ends.
 """
 
 import ctypes
 import gc
 import importlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -19,22 +22,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 # What a forked process runs: it gets its end of a new connection.
 Entry = Callable[[socket.socket], None]
 
 _REQUEST = b"f"
-_REPLY = struct.Struct("<ii")
-_NO_STATUS = -1
+_REPLY = struct.Struct("<i")
 # Forking takes milliseconds. A fork server that does not answer within this time is replaced.
 _REPLY_SECONDS = 30.0
-# The time to wait for a killed child before the next one is forked.
-_REAP_SECONDS = 0.1
 _END_SECONDS = 2.0
+# How long a forked process waits until it is the child of the process that uses the fork server.
+_ADOPTION_SECONDS = 5.0
 _SPAWNED = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PROC = Path("/proc/self")
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 # The kernel kills processes with high scores first when memory runs out; the highest is 1,000.
 _HIGH_OOM_SCORE = "500"
@@ -42,24 +44,41 @@ _HIGH_OOM_SCORE = "500"
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Child(msgspec.Struct, frozen=True):
-    """A forked process and our end of its connection; `status` is the exit status of its predecessor, if known."""
+class Child:
+    """A forked process and our end of its connection."""
 
-    pid: int
-    link: socket.socket
-    status: int | None
+    def __init__(self, pid: int, link: socket.socket) -> None:
+        self.pid = pid
+        self.link = link
+        self._lock = threading.Lock()
+        self._is_reaped = False
 
     def kill(self) -> None:
-        """Send SIGKILL; the process id is not reused before the next fork, because the child is reaped there."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        """Send SIGKILL, unless the process has ended: its id may be that of another process by now."""
+        with self._lock, suppress(ProcessLookupError):
+            if not self._reap():
+                os.kill(self.pid, signal.SIGKILL)
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended; release its entry in the system's table of processes."""
+        with self._lock:
+            return self._reap()
+
+    def _reap(self) -> bool:
+        try:
+            self._is_reaped = self._is_reaped or os.waitpid(self.pid, os.WNOHANG) != (0, 0)
+        except ChildProcessError:
+            # It is not a child of this process where the system has no child subreapers.
+            self._is_reaped = not Path(f"/proc/{self.pid}").exists() if _PROC.exists() else False
+        return self._is_reaped
 
 
 class ForkServer:
     """Forks processes that run `entry`, written as `module:function`; safe from several threads.
 
-    `start` forks the fork server itself: call it after all imports and before there is a second thread. If the fork server
-    ends, the next `fork` starts another as a program, which takes about a second.
+    `start` forks the fork server itself: call it after all imports and before there is a second thread. A fork server that
+    ends is replaced by another that is started as a program, which takes about a second: by `replace_ended`, which does
+    not wait for it, or by the next `fork`.
     """
 
     def __init__(self, entry: str) -> None:
@@ -68,18 +87,21 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._forked: int | None = None
         self._spawned: subprocess.Popen[bytes] | None = None
+        self._children: list[Child] = []
 
     @property
     def pid(self) -> int | None:
         return self._spawned.pid if self._spawned else self._forked
 
     def start(self) -> None:
+        _adopt_orphans()
         ours, theirs = socket.socketpair()
-        parent = os.getpid()
+        owner = os.getpid()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _run(self._entry, theirs, parent)
+            _end_with(owner)
+            _run(self._entry, theirs, owner)
         theirs.close()
         ours.settimeout(_REPLY_SECONDS)
         self._control, self._forked = ours, pid
@@ -89,20 +111,34 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         try:
             with self._lock:
-                pid, status = self._fork_or_respawn(theirs)
+                child = Child(self._fork_or_respawn(theirs), ours)
+                self._children = [each for each in self._children if not each.has_ended()] + [child]
         except OSError:
             ours.close()
             raise
         finally:
             theirs.close()
-        return Child(pid, ours, None if status == _NO_STATUS else status)
+        return child
+
+    def replace_ended(self) -> None:
+        """Start another fork server if this one has ended, without waiting until it is ready."""
+        if self._control is None or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if _has_hung_up(self._control):
+                self._end()
+                self._spawn()
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """End the fork server and everything that it has forked; the next `fork` starts another one."""
         with self._lock:
             self._end()
+            for child in self._children:
+                child.kill()
 
-    def _fork_or_respawn(self, link: socket.socket) -> tuple[int, int]:
+    def _fork_or_respawn(self, link: socket.socket) -> int:
         if self._control is not None:
             try:
                 return _request_fork(self._control, link)
@@ -114,6 +150,7 @@ class ForkServer:
 
     def _spawn(self) -> None:
         """Start a fork server as a program, since a process with threads must not fork."""
+        _adopt_orphans()
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", _SPAWNED, self._entry, str(theirs.fileno())]
         self._spawned = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 - this program
@@ -136,10 +173,10 @@ class ForkServer:
 def run_spawned() -> None:
     """Run a fork server started as a program; its arguments are the entry and its connection's descriptor."""
     _, entry, descriptor = sys.argv
-    _run(entry, socket.socket(fileno=int(descriptor)), None)
+    _run(entry, socket.socket(fileno=int(descriptor)), os.getppid())
 
 
-def _request_fork(control: socket.socket, link: socket.socket) -> tuple[int, int]:
+def _request_fork(control: socket.socket, link: socket.socket) -> int:
     socket.send_fds(control, [_REQUEST], [link.fileno()])
     reply = b""
     while len(reply) < _REPLY.size:
@@ -147,8 +184,15 @@ def _request_fork(control: socket.socket, link: socket.socket) -> tuple[int, int
         if not chunk:
             raise ConnectionResetError
         reply += chunk
-    pid, status = _REPLY.unpack(reply)
-    return pid, status
+    (pid,) = _REPLY.unpack(reply)
+    return int(pid)
+
+
+def _has_hung_up(control: socket.socket) -> bool:
+    """Return whether the other end has closed: it sends nothing unless it is asked."""
+    poll = select.poll()
+    poll.register(control, 0)
+    return bool(poll.poll(0))
 
 
 def _wait_for_spawned(spawned: "subprocess.Popen[bytes]") -> None:
@@ -170,18 +214,16 @@ def _wait_for_forked(pid: int) -> None:
             time.sleep(0.005)
 
 
-def _run(entry: str, control: socket.socket, parent: int | None) -> None:
-    """Run the fork server; never returns."""
+def _run(entry: str, control: socket.socket, owner: int) -> None:
+    """Run the fork server of the process `owner`; never returns."""
     code = 1
     try:
         _leave_signals_to_parent()
-        if parent is not None:
-            _end_with_parent(parent)
         module, _, function = entry.partition(":")
         run = getattr(importlib.import_module(module), function)
         gc.disable()
         gc.freeze()
-        _serve(run, control)
+        _serve(run, control, owner)
         code = 0
     except BaseException:  # noqa: BLE001 - nothing of the parent's program may go on in this process
         traceback.print_exc()
@@ -189,49 +231,50 @@ def _run(entry: str, control: socket.socket, parent: int | None) -> None:
         os._exit(code)
 
 
-def _serve(run: Entry, control: socket.socket) -> None:
+def _serve(run: Entry, control: socket.socket, owner: int) -> None:
     """Fork one process for each request, until the other end closes."""
-    last_pid = 0
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         if not request:
             return
-        status = _reap(last_pid) if last_pid else _NO_STATUS
-        last_pid = _fork_entry(run, control, descriptors[0])
+        _fork_orphan(run, control, descriptors[0], owner)
         os.close(descriptors[0])
-        control.sendall(_REPLY.pack(last_pid, status))
 
 
-def _reap(pid: int) -> int:
-    """Return the wait status of the child; reap earlier children, too."""
-    status, deadline = _NO_STATUS, time.monotonic() + _REAP_SECONDS
-    with suppress(ChildProcessError):
-        while status == _NO_STATUS and time.monotonic() < deadline:
-            ended_pid, ended_status = os.waitpid(-1, os.WNOHANG)
-            if ended_pid == pid:
-                status = ended_status
-            elif not ended_pid:
-                time.sleep(0.002)
-    return status
-
-
-def _fork_entry(run: Entry, control: socket.socket, descriptor: int) -> int:
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
+def _fork_orphan(run: Entry, control: socket.socket, descriptor: int, owner: int) -> None:
+    """Fork a process whose parent ends at once, so that the owner adopts it; the process replies with its id."""
+    intermediate = os.fork()
+    if intermediate:
+        _, status = os.waitpid(intermediate, 0)
+        if status:
+            raise OSError("The process could not be forked.")
+        return
     code = 1
     try:
-        control.close()
-        _end_with_parent(parent)
-        _prefer_for_oom_kill()
-        gc.enable()
-        run(socket.socket(fileno=descriptor))
-        code = 0
+        parent = os.getpid()
+        if os.fork():
+            code = 0
+        else:
+            control.sendall(_REPLY.pack(os.getpid()))
+            control.close()
+            _wait_for_adoption(parent)
+            if os.getppid() == owner:
+                _end_with(owner)
+            _prefer_for_oom_kill()
+            gc.enable()
+            run(socket.socket(fileno=descriptor))
+            code = 0
     except BaseException:  # noqa: BLE001 - as above
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _wait_for_adoption(parent: int) -> None:
+    """Wait until the parent has ended, and another process is the parent."""
+    deadline = time.monotonic() + _ADOPTION_SECONDS
+    while os.getppid() == parent and time.monotonic() < deadline:
+        time.sleep(0.0005)
 
 
 def _leave_signals_to_parent() -> None:
@@ -241,8 +284,14 @@ def _leave_signals_to_parent() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that forked it ends, where the system can do that."""
+def _adopt_orphans() -> None:
+    """Have the kernel make this process the parent of its descendants whose parent ends, where the system can do that."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, where the system can do that."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

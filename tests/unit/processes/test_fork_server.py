@@ -1,4 +1,4 @@
-"""The fork server: children can be killed and replaced, and end with the process that started the server."""
+"""The fork server: children can be killed and replaced, survive it, and end with the process that started it."""
 
 import os
 import signal
@@ -46,30 +46,61 @@ def server() -> Iterator[ForkServer]:
     made.close()
 
 
-def test_a_killed_child_is_replaced_and_its_exit_status_is_known(server: ForkServer) -> None:
+def test_a_killed_child_is_replaced(server: ForkServer) -> None:
     first = server.fork()
     assert answers(first)
-    assert first.status is None
+    assert not first.has_ended()
     first.kill()
     assert first.link.recv(1) == b""
+    until(first.has_ended)
     second = server.fork()
     assert answers(second)
     assert second.pid != first.pid
-    assert second.status is not None
-    assert os.WTERMSIG(second.status) == signal.SIGKILL
     for child in (first, second):
         child.link.close()
 
 
-def test_a_killed_fork_server_is_replaced_and_its_children_end_with_it(server: ForkServer) -> None:
-    first = server.fork()
-    assert server.pid is not None
-    os.kill(server.pid, signal.SIGKILL)
-    until(lambda: not is_alive(first.pid))
+def test_a_child_that_has_ended_leaves_no_zombie_and_is_not_killed_again(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = server.fork()
+    child.link.close()
+    until(child.has_ended)
+    assert not Path(f"/proc/{child.pid}").exists()
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    child.kill()
+    assert killed == []
+
+
+def test_children_survive_a_killed_fork_server_which_is_replaced(server: ForkServer) -> None:
+    first, killed = server.fork(), server.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: not is_alive(killed))
+    server.replace_ended()
+    assert server.pid != killed
+    assert answers(first)
     second = server.fork()
     assert answers(second)
     for child in (first, second):
         child.link.close()
+
+
+def test_a_fork_server_that_was_killed_is_replaced_by_the_next_fork(server: ForkServer) -> None:
+    server.fork().link.close()
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    child = server.fork()
+    assert answers(child)
+    child.link.close()
+
+
+def test_a_running_fork_server_is_not_replaced(server: ForkServer) -> None:
+    child, pid = server.fork(), server.pid
+    server.replace_ended()
+    assert server.pid == pid
+    child.link.close()
 
 
 def test_children_ignore_signals_meant_for_their_parent(server: ForkServer) -> None:

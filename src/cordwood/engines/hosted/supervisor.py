@@ -92,6 +92,7 @@ class Supervisor:
     def _work(self) -> None:
         while not self._host.is_closed:
             link = self._host.link
+            self._fork_server.replace_ended()
             if link is None:
                 self._replace()
             else:
