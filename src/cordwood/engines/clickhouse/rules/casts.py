@@ -1,49 +1,20 @@
 """CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once, type_part
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, once, type_part
 from cordwood.engines.clickhouse.rules.coercions import event_text, read_as, text_to_time
-from cordwood.engines.clickhouse.rules.time_text import cast_text, parts_text
-from cordwood.model.datatype import MOMENTS, Datatype, Kind
-from cordwood.sql.bigquery.time_literals import without_leap_second
+from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
+from cordwood.engines.clickhouse.rules.words import WORDS
+from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant
-from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported
-from cordwood.sql.typing import kind_of
-from cordwood.sql.typing.datatypes import STRING, type_in_tree
-
-Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
-
-
-def _cast(node: exp.Expr) -> exp.Expr:
-    to = type_in_tree(node.args["to"])
-    if to is None:
-        unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
-    if node.args.get("format"):
-        return _cast_with_format(node, to)
-    return cast_to(node, without_leap_second(node.this, to.kind), to)
-
-
-def _safe_cast(node: exp.Expr) -> exp.Expr:
-    return _cast(mark_safe(node))
-
-
-def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    """Cast `value` to a type; `node` tells whether a failure is NULL."""
-    source_kind = kind_of(value)
-    if isinstance(value, exp.Null):
-        return null_of(to)
-    if to.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _cast_composite(value, to)
-    caster = _CASTERS.get((source_kind, to.kind)) if source_kind else None
-    if caster is not None:
-        return caster(node, value)
-    return _cast_directly(node, value, to.kind)
+from cordwood.sql.lowering import is_safe, unsupported
+from cordwood.sql.rules.casts import Caster, Casts
+from cordwood.sql.typing.datatypes import FLOAT64, INT64
 
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
@@ -52,7 +23,7 @@ def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
     return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({NAMES[to]})')})", value)
 
 
-def _cast_composite(value: exp.Expr, to: Datatype) -> exp.Expr:
+def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     """Cast to an ARRAY or STRUCT by position; between named tuples ClickHouse would match fields by name."""
     name, nameless = type_part(to), type_part(to, has_names=False)
     if name is None or nameless is None:
@@ -118,11 +89,6 @@ def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     )
 
 
-def _exact_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return fragment("toInt64(round({0}))", value)
-
-
 def float_text(value: exp.Expr) -> exp.Expr:
     """Return the shortest text that parses to the same number, with an exponent from 1e15 on.
 
@@ -142,72 +108,6 @@ def float_text(value: exp.Expr) -> exp.Expr:
 
 _LARGE_DIGITS: Final = "'^(-?)(\\d)(\\d*?)0*$'"
 _SMALL_DIGITS: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
-
-
-def _float_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return float_text(value)
-
-
-def _to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return fragment("toString({0})", value)
-
-
-def _bool_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Cast a BOOL to a text; in ClickHouse, the type of a comparison is UInt8."""
-    del node
-    return fragment("toString(CAST({0}, 'Nullable(Bool)'))", value)
-
-
-def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return once(fail_if(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
-
-
-def _text_to_bytes(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """Return a new node, which does not inherit the type STRING."""
-    return fragment("{0}", value)
-
-
-def _unchanged(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return value
-
-
-def _time_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return cast_text(value, None)
-
-
-def _text_to(kind: Kind) -> Caster:
-    return lambda node, value: text_to_time(node, value, kind)
-
-
-def _event_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return event_text(value)
-
-
-def _event_to(kind: Kind) -> Caster:
-    """Return the caster from an event's value by way of its text, so that an invalid value fails like any text."""
-
-    def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-        text = read_as(value, Kind.STRING)
-        if kind is Kind.INT64:
-            return cast_to(node, cast_to(node, text, Datatype(Kind.FLOAT64)), Datatype(kind))
-        return cast_to(node, text, Datatype(kind))
-
-    return caster
-
-
-def _int_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return fragment("CAST({0} != 0, 'Nullable(Bool)')", value)
-
-
-def _bool_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return fragment("CAST({0}, 'Nullable(Int64)')", value)
 
 
 _ISO: Final = re.compile(
@@ -246,11 +146,6 @@ def _iso_counts(match: re.Match[str]) -> tuple[int, int, int]:
     return sign * (years * 12 + months), sign * (weeks * 7 + days), round(sign * seconds * 1_000_000)
 
 
-def _interval_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    del node
-    return interval_text(value)
-
-
 def interval_text(value: exp.Expr) -> exp.Expr:
     months = "concat(if(@a.1 < 0, '-', ''), toString(intDiv(abs(@a.1), 12)), '-', toString(abs(@a.1) % 12))"
     clock = "concat(if(@a.3 < 0, '-', ''), toString(intDiv(abs(@a.3), 3600000000)), ':',"
@@ -261,63 +156,52 @@ def interval_text(value: exp.Expr) -> exp.Expr:
     return once(f"concat({months}, ' ', toString(@a.2), ' ', {clock})", value)
 
 
-def _cast_with_format(node: exp.Expr, to: Datatype) -> exp.Expr:
-    format_text = constant_text(node.args["format"])
-    if format_text is None:
-        unsupported(node, "CAST with a format that is no literal")
-    source_kind = kind_of(node.this)
-    if to == STRING and source_kind in MOMENTS:
-        return parts_text(node, node.this, format_text)
-    if to == STRING and source_kind is Kind.BYTES:
-        return _by_format(
-            node, {"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"}, format_text
-        )
-    if to.kind is Kind.BYTES and source_kind is Kind.STRING:
-        return _by_format(node, {"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"}, format_text)
-    return unsupported(node, f"CAST to {to.kind} with a format")
+def _event_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return cast_to(node, cast_to(node, read_as(value, Kind.STRING), FLOAT64), INT64)
 
 
-def _by_format(node: exp.Expr, templates: dict[str, str], format_text: str) -> exp.Expr:
-    if format_text.upper() not in templates:
-        unsupported(node, f"The format '{format_text}'")
-    return fragment(templates[format_text.upper()], node.this)
+def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return once(fail_if(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
 
 
-_CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
-    (Kind.STRING, Kind.INT64): _text_to_int,
-    (Kind.STRING, Kind.BOOL): _text_to_bool,
-    (Kind.STRING, Kind.FLOAT64): _text_to_float,
-    (Kind.STRING, Kind.NUMERIC): _text_to_exact(Kind.NUMERIC),
-    (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
-    (Kind.STRING, Kind.BYTES): _text_to_bytes,
-    (Kind.STRING, Kind.STRING): _unchanged,
-    (Kind.STRING, Kind.INTERVAL): _text_to_interval,
-    (Kind.BYTES, Kind.BYTES): _unchanged,
-    (Kind.JSON, Kind.JSON): _unchanged,
-    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
-    (Kind.FLOAT64, Kind.INT64): _float_to_int,
-    (Kind.FLOAT64, Kind.NUMERIC): _float_to_numeric,
-    (Kind.NUMERIC, Kind.INT64): _exact_to_int,
-    (Kind.BIGNUMERIC, Kind.INT64): _exact_to_int,
-    (Kind.INT64, Kind.BOOL): _int_to_bool,
-    (Kind.BOOL, Kind.INT64): _bool_to_int,
-    (Kind.FLOAT64, Kind.STRING): _float_to_text,
-    (Kind.NUMERIC, Kind.STRING): _to_text,
-    (Kind.BIGNUMERIC, Kind.STRING): _to_text,
-    (Kind.INT64, Kind.STRING): _to_text,
-    (Kind.BOOL, Kind.STRING): _bool_to_text,
-    (Kind.DATE, Kind.STRING): _to_text,
-    (Kind.BYTES, Kind.STRING): _bytes_to_text,
-    (Kind.TIMESTAMP, Kind.STRING): _time_to_text,
-    (Kind.DATETIME, Kind.STRING): _time_to_text,
-    (Kind.TIME, Kind.STRING): _time_to_text,
-    (Kind.INTERVAL, Kind.STRING): _interval_to_text,
-    (Kind.INTERVAL, Kind.INTERVAL): _unchanged,
-    (Kind.VARIANT, Kind.STRING): _event_to_text,
-    **{
-        (Kind.VARIANT, kind): _event_to(kind)
-        for kind in (Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC)
+def _unchanged(_: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return value
+
+
+CASTS: Final = Casts(
+    words=WORDS,
+    times=TIME_TEXT,
+    casters={
+        (Kind.STRING, Kind.INT64): _text_to_int,
+        (Kind.STRING, Kind.BOOL): _text_to_bool,
+        (Kind.STRING, Kind.FLOAT64): _text_to_float,
+        (Kind.STRING, Kind.NUMERIC): _text_to_exact(Kind.NUMERIC),
+        (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact(Kind.BIGNUMERIC),
+        # A new node, which does not inherit the type STRING.
+        (Kind.STRING, Kind.BYTES): "{0}",
+        (Kind.STRING, Kind.INTERVAL): _text_to_interval,
+        **{(kind, kind): _unchanged for kind in (Kind.STRING, Kind.BYTES, Kind.JSON, Kind.INTERVAL)},
+        (Kind.FLOAT64, Kind.INT64): _float_to_int,
+        (Kind.FLOAT64, Kind.NUMERIC): _float_to_numeric,
+        (Kind.NUMERIC, Kind.INT64): "toInt64(round({0}))",
+        (Kind.BIGNUMERIC, Kind.INT64): "toInt64(round({0}))",
+        (Kind.INT64, Kind.BOOL): "CAST({0} != 0, 'Nullable(Bool)')",
+        (Kind.BOOL, Kind.INT64): "CAST({0}, 'Nullable(Int64)')",
+        (Kind.FLOAT64, Kind.STRING): lambda _, value: float_text(value),
+        **{(kind, Kind.STRING): "toString({0})" for kind in (*EXACT, Kind.INT64, Kind.DATE)},
+        # The type of a comparison is UInt8.
+        (Kind.BOOL, Kind.STRING): "toString(CAST({0}, 'Nullable(Bool)'))",
+        (Kind.BYTES, Kind.STRING): _bytes_to_text,
+        (Kind.INTERVAL, Kind.STRING): lambda _, value: interval_text(value),
+        (Kind.VARIANT, Kind.STRING): lambda _, value: event_text(value),
+        (Kind.VARIANT, Kind.INT64): _event_to_int,
     },
-}
-
-RULES = RuleSet(nodes={exp.Cast: _cast, exp.TryCast: _safe_cast})
+    direct=_cast_directly,
+    text_to_time=text_to_time,
+    to_composite=_cast_composite,
+    to_sized=lambda _, __: None,
+    print_bytes={"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"},
+    parse_bytes={"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"},
+)
+cast_to: Final = CASTS.cast_to
+RULES = CASTS.rules()

@@ -7,8 +7,8 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.coercions import read_as
-from cordwood.engines.clickhouse.rules.json_text import DOCUMENT, SHORTEST_FLOAT, json_text
-from cordwood.engines.clickhouse.rules.time_text import cast_text
+from cordwood.engines.clickhouse.rules.json_text import JSON_TEXT, SHORTEST_FLOAT
+from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_functions import (
     INVALID_JSON,
@@ -176,7 +176,7 @@ def _string(node: exp.Expr) -> exp.Expr:
     value = _argument(node)
     if kind_of(value) in MOMENTS:
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
-        return cast_text(value, zone)
+        return TIME_TEXT.cast_text(value, zone)
     return _require_type("('String')", "JSONExtract(@a, 'Nullable(String)')", "a string")(node)
 
 
@@ -213,7 +213,7 @@ _LAX_STRING: Final = (
 
 
 def _array(node: exp.Expr) -> exp.Expr:
-    items = [json_text(item, datatype_of(item), DOCUMENT) for item in node.expressions]
+    items = [JSON_TEXT.text(item, datatype_of(item), JSON_TEXT.scalars) for item in node.expressions]
     if not items:
         return fragment("'[]'")
     elements = ", ',', ".join(f"{{{index}}}" for index in range(len(items)))
@@ -228,7 +228,7 @@ def _object(node: exp.Expr) -> exp.Expr:
     if is_pair_of_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     keys = [key for key, _ in pairs]
-    texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
+    texts = [JSON_TEXT.text(value, datatype_of(value), JSON_TEXT.scalars) for _, value in pairs]
     return (
         _object_of_pairs(keys, texts)
         if have_constant_keys(pairs)
@@ -247,7 +247,7 @@ def _array_of(items: list[exp.Expr]) -> exp.Expr:
 
 def _texts(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
-    json_value = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
+    json_value = JSON_TEXT.text(fragment("_e"), datatype.element if datatype else None, JSON_TEXT.scalars)
     return fragment("arrayMap(_e -> {1}, {0})", values, json_value)
 
 

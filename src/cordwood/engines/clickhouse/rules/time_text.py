@@ -3,35 +3,27 @@
 A time is formatted element by element; a text is parsed by a regular expression whose groups are assembled to a time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import cast, once, utc_wall_clock
-from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
+from cordwood.engines.clickhouse.rules.building_blocks import cast
+from cordwood.engines.clickhouse.rules.coercions import read_as
+from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_text import (
     BOUNDS,
-    ISO_TIME,
     KIND_BY_CAST,
     EngineFormat,
     FormatPattern,
     Groups,
-    fraction_digits,
-    letter_case,
-    literal_format,
-    merge_formats,
     parsing_rules,
-    split_cast_format,
-    split_time_format,
 )
-from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe, unsupported
-from cordwood.sql.nodes import internal_function
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe
+from cordwood.sql.rules.time_text import TimeText
 from cordwood.sql.typing import kind_of
 
 # @a is the wall clock to print, @b the same time in UTC.
@@ -49,7 +41,7 @@ _HOURS: Final = _zero_padded(f"intDiv(abs({_OFFSET}), 60)", 2)
 _MINUTES: Final = _zero_padded(f"abs({_OFFSET}) % 60", 2)
 
 # The elements that ClickHouse's formatDateTime prints as BigQuery does, with ClickHouse's letters.
-_FORMAT_LETTERS: Final = {
+_FORMAT_LETTERS: Final[Mapping[str, str]] = {
     **{letter: letter for letter in "YmdHSjyabpIuwVGFTRD"},
     "A": "W",
     "B": "M",
@@ -62,7 +54,7 @@ _FORMAT_LETTERS: Final = {
 _SUNDAYS: Final = _zero_padded("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
 _MONDAYS: Final = _zero_padded("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
 
-_PARTS: Final = {
+_PARTS: Final[Mapping[str, str]] = {
     "C": _zero_padded("intDiv(toYear(@a), 100)", 2),
     "c": f"concat(formatDateTime(@a, '%a %b '), {_zero_padded('toDayOfMonth(@a)', 2, ' ')}, formatDateTime(@a, ' %T %Y'))",
     "e": _zero_padded("toDayOfMonth(@a)", 2, " "),
@@ -88,16 +80,6 @@ _PARTS: Final = {
 }
 
 
-def _format(node: exp.Expr) -> exp.Expr:
-    if isinstance(node.args["format"], exp.Null):
-        return exp.Null()
-    format_text = constant_text(node.args["format"])
-    if format_text is None:
-        unsupported(node, "A format that is no literal")
-    kind = node.meta_get("written_as") or kind_of(node.this) or Kind.TIMESTAMP
-    return format_time(node.this, kind, format_text, node.args.get("zone"))
-
-
 def _unwrap(node: exp.Expr) -> exp.Expr:
     """Record the type of time to print before sqlglot's wrapper node, which tells it, is lowered."""
     kind = KIND_BY_CAST.get(type(node.this))
@@ -111,96 +93,10 @@ def _unwrap(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def format_time(value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
-    """Format the value as that type of time."""
-    if kind is Kind.TIME:
-        utc = local = cast(read_as(value, Kind.TIME), Kind.DATETIME)
-    elif kind is Kind.TIMESTAMP:
-        moment = read_as(value, Kind.TIMESTAMP)
-        utc = utc_wall_clock(moment)
-        local = wall_clock_in(copied(moment), zone) if zone is not None else utc
-    else:
-        utc = local = wall_clock(read_as(value, kind))
-    elements_text = [_element_text(element, text) for element, text in split_time_format(format_text, kind)]
-    template, format_parts = _join_elements(elements_text) if elements_text else ("if(isNull(@a), NULL, '')", [])
-    return once(template, *((local, utc) if "@b" in template else (local,)), texts=format_parts)
-
-
-def _element_text(element: str | None, text: str) -> EngineFormat | str:
-    if element is None:
-        return literal_format(text)
-    if element in _FORMAT_LETTERS:
-        return EngineFormat(f"%{_FORMAT_LETTERS[element]}")
-    digits = fraction_digits(element)
-    if digits is not None:
-        return _fraction(digits)
-    return _PARTS[element] if element in _PARTS else literal_format(f"%{element}")
-
-
-def _fraction(digits: int) -> EngineFormat | str:
-    if digits == 0:
-        return EngineFormat("%S")
-    micros = _zero_padded(_FRACTION, 6)
-    part = f"substring({micros}, 1, {digits})" if digits <= 6 else f"concat({micros}, '{'0' * (digits - 6)}')"
-    return f"concat(formatDateTime(@a, '%S'), '.', {part})"
-
-
-def _join_elements(elements_text: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
-    """Return the template over a wall clock @a, and the format texts for its holes."""
-    parts, format_parts = merge_formats(elements_text, lambda index: f"formatDateTime(@a, {{{index}}})")
-    return (parts[0] if len(parts) == 1 else f"concat({', '.join(parts)})"), format_parts
-
-
-SUBSECOND: Final = (
+_SUBSECOND: Final = (
     f"multiIf({_FRACTION} = 0, '', {_FRACTION} % 1000 = 0,"
     f" concat('.', {_zero_padded(f'intDiv({_FRACTION}, 1000)', 3)}), concat('.', {_zero_padded(_FRACTION, 6)}))"
 )
-
-
-def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return a time as CAST prints it: three or six fractional digits, or none; a TIMESTAMP with its offset."""
-    kind = kind_of(value)
-    if kind is Kind.DATE:
-        return fragment("toString({0})", value)
-    if kind is Kind.TIME:
-        return once(f"concat(formatDateTime(@a, '%T'), {SUBSECOND})", cast(value, Kind.DATETIME))
-    day_and_time = f"formatDateTime(@a, '%F %T'), {SUBSECOND}"
-    if kind is not Kind.TIMESTAMP:
-        return once(f"concat({day_and_time})", wall_clock(value))
-    if zone is None:
-        return once(f"concat({day_and_time}, '+00')", utc_wall_clock(value))
-    zoned = f"concat({_SIGNED}, {_HOURS}, if({_OFFSET} % 60 = 0, '', concat(':', {_MINUTES})))"
-    return once(f"concat({day_and_time}, {zoned})", wall_clock_in(copied(value), zone), utc_wall_clock(value))
-
-
-def parts_text(node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
-    """Lower CAST(time AS STRING FORMAT …)."""
-    kind = kind_of(value) or Kind.TIMESTAMP
-    elements_text = [_cast_element(element, text) for element, text in split_cast_format(node, format_text, kind)]
-    local = cast(value, Kind.DATETIME) if kind is Kind.TIME else wall_clock(value)
-    template, format_parts = _join_elements(elements_text) if elements_text else ("''", [])
-    return once(template, local, texts=format_parts)
-
-
-def _cast_element(element: str | None, text: str) -> EngineFormat | str:
-    if element is None:
-        return literal_format(text)
-    digits = fraction_digits(element)
-    if digits is not None:
-        return f"substring({_zero_padded(_FRACTION, 6)}, 1, {digits})"
-    case = letter_case(element, text)
-    text_sql = f"formatDateTime(@a, '%{_FORMAT_LETTERS[element]}')"
-    if "." in text:
-        text_sql = f"concat(substring({text_sql}, 1, 1), '.M.')"
-    elif element == "A":
-        text_sql = f"rightPad({text_sql}, 9, ' ')"
-    elif case is None:
-        return EngineFormat(f"%{_FORMAT_LETTERS[element]}")
-    return f"{case or ''}({text_sql})"
-
-
-def _iso_time(node: exp.Expr) -> exp.Expr:
-    return format_time(node.expressions[0], Kind.TIMESTAMP, ISO_TIME, None)
 
 
 class _TimeSyntax:
@@ -294,16 +190,39 @@ def _zoned(wall: str, groups: Groups) -> str:
     return f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({wall}) - {shift}, 'UTC')"
 
 
+class _TimeTextSql:
+    letters, parts = _FORMAT_LETTERS, _PARTS
+    offset, sign, hours, minutes, subsecond = _OFFSET, _SIGNED, _HOURS, _MINUTES, _SUBSECOND
+    formatted = "formatDateTime({}, {})"
+    clock, day_and_clock, iso_clock = "%T", "%F %T", "%FT%T"
+    padded, first_letter = "rightPad({}, 9, ' ')", "substring({}, 1, 1)"
+    wall_clock_in = staticmethod(wall_clock_in)
+
+    def written(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+        return node.this, node.meta_get("written_as") or kind_of(node.this) or Kind.TIMESTAMP
+
+    def day_of(self, value: exp.Expr) -> exp.Expr:
+        return cast(value, Kind.DATETIME)
+
+    def seconds(self, digits: int) -> EngineFormat | str:
+        if digits == 0:
+            return EngineFormat("%S")
+        micros = _zero_padded(_FRACTION, 6)
+        part = f"substring({micros}, 1, {digits})" if digits <= 6 else f"concat({micros}, '{'0' * (digits - 6)}')"
+        return f"concat(formatDateTime(@a, '%S'), '.', {part})"
+
+    def fraction(self, digits: int) -> str:
+        return f"substring({_zero_padded(_FRACTION, 6)}, 1, {digits})"
+
+
+TIME_TEXT: Final = TimeText(WORDS, _TimeTextSql())
+
 RULES = RuleSet(
     nodes={
-        exp.TimeToStr: _format,
+        **TIME_TEXT.rules().nodes,
         # Without %Z: ClickHouse supports a zone by name only if it is the same for all rows.
         **parsing_rules(_assemble, unsupported_elements=frozenset({"Z"})).nodes,
     },
-    by_name={
-        internal_function("iso_time").upper(): _iso_time,
-    },
-    before_children={
-        exp.TimeToStr: _unwrap,
-    },
+    by_name=TIME_TEXT.rules().by_name,
+    before_children={exp.TimeToStr: _unwrap},
 )

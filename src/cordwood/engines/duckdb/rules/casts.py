@@ -1,74 +1,58 @@
 """CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import NAMES, attempt, fail, once, type_part, variant_text
+from cordwood.engines.duckdb.rules.building_blocks import (
+    NAMES,
+    attempt,
+    fail,
+    once,
+    type_part,
+    utc_wall_clock,
+    variant_text,
+)
 from cordwood.engines.duckdb.rules.coercions import read_as, text_to_time
 from cordwood.engines.duckdb.rules.conditions import positional
-from cordwood.engines.duckdb.rules.time_text import cast_text, strftime_parts
+from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
-from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
+from cordwood.engines.duckdb.rules.words import WORDS
+from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bigquery.numbers import NUMERAL
-from cordwood.sql.bigquery.time_literals import without_leap_second
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import RuleSet, is_safe, unsupported
 from cordwood.sql.nodes import KINDS
+from cordwood.sql.rules.casts import Casts
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import STRING, type_in_tree
-
-Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
 
 
-def _cast(node: exp.Expr) -> exp.Expr:
-    to = type_in_tree(node.args["to"])
-    if to is None:
-        unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
-    if node.args.get("format"):
-        return _cast_with_format(node, to)
-    node.set("this", without_leap_second(node.this, to.kind))
-    return (
-        _cast_to_sized(node, to) if node.args["to"].expressions and to.kind in NAMES else cast_to(node, node.this, to)
-    )
-
-
-def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr:
+def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
     """Cast to a parameterized type: NUMERIC with precision; texts of limited length are not supported."""
+    if to.kind not in NAMES:
+        return None
     if to.kind not in EXACT:
         unsupported(node, f"A {to.kind} of limited length")
     digits = [constant_int(size.this) for size in node.args["to"].expressions]
     precision, scale = [*digits, 0][:2]
     if precision is None or scale is None or precision > _MAX_DIGITS:
         unsupported(node, f"{to.kind} of so many digits")
-    return attempt(node, f"CAST(@a AS DECIMAL({precision}, {scale}))", cast_to(node, node.this, to))
+    return attempt(node, f"CAST(@a AS DECIMAL({precision}, {scale}))", CASTS.cast_to(node, node.this, to))
 
 
 _MAX_DIGITS: Final = 38
 
 
-def _safe_cast(node: exp.Expr) -> exp.Expr:
-    return _cast(mark_safe(node))
+def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
+    if kind_of(value) in _DAYS and to in _DAYS:
+        return read_as(value, to)
+    return attempt(node, f"CAST(@a AS {NAMES[to]})", value)
 
 
-def cast_to(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    """Cast `value` to a type; `node` tells whether a failure is NULL."""
-    source_kind = kind_of(value)
-    if to.kind in (Kind.ARRAY, Kind.STRUCT):
-        return _cast_composite(node, value, to)
-    caster = _CASTERS.get((source_kind, to.kind)) if source_kind else None
-    if caster is not None:
-        return caster(node, value)
-    if source_kind in _TIME_KINDS and to.kind in _TIME_KINDS:
-        return read_as(value, to.kind)
-    return attempt(node, f"CAST(@a AS {NAMES[to.kind]})", value)
-
-
-_TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+_DAYS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 
 
 def _cast_composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
@@ -82,7 +66,7 @@ def _cast_composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     if element is None or to.element is None or element == to.element or element.kind is Kind.ARRAY:
         return fragment("CAST({0} AS {1})", value, name)
     item = typed_as(fragment("_e"), element)
-    return fragment("list_transform({0}, lambda _e: {1})", value, cast_to(node, item, to.element))
+    return fragment("list_transform({0}, lambda _e: {1})", value, CASTS.cast_to(node, item, to.element))
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -128,49 +112,12 @@ def _text_to_big(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return attempt(node, body, value, texts=[text_part(_TOO_MANY_DECIMALS)])
 
 
-def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return attempt(node, "CAST(round(@a) AS BIGINT)", value)
-
-
-def float_text(value: exp.Expr) -> exp.Expr:
-    """Return the shortest text of 15 or 17 digits that parses to the same number."""
-    return once(
-        "CASE WHEN @a = 0 THEN '0' WHEN isnan(@a) THEN 'nan'"
-        " WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END",
-        value,
-    )
-
-
-def _float_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return float_text(value)
-
-
-def _numeric_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return fragment(r"regexp_replace({0}::VARCHAR, '\.?0+$', '')", value)
-
-
-def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return attempt(node, "decode(@a)", value)
-
-
-def _text_to_bytes(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return fragment("encode({0})", value)
-
-
-def _time_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return cast_text(value, None)
-
-
-def _text_to(kind: Kind) -> Caster:
-    return lambda node, value: text_to_time(node, value, kind)
-
-
-def _datetime_to_time(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return fragment("{0}::TIME", read_as(value, Kind.DATETIME))
-
-
-def _event_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return event_text(value)
+# The shortest text of 15 or 17 digits that parses to the same number.
+FLOAT_TEXT: Final = (
+    "CASE WHEN @a = 0 THEN '0' WHEN isnan(@a) THEN 'nan'"
+    " WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END"
+)
+_INTEGER_OF_TEXT: Final = "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)"
 
 
 _COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
@@ -187,22 +134,6 @@ def event_text(value: exp.Expr) -> exp.Expr:
     is_composite = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
     json = f"CASE WHEN {is_composite} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
     return once(f"CASE WHEN left(@a::VARCHAR, 1) IN ('{{', '[') THEN {json} ELSE @a::VARCHAR END", value)
-
-
-def _event_to(kind: Kind) -> Caster:
-    """Return the caster from an event's value by way of its text, so that an invalid value fails like any text."""
-
-    def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-        if kind is Kind.INT64:
-            return attempt(node, "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)", variant_text(value))
-        text = read_as(value, Kind.STRING)
-        return cast_to(node, text, Datatype(kind))
-
-    return caster
-
-
-def _interval_to_text(_: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return once(INTERVAL_TEXT, value)
 
 
 _INTERVAL_PARTS: Final = (
@@ -240,64 +171,6 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return once(f"{body} WHEN regexp_matches(@a, '{_INTERVAL_PARTS}') THEN {parsers[0]} ELSE {failure} END", value)
 
 
-def _cast_with_format(node: exp.Expr, to: Datatype) -> exp.Expr:
-    format_text = constant_text(node.args["format"])
-    if format_text is None:
-        unsupported(node, "CAST with a format that is no literal")
-    source_kind = kind_of(node.this)
-    if to == STRING and source_kind in MOMENTS:
-        return strftime_parts(node, node.this, format_text)
-    if to == STRING and source_kind is Kind.BYTES:
-        return _bytes_to_format(node, format_text.upper())
-    if to.kind is Kind.BYTES and source_kind is Kind.STRING:
-        return _bytes_from_format(node, format_text.upper())
-    return unsupported(node, f"CAST to {to.kind} with a format")
-
-
-def _bytes_to_format(node: exp.Expr, format_text: str) -> exp.Expr:
-    templates = {"HEX": "lower(hex({0}))", "BASE64": "to_base64({0})", "ASCII": "decode({0})", "UTF-8": "decode({0})"}
-    return _by_format(node, templates, format_text)
-
-
-def _bytes_from_format(node: exp.Expr, format_text: str) -> exp.Expr:
-    return _by_format(node, {"HEX": "unhex({0})", "BASE64": "from_base64({0})", "UTF-8": "encode({0})"}, format_text)
-
-
-def _by_format(node: exp.Expr, templates: dict[str, str], format_text: str) -> exp.Expr:
-    if format_text not in templates:
-        unsupported(node, f"The format '{format_text}'")
-    return fragment(templates[format_text], node.this)
-
-
-_CASTERS: Final[dict[tuple[Kind, Kind], Caster]] = {
-    (Kind.STRING, Kind.INT64): _text_to_int,
-    (Kind.STRING, Kind.BOOL): _text_to_bool,
-    (Kind.STRING, Kind.FLOAT64): _text_to_float,
-    (Kind.STRING, Kind.BIGNUMERIC): _text_to_big,
-    (Kind.STRING, Kind.BYTES): _text_to_bytes,
-    (Kind.STRING, Kind.INTERVAL): _text_to_interval,
-    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
-    (Kind.FLOAT64, Kind.INT64): _float_to_int,
-    (Kind.NUMERIC, Kind.INT64): _float_to_int,
-    (Kind.BIGNUMERIC, Kind.INT64): _float_to_int,
-    (Kind.FLOAT64, Kind.STRING): _float_to_text,
-    (Kind.NUMERIC, Kind.STRING): _numeric_to_text,
-    (Kind.BIGNUMERIC, Kind.STRING): _numeric_to_text,
-    (Kind.BYTES, Kind.STRING): _bytes_to_text,
-    (Kind.TIMESTAMP, Kind.STRING): _time_to_text,
-    (Kind.DATETIME, Kind.STRING): _time_to_text,
-    (Kind.TIME, Kind.STRING): _time_to_text,
-    (Kind.INTERVAL, Kind.STRING): _interval_to_text,
-    (Kind.DATETIME, Kind.TIME): _datetime_to_time,
-    (Kind.TIMESTAMP, Kind.TIME): _datetime_to_time,
-    (Kind.VARIANT, Kind.STRING): _event_to_text,
-    **{
-        (Kind.VARIANT, kind): _event_to(kind)
-        for kind in (Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC)
-    },
-}
-
-
 def _parse_number(node: exp.Expr) -> exp.Expr:
     """Lower PARSE_NUMERIC: spaces around the number and after its sign are allowed, and commas within it."""
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
@@ -309,11 +182,39 @@ def _parse_number(node: exp.Expr) -> exp.Expr:
     return attempt(node, body, read_as(node.this, Kind.STRING), texts=[text_part(NUMERAL)])
 
 
-RULES = RuleSet(
-    nodes={
-        exp.Cast: _cast,
-        exp.TryCast: _safe_cast,
-        exp.ParseNumeric: _parse_number,
-        exp.ParseBignumeric: _parse_number,
-    }
+_ROUNDED: Final = "CAST(round(@a) AS BIGINT)"
+_EXACT_TEXT: Final = r"regexp_replace({0}::VARCHAR, '\.?0+$', '')"
+
+CASTS: Final = Casts(
+    words=WORDS,
+    times=TIME_TEXT,
+    casters={
+        (Kind.STRING, Kind.INT64): _text_to_int,
+        (Kind.STRING, Kind.BOOL): _text_to_bool,
+        (Kind.STRING, Kind.FLOAT64): _text_to_float,
+        (Kind.STRING, Kind.BIGNUMERIC): _text_to_big,
+        (Kind.STRING, Kind.BYTES): "encode({0})",
+        (Kind.STRING, Kind.INTERVAL): _text_to_interval,
+        (Kind.FLOAT64, Kind.INT64): _ROUNDED,
+        (Kind.NUMERIC, Kind.INT64): _ROUNDED,
+        (Kind.BIGNUMERIC, Kind.INT64): _ROUNDED,
+        (Kind.FLOAT64, Kind.STRING): lambda _, value: once(FLOAT_TEXT, value),
+        (Kind.NUMERIC, Kind.STRING): _EXACT_TEXT,
+        (Kind.BIGNUMERIC, Kind.STRING): _EXACT_TEXT,
+        (Kind.BYTES, Kind.STRING): "decode(@a)",
+        (Kind.INTERVAL, Kind.STRING): lambda _, value: once(INTERVAL_TEXT, value),
+        (Kind.DATETIME, Kind.TIME): "{0}::TIME",
+        (Kind.TIMESTAMP, Kind.TIME): lambda _, value: fragment("{0}::TIME", utc_wall_clock(value)),
+        (Kind.VARIANT, Kind.STRING): lambda _, value: event_text(value),
+        (Kind.VARIANT, Kind.INT64): lambda node, value: attempt(node, _INTEGER_OF_TEXT, variant_text(value)),
+    },
+    direct=_cast_directly,
+    text_to_time=text_to_time,
+    to_composite=_cast_composite,
+    to_sized=_cast_to_sized,
+    print_bytes={"HEX": "lower(hex({0}))", "BASE64": "to_base64({0})", "ASCII": "decode({0})", "UTF-8": "decode({0})"},
+    parse_bytes={"HEX": "unhex({0})", "BASE64": "from_base64({0})", "UTF-8": "encode({0})"},
 )
+cast_to: Final = CASTS.cast_to
+
+RULES = RuleSet(nodes={**CASTS.rules().nodes, exp.ParseNumeric: _parse_number, exp.ParseBignumeric: _parse_number})

@@ -6,8 +6,8 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, is_simple, once
 from cordwood.engines.duckdb.rules.coercions import read_as
-from cordwood.engines.duckdb.rules.json_text import DOCUMENT, as_json, json_text
-from cordwood.engines.duckdb.rules.time_text import cast_text
+from cordwood.engines.duckdb.rules.json_text import JSON_TEXT
+from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.json_functions import (
     INVALID_JSON,
@@ -173,7 +173,7 @@ def _string(node: exp.Expr) -> exp.Expr:
     kind = kind_of(value)
     if kind in MOMENTS:
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
-        return cast_text(value, zone)
+        return TIME_TEXT.cast_text(value, zone)
     return _require_type("json_type(@a) = 'VARCHAR'", "json_extract_string(@a, '$')", "a string")(node)
 
 
@@ -221,7 +221,7 @@ _LAX_STRING: Final = (
 
 
 def _array(node: exp.Expr) -> exp.Expr:
-    items = [as_json(item) for item in node.expressions]
+    items = [JSON_TEXT.document(item) for item in node.expressions]
     return fragment(f"json_array({holes(len(items))})", *items)
 
 
@@ -233,9 +233,9 @@ def _object(node: exp.Expr) -> exp.Expr:
     if is_pair_of_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     if have_constant_keys(pairs):
-        parts = [part for key, value in pairs for part in (key, as_json(value))]
+        parts = [part for key, value in pairs for part in (key, JSON_TEXT.document(value))]
         return fragment(f"json_object({holes(len(parts))})", *parts)
-    texts = [json_text(value, datatype_of(value), DOCUMENT) for _, value in pairs]
+    texts = [JSON_TEXT.text(value, datatype_of(value), JSON_TEXT.scalars) for _, value in pairs]
     return _object_of(node, _list_of([key for key, _ in pairs]), _list_of(texts))
 
 
@@ -245,7 +245,7 @@ def _list_of(items: list[exp.Expr]) -> exp.Expr:
 
 def _texts(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
-    json_value = json_text(fragment("_e"), datatype.element if datatype else None, DOCUMENT)
+    json_value = JSON_TEXT.text(fragment("_e"), datatype.element if datatype else None, JSON_TEXT.scalars)
     return fragment("list_transform({0}, lambda _e: {1})", values, json_value)
 
 
@@ -283,11 +283,11 @@ def _set_value(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
     path_hole = f"{{{len(steps)}}}"
     if not creates:
-        return once(f"json_replace(@a, {path_hole}, @b)", document, as_json(value), texts=paths)
+        return once(f"json_replace(@a, {path_hole}, @b)", document, JSON_TEXT.document(value), texts=paths)
     is_unsupported = " OR ".join(_not_created(steps)) or "false"
     failure = fail(node, "JSON_SET below a JSON null, or beyond the end of an array, is not supported")
     body = f"CASE WHEN {is_unsupported} THEN {failure} ELSE json_set(@a, {path_hole}, @b) END"
-    return once(body, document, as_json(value), texts=paths)
+    return once(body, document, JSON_TEXT.document(value), texts=paths)
 
 
 def _not_created(steps: Steps) -> list[str]:

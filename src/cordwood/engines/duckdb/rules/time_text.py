@@ -3,35 +3,27 @@
 A time is formatted element by element; a text is parsed by a regular expression whose groups are assembled to a time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import fail, once, utc_wall_clock
-from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
+from cordwood.engines.duckdb.rules.building_blocks import fail
+from cordwood.engines.duckdb.rules.coercions import read_as
+from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.engines.duckdb.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.time_text import (
     BOUNDS,
-    ISO_TIME,
     KIND_BY_CAST,
     EngineFormat,
     FormatPattern,
     Groups,
-    fraction_digits,
-    letter_case,
-    literal_format,
-    merge_formats,
     parsing_rules,
-    split_cast_format,
-    split_time_format,
 )
-from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RuleSet, is_safe, unsupported
-from cordwood.sql.nodes import internal_function
+from cordwood.sql.lowering import RuleSet, is_safe
+from cordwood.sql.rules.time_text import TimeText
 from cordwood.sql.typing import kind_of
 
 _OFFSET: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
@@ -39,161 +31,11 @@ _SIGNED: Final = f"CASE WHEN {_OFFSET} < 0 THEN '-' ELSE '+' END"
 _HOURS: Final = f"printf('%02d', abs({_OFFSET}) // 60)"
 _MINUTES: Final = f"printf('%02d', abs({_OFFSET}) % 60)"
 
-# The elements that DuckDB's strftime prints as BigQuery does.
-_STRFTIME_ELEMENTS: Final = frozenset("YmdHMSjyabABpIuwVWU%G")
-
-# @a is the wall clock to print, @b the same time in UTC.
-_PARTS: Final = {
-    "C": "printf('%02d', year(@a) // 100)",
-    "c": "strftime(@a, '%a %b ') || printf('%2d', day(@a)) || strftime(@a, ' %H:%M:%S %Y')",
-    "D": "strftime(@a, '%m/%d/%y')",
-    "e": "printf('%2d', day(@a))",
-    "F": "strftime(@a, '%Y-%m-%d')",
-    "g": "printf('%02d', isoyear(@a) % 100)",
-    "h": "strftime(@a, '%b')",
-    "k": "printf('%2d', hour(@a))",
-    "l": "printf('%2d', (hour(@a) + 11) % 12 + 1)",
-    "n": "chr(10)",
-    "P": "lower(strftime(@a, '%p'))",
-    "Q": "quarter(@a)::VARCHAR",
-    "R": "strftime(@a, '%H:%M')",
-    "r": "strftime(@a, '%I:%M:%S %p')",
-    "s": "((epoch_us(@b) - (epoch_us(@b) % 1000000 + 1000000) % 1000000) // 1000000)::VARCHAR",
-    "T": "strftime(@a, '%H:%M:%S')",
-    "t": "chr(9)",
-    "X": "strftime(@a, '%H:%M:%S')",
-    "x": "strftime(@a, '%m/%d/%y')",
-    "Z": f"'UTC' || CASE WHEN @a = @b THEN '' ELSE {_SIGNED} || (abs({_OFFSET}) // 60)"
-    f" || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END END",
-    "z": f"{_SIGNED} || {_HOURS} || {_MINUTES}",
-    "Ez": f"{_SIGNED} || {_HOURS} || ':' || {_MINUTES}",
-    "E4Y": "printf('%04d', year(@a))",
-    "E*S": "strftime(@a, '%S') || CASE WHEN epoch_us(@a) % 1000000 = 0 THEN ''"
-    " ELSE '.' || rtrim(printf('%06d', ((epoch_us(@a) % 1000000) + 1000000) % 1000000), '0') END",
-    "J": "printf('%03d', (date_diff('day', date_trunc('week', make_date(isoyear(@a), 1, 4)), @a)) + 1)",
-}
-
-
-def _format(node: exp.Expr) -> exp.Expr:
-    format_text = constant_text(node.args["format"])
-    if isinstance(node.args["format"], exp.Null):
-        return exp.Null()
-    if format_text is None:
-        unsupported(node, "A format that is no literal")
-    wrapped = node.this
-    value = wrapped.this if isinstance(wrapped, _WRAPPERS) else wrapped
-    kind = KIND_BY_CAST.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
-    if kind is Kind.DATE and kind_of(value) is Kind.DATETIME:
-        kind = Kind.DATETIME
-    return _format_time(value, kind, format_text, node.args.get("zone"))
-
-
-_WRAPPERS: Final = tuple(KIND_BY_CAST)
-
-
-def _format_time(value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
-    """Format the value as that type of time."""
-    if kind is Kind.TIME:
-        utc = local = fragment("('1970-01-01'::DATE + {0})", read_as(value, Kind.TIME))
-    elif kind is Kind.TIMESTAMP:
-        moment = read_as(value, Kind.TIMESTAMP)
-        utc = utc_wall_clock(moment)
-        local = wall_clock_in(copied(moment), zone) if zone is not None else utc
-    else:
-        utc = local = wall_clock(read_as(value, kind))
-    elements_text = [_element_text(element, text) for element, text in split_time_format(format_text, kind)]
-    template, format_parts = (
-        _join_elements(elements_text) if elements_text else ("CASE WHEN @a IS NOT NULL THEN '' END", [])
-    )
-    return once(template, *((local, utc) if "@b" in template else (local,)), texts=format_parts)
-
-
-def _element_text(element: str | None, text: str) -> EngineFormat | str:
-    if element is None:
-        return literal_format(text)
-    if element in _STRFTIME_ELEMENTS:
-        return EngineFormat(f"%{element}")
-    digits = fraction_digits(element)
-    if digits is not None:
-        return _fraction(digits)
-    return f"({_PARTS[element]})" if element in _PARTS else literal_format(f"%{element}")
-
-
-def _fraction(digits: int) -> EngineFormat | str:
-    if digits == 0 or digits > 6:
-        return EngineFormat("%S" if digits == 0 else f"%S.%f{'0' * (digits - 6)}")
-    divisor = 10 ** (6 - digits)
-    part = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {divisor}"
-    return f"(strftime(@a, '%S') || printf('.%0{digits}d', {part}))"
-
-
-def _join_elements(elements_text: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
-    """Return the template over a wall clock @a, and the format texts for its holes."""
-    parts, format_parts = merge_formats(elements_text, lambda index: f"strftime(@a, {{{index}}})")
-    return " || ".join(parts), format_parts
-
-
-def cast_text(value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return a time as CAST prints it: three or six fractional digits, or none; a TIMESTAMP with its offset."""
-    kind = kind_of(value)
-    if kind is Kind.DATE:
-        return fragment("{0}::VARCHAR", value)
-    if kind is Kind.TIME:
-        day = fragment("('1970-01-01'::DATE + {0})", value)
-        return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", day)
-    if kind is not Kind.TIMESTAMP:
-        return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND}", wall_clock(value))
-    utc = utc_wall_clock(value)
-    if zone is None:
-        return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || '+00'", utc)
-    local = wall_clock_in(copied(value), zone)
-    zoned = f"{_SIGNED} || {_HOURS} || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END"
-    return once(f"strftime(@a, '%Y-%m-%d %H:%M:%S') || {_SUBSECOND} || {zoned}", local, utc)
-
-
-def time_text(value: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return a time as JSON contains it: with a T between date and clock, and Z for UTC."""
-    if kind is Kind.TIME:
-        return once(f"strftime(@a, '%H:%M:%S') || {_SUBSECOND}", fragment("('1970-01-01'::DATE + {0})", value))
-    wall = utc_wall_clock(value) if kind is Kind.TIMESTAMP else value
-    zone = " || 'Z'" if kind is Kind.TIMESTAMP else ""
-    return once(f"strftime(@a, '%Y-%m-%dT%H:%M:%S') || {_SUBSECOND}{zone}", wall)
-
 
 _SUBSECOND: Final = (
     "CASE WHEN epoch_us(@a) % 1000000 = 0 THEN '' WHEN epoch_us(@a) % 1000 = 0 THEN strftime(@a, '.%g')"
     " ELSE strftime(@a, '.%f') END"
 )
-
-
-def strftime_parts(node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
-    """Lower CAST(time AS STRING FORMAT …)."""
-    kind = kind_of(value) or Kind.TIMESTAMP
-    elements_text = [_cast_element(element, text) for element, text in split_cast_format(node, format_text, kind)]
-    local = fragment("('1970-01-01'::DATE + {0})", value) if kind is Kind.TIME else wall_clock(value)
-    template, format_parts = _join_elements(elements_text) if elements_text else ("''", [])
-    return once(template, local, texts=format_parts)
-
-
-def _cast_element(element: str | None, text: str) -> EngineFormat | str:
-    if element is None:
-        return literal_format(text)
-    digits = fraction_digits(element)
-    if digits is not None:
-        return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
-    case = letter_case(element, text)
-    text_sql = f"strftime(@a, '%{element}')"
-    if "." in text:
-        text_sql = f"left({text_sql}, 1) || '.M.'"
-    elif element == "A":
-        text_sql = f"rpad({text_sql}, 9, ' ')"
-    elif case is None:
-        return EngineFormat(f"%{element}")
-    return f"({case or ''}({text_sql}))"
-
-
-def _iso_time(node: exp.Expr) -> exp.Expr:
-    return _format_time(node.expressions[0], Kind.TIMESTAMP, ISO_TIME, None)
 
 
 class _TimeSyntax:
@@ -284,12 +126,66 @@ def _zoned(wall: str, groups: Groups) -> str:
     return f"make_timestamptz(epoch_us({wall}) - {shift})"
 
 
-RULES = RuleSet(
-    nodes={
-        exp.TimeToStr: _format,
-        **parsing_rules(_assemble).nodes,
-    },
-    by_name={
-        internal_function("iso_time").upper(): _iso_time,
-    },
-)
+# The elements that DuckDB's strftime prints as BigQuery does, and all others.
+_LETTERS: Final[Mapping[str, str]] = {letter: letter for letter in "YmdHMSjyabABpIuwVWU%G"}
+_PARTS: Final[Mapping[str, str]] = {
+    "C": "(printf('%02d', year(@a) // 100))",
+    "c": "(strftime(@a, '%a %b ') || printf('%2d', day(@a)) || strftime(@a, ' %H:%M:%S %Y'))",
+    "D": "(strftime(@a, '%m/%d/%y'))",
+    "e": "(printf('%2d', day(@a)))",
+    "F": "(strftime(@a, '%Y-%m-%d'))",
+    "g": "(printf('%02d', isoyear(@a) % 100))",
+    "h": "(strftime(@a, '%b'))",
+    "k": "(printf('%2d', hour(@a)))",
+    "l": "(printf('%2d', (hour(@a) + 11) % 12 + 1))",
+    "n": "(chr(10))",
+    "P": "(lower(strftime(@a, '%p')))",
+    "Q": "(quarter(@a)::VARCHAR)",
+    "R": "(strftime(@a, '%H:%M'))",
+    "r": "(strftime(@a, '%I:%M:%S %p'))",
+    "s": "(((epoch_us(@b) - (epoch_us(@b) % 1000000 + 1000000) % 1000000) // 1000000)::VARCHAR)",
+    "T": "(strftime(@a, '%H:%M:%S'))",
+    "t": "(chr(9))",
+    "X": "(strftime(@a, '%H:%M:%S'))",
+    "x": "(strftime(@a, '%m/%d/%y'))",
+    "Z": f"('UTC' || CASE WHEN @a = @b THEN '' ELSE {_SIGNED} || (abs({_OFFSET}) // 60)"
+    f" || CASE WHEN {_OFFSET} % 60 = 0 THEN '' ELSE ':' || {_MINUTES} END END)",
+    "z": f"({_SIGNED} || {_HOURS} || {_MINUTES})",
+    "Ez": f"({_SIGNED} || {_HOURS} || ':' || {_MINUTES})",
+    "E4Y": "(printf('%04d', year(@a)))",
+    "E*S": "(strftime(@a, '%S') || CASE WHEN epoch_us(@a) % 1000000 = 0 THEN ''"
+    " ELSE '.' || rtrim(printf('%06d', ((epoch_us(@a) % 1000000) + 1000000) % 1000000), '0') END)",
+    "J": "(printf('%03d', (date_diff('day', date_trunc('week', make_date(isoyear(@a), 1, 4)), @a)) + 1))",
+}
+
+
+class _TimeTextSql:
+    letters, parts = _LETTERS, _PARTS
+    offset, sign, hours, minutes, subsecond = _OFFSET, _SIGNED, _HOURS, _MINUTES, _SUBSECOND
+    formatted = "strftime({}, {})"
+    clock, day_and_clock, iso_clock = "%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"
+    padded, first_letter = "rpad({}, 9, ' ')", "left({}, 1)"
+    wall_clock_in = staticmethod(wall_clock_in)
+
+    def written(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+        wrapped = node.this
+        value = wrapped.this if type(wrapped) in KIND_BY_CAST else wrapped
+        kind = KIND_BY_CAST.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
+        return value, Kind.DATETIME if kind is Kind.DATE and kind_of(value) is Kind.DATETIME else kind
+
+    def day_of(self, value: exp.Expr) -> exp.Expr:
+        return fragment("('1970-01-01'::DATE + {0})", value)
+
+    def seconds(self, digits: int) -> EngineFormat | str:
+        if digits == 0 or digits > 6:
+            return EngineFormat("%S" if digits == 0 else f"%S.%f{'0' * (digits - 6)}")
+        fraction = f"((epoch_us(@a) % 1000000 + 1000000) % 1000000) // {10 ** (6 - digits)}"
+        return f"(strftime(@a, '%S') || printf('.%0{digits}d', {fraction}))"
+
+    def fraction(self, digits: int) -> str:
+        return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
+
+
+TIME_TEXT: Final = TimeText(WORDS, _TimeTextSql())
+
+RULES = RuleSet(nodes={**TIME_TEXT.rules().nodes, **parsing_rules(_assemble).nodes}, by_name=TIME_TEXT.rules().by_name)

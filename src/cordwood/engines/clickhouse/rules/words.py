@@ -1,0 +1,90 @@
+"""ClickHouse's words of the vocabulary from which the rules that all engines share are composed."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    NAMES,
+    cast,
+    fail_if,
+    null_of,
+    once,
+    timestamp_of,
+    type_part,
+    utc_wall_clock,
+)
+from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
+from cordwood.model.datatype import Kind
+from cordwood.sql.fragment import fragment, quoted_constant
+from cordwood.sql.rules.vocabulary import Vocabulary, Word3
+
+
+def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+    """Fill the template: ClickHouse has no general TRY."""
+    del node
+    return once(template, *parts, texts=texts)
+
+
+def _type_name(kind: Kind) -> str:
+    return quoted_constant(f"Nullable({NAMES[kind]})")
+
+
+def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
+    return f"if({condition}, {then}, {otherwise})"
+
+
+def _bracketed(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
+    texts = f"arrayStringConcat(arrayMap({name} -> {{1}}, {{0}}), '{separator}')"
+    return fragment(f"concat('[', {texts}, ']')", array, element_text)
+
+
+def _escaped(text: str) -> str:
+    """Return a pattern or replacement as the content of a literal."""
+    return text.replace("\\", "\\\\")
+
+
+def _replace(function: str) -> Word3:
+    return lambda text, pattern, new: f"{function}({text}, '{_escaped(pattern)}', '{_escaped(new)}')"
+
+
+WORDS: Final = Vocabulary(
+    once=once,
+    attempt=_attempt,
+    type_name=_type_name,
+    type_part=type_part,
+    null_of=null_of,
+    read_as=read_as,
+    cast=cast,
+    wall_clock=wall_clock,
+    utc_wall_clock=utc_wall_clock,
+    timestamp_of=timestamp_of,
+    fail_if=fail_if,
+    conditional=conditional,
+    is_missing="isNull({})".format,
+    is_present="isNotNull({})".format,
+    or_else="ifNull({}, {})".format,
+    concat=lambda *texts: f"concat({', '.join(texts)})",
+    as_text="toString({})".format,
+    as_integer="toInt64({})".format,
+    as_float="toFloat64({})".format,
+    matches=lambda text, pattern: f"match({text}, '^{_escaped(pattern)}$')",
+    extract=lambda text, pattern: f"extract({text}, '{_escaped(pattern)}')",
+    replace_first=_replace("replaceRegexpOne"),
+    replace_all=_replace("replaceRegexpAll"),
+    map_elements="arrayMap({1} -> {2}, {0})".format,
+    filter_elements="arrayFilter({1} -> {2}, {0})".format,
+    with_value="arrayMap({1} -> {2}, [{0}])[1]".format,
+    bracketed=_bracketed,
+    field="tupleElement({}, {})".format,
+    size="toInt64(length({}))".format,
+    nan="nan",
+    is_finite="isFinite({})".format,
+    is_infinite="isInfinite({})".format,
+    is_nan="isNaN({})".format,
+    quotient="intDiv({}, {})".format,
+    micros="toUnixTimestamp64Micro({})".format,
+    wall_of="fromUnixTimestamp64Micro({})".format,
+    moment_of="fromUnixTimestamp64Micro({}, 'UTC')".format,
+)

@@ -1,0 +1,83 @@
+"""DuckDB's words of the vocabulary from which the rules that all engines share are composed."""
+
+from typing import Final
+
+from sqlglot import exp
+
+from cordwood.engines.duckdb.rules.building_blocks import (
+    NAMES,
+    attempt,
+    fail,
+    once,
+    timestamp_of,
+    type_part,
+    utc_wall_clock,
+)
+from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
+from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.fragment import fragment
+from cordwood.sql.rules.vocabulary import Vocabulary
+
+
+def null_of(datatype: Datatype | None) -> exp.Expr:
+    name = type_part(datatype)
+    return exp.Null() if name is None else fragment("NULL::{0}", name)
+
+
+def _cast(node: exp.Expr, kind: Kind) -> exp.Expr:
+    return fragment(f"{{0}}::{NAMES[kind]}", node)
+
+
+def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
+    return f"CASE WHEN {condition} THEN {then}{'' if otherwise == 'NULL' else f' ELSE {otherwise}'} END"
+
+
+def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+    return conditional(is_invalid, fail(node, message), value)
+
+
+def _bracketed(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
+    texts = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", array, element_text)
+    joined = f"coalesce(array_to_string(@a, '{separator}'), '')"
+    return once(f"CASE WHEN @a IS NOT NULL THEN '[' || {joined} || ']' END", texts)
+
+
+WORDS: Final = Vocabulary(
+    once=once,
+    attempt=attempt,
+    type_name=NAMES.__getitem__,
+    type_part=type_part,
+    null_of=null_of,
+    read_as=read_as,
+    cast=_cast,
+    wall_clock=wall_clock,
+    utc_wall_clock=utc_wall_clock,
+    timestamp_of=timestamp_of,
+    fail_if=fail_if,
+    conditional=conditional,
+    is_missing="{} IS NULL".format,
+    is_present="{} IS NOT NULL".format,
+    or_else="coalesce({}, {})".format,
+    concat=lambda *texts: " || ".join(texts),
+    as_text="{}::VARCHAR".format,
+    as_integer="{}::BIGINT".format,
+    as_float="{}::DOUBLE".format,
+    matches="regexp_full_match({}, '{}')".format,
+    extract="regexp_extract({}, '{}')".format,
+    replace_first="regexp_replace({}, '{}', '{}')".format,
+    replace_all="regexp_replace({}, '{}', '{}', 'g')".format,
+    map_elements="list_transform({}, lambda {}: {})".format,
+    filter_elements="list_filter({}, lambda {}: {})".format,
+    with_value="list_transform([{}], lambda {}: {})[1]".format,
+    bracketed=_bracketed,
+    field="struct_extract_at({}, {})".format,
+    size="len({})".format,
+    nan="'nan'::DOUBLE",
+    is_finite="isfinite({})".format,
+    is_infinite="isinf({})".format,
+    is_nan="isnan({})".format,
+    quotient="{} // {}".format,
+    micros="epoch_us({})".format,
+    wall_of="make_timestamp({})".format,
+    moment_of="make_timestamptz({})".format,
+)

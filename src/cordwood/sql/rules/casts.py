@@ -1,0 +1,100 @@
+"""CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.model.datatype import MOMENTS, Datatype, Kind
+from cordwood.sql.bigquery.time_literals import without_leap_second
+from cordwood.sql.constants import constant_text
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import RuleSet, mark_safe, unsupported
+from cordwood.sql.rules.time_text import TimeText
+from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.typing import kind_of
+from cordwood.sql.typing.datatypes import STRING, type_in_tree
+
+# A cast of a value; the first argument is the node that tells whether a failure is NULL.
+Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
+# Casters, or templates over the value: `@a` may be used several times, and may fail.
+Casters = Mapping[tuple[Kind, Kind], Caster | str]
+
+# The types that an event's value is cast to by way of its text, so that an invalid value fails like any text.
+_TYPES_OF_EVENTS: Final = (
+    *(Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC),
+)
+
+
+class Casts(msgspec.Struct, frozen=True):
+    """The rules of explicit casts for one engine.
+
+    `casters` has the casts between two types that need more than `direct`, the engine's own cast. `to_composite` casts to
+    an ARRAY or STRUCT, and `to_sized` to a type with parameters. `print_bytes` and `parse_bytes` have a template for
+    each format of bytes.
+    """
+
+    words: Vocabulary
+    times: TimeText
+    casters: Casters
+    direct: Callable[[exp.Expr, exp.Expr, Kind], exp.Expr]
+    text_to_time: Callable[[exp.Expr, exp.Expr, Kind], exp.Expr]
+    to_composite: Callable[[exp.Expr, exp.Expr, Datatype], exp.Expr]
+    to_sized: Callable[[exp.Expr, Datatype], exp.Expr | None]
+    print_bytes: Mapping[str, str]
+    parse_bytes: Mapping[str, str]
+
+    def _cast(self, node: exp.Expr) -> exp.Expr:
+        to = type_in_tree(node.args["to"])
+        if to is None:
+            unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
+        if node.args.get("format"):
+            return self._cast_with_format(node, to)
+        node.set("this", without_leap_second(node.this, to.kind))
+        sized = self.to_sized(node, to) if node.args["to"].expressions else None
+        return self.cast_to(node, node.this, to) if sized is None else sized
+
+    def _safe_cast(self, node: exp.Expr) -> exp.Expr:
+        return self._cast(mark_safe(node))
+
+    def cast_to(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
+        """Cast `value` to a type; `node` tells whether a failure is NULL."""
+        source = kind_of(value)
+        if isinstance(value, exp.Null):
+            return self.words.null_of(to)
+        if to.kind in (Kind.ARRAY, Kind.STRUCT):
+            return self.to_composite(node, value, to)
+        caster = self.casters.get((source, to.kind)) if source else None
+        if isinstance(caster, str):
+            return self.words.attempt(node, caster, value) if "@" in caster else fragment(caster, value)
+        if caster is not None:
+            return caster(node, value)
+        if source is Kind.STRING and to.kind in MOMENTS:
+            return self.text_to_time(node, value, to.kind)
+        if source in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME) and to.kind is Kind.STRING:
+            return self.times.cast_text(value, None)
+        if source is Kind.VARIANT and to.kind in _TYPES_OF_EVENTS:
+            return self.cast_to(node, self.words.read_as(value, Kind.STRING), to)
+        return self.direct(node, value, to.kind)
+
+    def _cast_with_format(self, node: exp.Expr, to: Datatype) -> exp.Expr:
+        format_text, source = constant_text(node.args["format"]), kind_of(node.this)
+        if format_text is None:
+            unsupported(node, "CAST with a format that is no literal")
+        if to == STRING and source in MOMENTS:
+            return self.times.cast_by_format(node, node.this, format_text)
+        if to == STRING and source is Kind.BYTES:
+            return _by_format(node, self.print_bytes, format_text.upper())
+        if to.kind is Kind.BYTES and source is Kind.STRING:
+            return _by_format(node, self.parse_bytes, format_text.upper())
+        return unsupported(node, f"CAST to {to.kind} with a format")
+
+    def rules(self) -> RuleSet:
+        return RuleSet(nodes={exp.Cast: self._cast, exp.TryCast: self._safe_cast})
+
+
+def _by_format(node: exp.Expr, templates: Mapping[str, str], format_text: str) -> exp.Expr:
+    if format_text not in templates:
+        unsupported(node, f"The format '{format_text}'")
+    return fragment(templates[format_text], node.this)

@@ -1,0 +1,265 @@
+"""FORMAT(): each specifier of a literal format becomes the text of its argument.
+
+%t prints a value as CAST does, and %T as a literal of BigQuery.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.errors import QueryValue
+from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
+from cordwood.sql.bigquery.formats import (
+    FRACTION_LETTERS,
+    HEX_LETTERS,
+    INTEGER_LETTERS,
+    TEXT_LETTERS,
+    Field,
+    Specifier,
+    parse_format,
+    unwrap_cast_null,
+)
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant_text
+from cordwood.sql.fragment import fragment, text_part
+from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
+from cordwood.sql.rules.json_text import JsonText
+from cordwood.sql.rules.vocabulary import CastTo, Vocabulary
+from cordwood.sql.typing import datatype_of, kind_of, typed_as
+from cordwood.sql.typing.datatypes import STRING
+
+# The size of groups of digits, and the mark between them.
+_GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
+FILLED_BY_ZEROS: Final = "A field in FORMAT that zeros fill, whose width is no literal,"
+
+
+class FormatSql(Protocol):
+    """An engine's SQL for the steps of FORMAT."""
+
+    # The number of digits that the engine keeps after the point of exact numbers.
+    decimals: Mapping[Kind, int]
+    # The templates over `@a` of types whose literals are quoted, and the characters that %t escapes in BYTES.
+    literals: Mapping[Kind, str]
+    quotes: Sequence[str]
+
+    def joined(self, parts: Sequence[exp.Expr]) -> exp.Expr: ...
+    def printf(self, node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr: ...
+
+    def pad(self, node: exp.Expr, field: Field, value: exp.Expr) -> exp.Expr:
+        """Pad a text to the field's width, and cut it at its precision if the specifier is one of texts."""
+        ...
+
+    def precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
+        """Return the precision of an integer, which is an argument."""
+        ...
+
+    def digits(self, spec: Specifier, letter: str) -> str:
+        """Return the digits of the integer @a, as many as the precision demands, which is @b if it is an argument."""
+        ...
+
+    def zeros(self, width: int, sign: str, digits: str) -> str:
+        """Return the zeros between sign and digits that fill the width."""
+        ...
+
+    def lacks_flags(self, spec: Specifier) -> bool:
+        """Return whether `printf` lacks one of the flags of a fraction."""
+        ...
+
+    def fraction_digits(self, spec: Specifier) -> str:
+        """Return the digits of the float @a without its sign, by the specifier {0}."""
+        ...
+
+    def exact_digits(self, decimals: int, *, with_point: bool) -> str:
+        """Return the digits of the exact number @a without its sign; `with_point` requires a point without decimals."""
+        ...
+
+    def without_leading(self, text: str, mark: str) -> str: ...
+    def indented(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr: ...
+    def escape_bytes(self, *quotes: str) -> str: ...
+    def once_if_present(self, template: str, value: exp.Expr) -> exp.Expr: ...
+
+
+class Formats(msgspec.Struct, frozen=True):
+    """The rule of FORMAT for one engine."""
+
+    words: Vocabulary
+    sql: FormatSql
+    cast_to: CastTo
+    json_text: JsonText
+
+    def _format(self, node: exp.Expr) -> exp.Expr:
+        format_text = constant_text(node.this)
+        if isinstance(node.this, exp.Null):
+            return exp.Null()
+        if format_text is None:
+            unsupported(node, "FORMAT with a format that is no literal")
+        parts = list(self._parts(node, format_text))
+        return self.sql.joined(parts) if parts else fragment("''")
+
+    def _parts(self, node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
+        for part in parse_format(node, format_text):
+            if part is None:
+                yield self._invalid(node, "The format of FORMAT is not valid: a percent sign is written %%.")
+            elif isinstance(part, str):
+                yield text_part(part)
+            else:
+                yield self._field(node, part)
+
+    def _invalid(self, node: exp.Expr, message: str) -> exp.Expr:
+        if is_safe(node):
+            return self.words.null_of(STRING)
+        raise QueryValue(message, span=span_in_text(node))
+
+    def _field(self, node: exp.Expr, field: Field) -> exp.Expr:
+        letter = field.spec.letter
+        if field.spec.is_too_wide:
+            return self.words.null_of(STRING) if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
+        if letter in INTEGER_LETTERS:
+            return self._integer(node, field)
+        if letter in FRACTION_LETTERS:
+            return self._exact(node, field, field.exact) if field.exact else self._fraction(node, field)
+        if letter in TEXT_LETTERS:
+            return self.sql.pad(node, field, self._as_text(node, letter, field.value))
+        return self._invalid(node, f"FORMAT has no specifier %{letter}.")
+
+    def _integer(self, node: exp.Expr, field: Field) -> exp.Expr:
+        words, spec = self.words, field.spec
+        value = fragment(words.as_integer("{0}"), words.read_as(field.value, Kind.INT64))
+        letter = spec.letter if spec.letter in HEX_LETTERS else "d"
+        if letter != "d":
+            value = words.once(words.fail_if(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
+        if spec.precision is None and not spec.is_grouped:
+            return self.sql.printf(node, field, letter, value)
+        digits = self.sql.digits(spec, letter)
+        if spec.is_grouped:
+            digits = self._separated(digits, *_GROUPS[letter])
+        counts = [] if field.precision is None else [self.sql.precision(node, field.precision)]
+        return self._compose_number(node, field, digits, value, *counts)
+
+    def _separated(self, digits: str, size: int, mark: str) -> str:
+        """Insert a mark between groups of digits, counted from the last digit."""
+        marked = self.words.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
+        return self.sql.without_leading(f"reverse({marked})", mark)
+
+    def _compose_number(
+        self, node: exp.Expr, field: Field, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
+    ) -> exp.Expr:
+        """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
+        words, spec = self.words, field.spec
+        sign = words.conditional("@a < 0", "'-'", f"'{spec.plus}'")
+        if spec.letter in HEX_LETTERS:
+            has_prefix = spec.is_alternate and spec.letter != "o"
+            sign = words.conditional("@a = 0", "''", f"'0{spec.letter}'") if has_prefix else "''"
+        if not spec.is_zero_padded:
+            return self.sql.pad(node, field, words.once(words.concat(sign, digits), *parts, texts=texts))
+        if spec.width == "*":
+            unsupported(node, FILLED_BY_ZEROS)
+        zeros = self.sql.zeros(int(spec.width or 0), sign, digits)
+        return words.once(words.concat(sign, zeros, digits), *parts, texts=texts)
+
+    def _fraction(self, node: exp.Expr, field: Field) -> exp.Expr:
+        words, spec = self.words, field.spec
+        value = fragment(words.as_float("{0}"), words.read_as(field.value, Kind.FLOAT64))
+        if self.sql.lacks_flags(spec):
+            if field.precision is not None:
+                unsupported(node, "A precision in FORMAT that is no literal, beside such flags,")
+            digits = self.sql.fraction_digits(spec)
+            digits = self._group_digits(digits) if spec.is_grouped else digits
+            return self._compose_number(node, field, digits, value, texts=[text_part(spec.number_only)])
+        padded = self.sql.printf(node, field, spec.letter, value)
+        if not spec.is_zero_padded:
+            return padded
+        counts = [None if count is None else copied(count) for count in (field.width, field.precision)]
+        unpadded_field = msgspec.structs.replace(
+            field, spec=spec.without_zero_padding, width=counts[0], precision=counts[1]
+        )
+        without_zeros = self.sql.printf(node, unpadded_field, spec.letter, copied(value))
+        template = words.conditional(words.is_finite("{0}"), "{1}", "{2}")
+        return fragment(template, copied(value), padded, without_zeros)
+
+    def _exact(self, node: exp.Expr, field: Field, kind: Kind) -> exp.Expr:
+        """Format a NUMERIC with all its digits, rounded half away from zero."""
+        spec = field.spec
+        if field.precision is not None:
+            unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
+        decimals = int(spec.precision or 6)
+        kept_decimals = min(decimals, self.sql.decimals[kind])
+        digits = self.sql.exact_digits(kept_decimals, with_point=spec.is_alternate)
+        if decimals > kept_decimals:
+            digits = self.words.concat(digits, f"repeat('0', {decimals - kept_decimals})")
+        digits = self._group_digits(digits) if spec.is_grouped else digits
+        return self._compose_number(node, field, digits, self.words.cast(field.value, kind))
+
+    def _group_digits(self, digits: str) -> str:
+        """Insert commas into the digits before the point or the exponent."""
+        words, leading = self.words, "^[0-9]+"
+        return words.concat(
+            self._separated(words.extract(digits, leading), 3, ","), words.replace_first(digits, leading, "")
+        )
+
+    def _as_text(self, node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
+        words = self.words
+        if letter == "s":
+            return self.cast_to(node, value, STRING) if kind_of(value) is not Kind.STRING else value
+        if letter in "pP":
+            json_value = self.json_text.text(value, datatype_of(value))
+            text = json_value if letter == "p" else self.sql.indented(node, json_value)
+            return fragment(words.conditional(words.is_present("{0}"), "{1}"), copied(value), text)
+        render = self._literal if letter == "T" else self._readable
+        return fragment(words.or_else("{0}", "'NULL'"), render(value, datatype_of(value), depth=0))
+
+    def _readable(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+        """Return a value as CAST prints it, with arrays and structs in brackets."""
+        if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
+            return self._nested(value, datatype, depth, typed=False)
+        if datatype is not None and datatype.kind is Kind.BYTES:
+            return self.sql.once_if_present(self.sql.escape_bytes(*self.sql.quotes), value)
+        return self._with_fraction(self.cast_to(value, value, STRING), datatype) if datatype != STRING else value
+
+    def _literal(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
+        """Return a value as a literal of the same type."""
+        words = self.words
+        if datatype is None or isinstance(value, exp.Null):
+            return fragment(words.as_text("{0}"), value)
+        if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
+            return self._nested(value, datatype, depth, typed=True)
+        if datatype.kind in self.sql.literals:
+            return self.sql.once_if_present(self.sql.literals[datatype.kind], value)
+        text = self._with_fraction(self.cast_to(value, value, STRING), datatype)
+        if datatype.kind is Kind.FLOAT64:
+            # Values without a literal form are printed as casts.
+            cast = words.concat("'CAST(\"'", "@a", "'\" AS FLOAT64)'")
+            return words.once(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
+        if datatype.kind is Kind.INTERVAL:
+            return fragment(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
+        if datatype.kind in (*MOMENTS, *EXACT):
+            return fragment(words.concat(f"'{datatype.kind} \"'", "{0}", "'\"'"), text)
+        return text
+
+    def _with_fraction(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+        """Append `.0` to an integral FLOAT64, to distinguish it from an INT64."""
+        if datatype is None or datatype.kind is not Kind.FLOAT64:
+            return text
+        words = self.words
+        return words.once(words.conditional(words.matches("@a", "-?[0-9]+"), words.concat("@a", "'.0'"), "@a"), text)
+
+    def _nested(self, value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
+        words, name = self.words, f"_f{depth}"
+        render = self._literal if typed else self._readable
+        if datatype.kind is Kind.ARRAY:
+            inner = render(typed_as(fragment(name), datatype.element), datatype.element, depth + 1)
+            return words.bracketed(value, name, fragment(words.or_else("{0}", "'NULL'"), inner), ", ")
+        parts = [
+            render(typed_as(fragment(words.field(name, position)), field), field, depth + 1)
+            for position, (_, field) in enumerate(datatype.fields, 1)
+        ]
+        texts = [words.or_else(f"{{{index}}}", "'NULL'") for index in range(1, len(parts) + 1)]
+        separated = [piece for text in texts for piece in ("', '", text)][1:]
+        opening = "'STRUCT('" if typed and len(parts) == 1 else "'('"
+        body = words.conditional(words.is_missing(name), "NULL", words.concat(opening, *separated, "')'"))
+        return fragment(words.with_value("{0}", name, body), value, *parts)
+
+    def rules(self) -> RuleSet:
+        return RuleSet(nodes={exp.Format: self._format}, before_children={exp.Format: unwrap_cast_null})

@@ -1,0 +1,102 @@
+"""The words of an engine's SQL, from which the rules that all engines share are composed."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.model.datatype import Datatype, Kind
+
+
+class Once(Protocol):
+    def __call__(self, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+        """Fill a template that refers to its parts as `@a`, `@b`…, such that expensive parts are evaluated only once.
+
+        `texts` are constants, inserted as `{0}`, `{1}`…
+        """
+        ...
+
+
+class Attempt(Protocol):
+    def __call__(self, node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+        """Do as `Once` for a template that may fail; inside SAFE a failure is NULL."""
+        ...
+
+
+class Conditional(Protocol):
+    def __call__(self, condition: str, then: str, otherwise: str = "NULL") -> str: ...
+
+
+class Join(Protocol):
+    def __call__(self, array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
+        """Return an array as text in brackets, with `element_text` for each element, which is called `name` there."""
+        ...
+
+
+Word = Callable[[str], str]
+Word2 = Callable[[str, str], str]
+Word3 = Callable[[str, str, str], str]
+Conversion = Callable[[exp.Expr], exp.Expr]
+
+
+class Vocabulary(msgspec.Struct, frozen=True):
+    """An engine's words. Texts are templates, whose parts are explained at `Once`."""
+
+    once: Once
+    attempt: Attempt
+    # The engine's name of a type as CAST takes it; of a composite type as a part, or None if it is not completely known.
+    type_name: Callable[[Kind], str]
+    type_part: Callable[[Datatype | None], exp.Expr | None]
+    null_of: Callable[[Datatype | None], exp.Expr]
+    # An implicit conversion to the type that the context requires, and the engine's own cast.
+    read_as: Callable[[exp.Expr, Kind], exp.Expr]
+    cast: Callable[[exp.Expr, Kind], exp.Expr]
+    # Any time as its wall clock in UTC; a TIMESTAMP as its wall clock in UTC, and the reverse.
+    wall_clock: Conversion
+    utc_wall_clock: Conversion
+    timestamp_of: Conversion
+
+    # A value that fails if the condition is true, or is NULL inside SAFE; an unknown condition does not fail. The
+    # message must be a constant.
+    fail_if: Callable[[exp.Expr, str, str, str], str]
+    conditional: Conditional
+    is_missing: Word
+    is_present: Word
+    or_else: Word2
+
+    # Texts as one, which is NULL if one of them is.
+    concat: Callable[..., str]
+    # The engine's own text of a value; a number or boolean as INT64, and as FLOAT64.
+    as_text: Word
+    as_integer: Word
+    as_float: Word
+    # A text and a pattern: whether the whole text matches, the first match, and the matches replaced.
+    matches: Word2
+    extract: Word2
+    replace_first: Word3
+    replace_all: Word3
+
+    # The elements of an array, each of which the second argument names for the third, and one value likewise.
+    map_elements: Word3
+    filter_elements: Word3
+    with_value: Word3
+    bracketed: Join
+    field: Callable[[str, int], str]
+    # The number of an array's elements.
+    size: Word
+
+    nan: str
+    is_finite: Word
+    is_infinite: Word
+    is_nan: Word
+    # The quotient of integers, truncated towards zero.
+    quotient: Word2
+    # A time as microseconds since 1970; the wall clock and the TIMESTAMP of so many microseconds.
+    micros: Word
+    wall_of: Word
+    moment_of: Word
+
+
+# The explicit cast of a value, the second argument; the first is the node that tells whether a failure is NULL.
+CastTo = Callable[[exp.Expr, exp.Expr, Datatype], exp.Expr]
