@@ -13,6 +13,7 @@ from cordwood.engines.clickhouse import callable_functions as of_clickhouse
 from cordwood.engines.clickhouse import rules as clickhouse_rules
 from cordwood.engines.duckdb import callable_functions as of_duckdb
 from cordwood.engines.duckdb import rules as duckdb_rules
+from cordwood.sql import rules as shared_rules
 from tests.chdb_databases import fresh_database
 
 CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
@@ -21,8 +22,9 @@ NOT_CALLED = {"duckdb": {"uuid"}, "clickhouse": {"e"}}
 
 
 def templates(package: object) -> Iterator[str]:
-    """Yield every string constant in the rules of an engine."""
-    for file in Path(str(package.__file__)).parent.glob("*.py"):  # type: ignore[attr-defined] # a package
+    """Yield every string constant in the rules of an engine, and in those that all engines share."""
+    folders = (Path(str(module.__file__)).parent for module in (package, shared_rules))  # type: ignore[attr-defined] # packages
+    for file in (file for folder in folders for file in folder.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value

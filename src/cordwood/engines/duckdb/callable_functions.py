@@ -12,7 +12,7 @@ from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT
 _LISTED: Final = """
     % & * + - ->> / // << >> | || ~ ~~
     abs acos acosh any_value arg_max arg_max_null arg_min arg_min_null array_agg array_to_string asin asinh atan atan2 atanh avg base64 bin bit_and
-    bit_count bit_or bit_xor bool_and bool_or ceil chr concat contains corr cos cosh cot count count_star covar_pop covar_samp
+    bit_count bit_or bit_xor bool_and bool_or ceil chr concat contains corr cos cosh count count_star covar_pop covar_samp
     cume_dist date_diff date_part date_trunc day dayofweek dayofyear decode dense_rank encode epoch_us error exp
     first_value flatten floor from_base64 generate_series greatest hex histogram hour instr isfinite isinf isnan isodow
     isoyear json json_array json_array_length json_extract json_extract_string json_keys json_object json_pretty json_remove

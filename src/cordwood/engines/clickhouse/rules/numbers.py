@@ -4,27 +4,21 @@
 domain, where ClickHouse would return NaN or infinity.
 """
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once
-from cordwood.engines.clickhouse.rules.coercions import read_as
+from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.numbers import NUMERAL, OverflowCheck, check_overflow, may_overflow, rounds_to_even
-from cordwood.sql.constants import constant, constant_int, is_null, is_small
+from cordwood.sql.bigquery.numbers import NUMERAL, may_overflow, rounds_to_even
+from cordwood.sql.constants import constant, is_null, is_small
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
+from cordwood.sql.rules.numbers import Numbers
 from cordwood.sql.typing import datatype_of, kind_of
 
-
-def operands(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
-    left, right = node.this, node.expression
-    return _as_number(left, right), _as_number(right, left)
-
-
-def _as_number(node: exp.Expr, other: exp.Expr) -> exp.Expr:
-    if kind_of(node) is Kind.VARIANT and kind_of(other) is not Kind.INTERVAL:
-        return read_as(node, Kind.FLOAT64)
-    return node
+NUMBERS: Final = Numbers(WORDS)
 
 
 def _cast_exact(node: exp.Expr, value: str) -> str:
@@ -37,7 +31,7 @@ def _rounded(node: exp.Expr, value: str) -> str:
 
 
 def _division(node: exp.Expr) -> exp.Expr:
-    left, right = operands(node)
+    left, right = NUMBERS.operands(node)
     return _quotient(node, left, right)
 
 
@@ -55,22 +49,17 @@ def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
-    left, right = operands(node)
+    left, right = NUMBERS.operands(node)
     if may_overflow(node):
         quotient = "toFloat64(@a) / nullIf(toFloat64(@b), 0)"
         return once(f"if(isInfinite({quotient}) AND NOT isInfinite(toFloat64(@a)), NULL, {quotient})", left, right)
     return _quotient(mark_safe(node), left, right)
 
 
-def _ieee_division(node: exp.Expr) -> exp.Expr:
-    left, right = (read_as(part, Kind.FLOAT64) for part in node.expressions)
-    return fragment("(toFloat64({0}) / toFloat64({1}))", left, right)
-
-
 def _integer_division(node: exp.Expr) -> exp.Expr:
     if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
         unsupported(node, "DIV of a FLOAT64")
-    left, right = operands(node)
+    left, right = NUMBERS.operands(node)
     if kind_of(left) in EXACT or kind_of(right) in EXACT:
         quotient = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
         return once(fail_if(node, "@b = 0", "division by zero", _cast_exact(node, quotient)), left, right)
@@ -81,7 +70,7 @@ def _integer_division(node: exp.Expr) -> exp.Expr:
 
 
 def _remainder(node: exp.Expr) -> exp.Expr:
-    left, right = operands(node)
+    left, right = NUMBERS.operands(node)
     # ClickHouse fails for the smallest INT64 modulo -1, and truncates fractions to integers.
     remainder = "(@a % if(@b IN (0, -1), 1, @b))"
     if any(kind_of(side) in EXACT for side in (left, right)):
@@ -92,7 +81,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
 
 
 def _product(node: exp.Expr) -> exp.Expr:
-    left, right = operands(node)
+    left, right = NUMBERS.operands(node)
     if kind_of(node) in EXACT:
         product = _rounded(node, "CAST({0}, 'Nullable(Decimal(76, 18))') * CAST({1}, 'Nullable(Decimal(38, 9))')")
         return fragment(product, left, right)
@@ -115,7 +104,7 @@ def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Exp
 
 def _safe(sign: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        left, right = operands(node)
+        left, right = NUMBERS.operands(node)
         if kind_of(node) is Kind.FLOAT64:
             return once(
                 f"if(isFinite(toFloat64(@a) {sign} @b) OR NOT isFinite(toFloat64(@a)) OR NOT isFinite(toFloat64(@b)), (@a {sign} @b), NULL)",
@@ -131,14 +120,10 @@ def _safe(sign: str) -> Rule:
 
 
 def _safe_negation(node: exp.Expr) -> exp.Expr:
-    value = read_as(node.this, Kind.FLOAT64) if kind_of(node.this) is Kind.VARIANT else node.this
+    value = NUMBERS.number(node.this)
     if kind_of(value) is Kind.INT64:
         return fragment("accurateCastOrNull(-toInt128({0}), 'Int64')", value)
     return fragment("(-{0})", value)
-
-
-def _exclusive_or(node: exp.Expr) -> exp.Expr:
-    return fragment("bitXor({0}, {1})", node.this, node.expression)
 
 
 def _bitwise(name: str) -> Rule:
@@ -154,97 +139,23 @@ def _shift(name: str) -> Rule:
 
 
 def _negation(node: exp.Expr) -> exp.Expr:
-    value = read_as(node.this, Kind.FLOAT64) if kind_of(node.this) is Kind.VARIANT else node.this
+    value = NUMBERS.number(node.this)
     if kind_of(value) is Kind.INTERVAL:
         return fragment("tupleNegate({0})", value)
     return fragment("(-{0})", value)
-
-
-def _complement(node: exp.Expr) -> exp.Expr:
-    return fragment("bitNot(toInt64({0}))", node.this)
-
-
-def _overflow_check(node: exp.Expr) -> exp.Expr:
-    """Fail if the result is infinite although all operands are finite."""
-    result, *operands = node.expressions
-    numbers = [
-        read_as(operand, Kind.FLOAT64) for operand in operands if kind_of(operand) in (Kind.FLOAT64, Kind.VARIANT)
-    ]
-    finite = "".join(f" AND isFinite({{{index}}})" for index in range(1, len(numbers) + 1))
-    return fragment(
-        fail_if(node, f"ifNull(isInfinite({{0}}){finite}, 0)", "Floating point overflow", "{0}"), result, *numbers
-    )
-
-
-def _float(node: exp.Expr) -> exp.Expr:
-    return read_as(node, Kind.FLOAT64)
-
-
-def _number(node: exp.Expr) -> exp.Expr:
-    """Return an event's value as a number; other values unchanged."""
-    return read_as(node, Kind.FLOAT64) if kind_of(node) is Kind.VARIANT else node
-
-
-def _exact(node: exp.Expr, result: exp.Expr) -> exp.Expr:
-    kind = kind_of(node)
-    return fragment(f"CAST({{0}}, 'Nullable({NAMES[kind]})')", result) if kind in EXACT and kind else result
-
-
-def _checked_finite(template: str, name: str) -> Rule:
-    """Return the rule of a function that fails if finite arguments give a result that is not finite."""
-
-    def rule(node: exp.Expr) -> exp.Expr:
-        is_invalid = f"(isFinite(@a) AND NOT isFinite({template}))"
-        return _exact(
-            node,
-            once(fail_if(node, is_invalid, f"Floating point error in function: {name}", template), _float(node.this)),
-        )
-
-    return rule
-
-
-def _checked_domain(name: str, is_outside: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        message = f"Argument of {name.upper()} is out of its domain"
-        return _exact(node, once(fail_if(node, f"({is_outside})", message, f"{name}(@a)"), _float(node.this)))
-
-    return rule
-
-
-def _float_function(name: str) -> Rule:
-    return lambda node: fragment(f"{name}({{0}})", _float(node.this))
-
-
-def _power(node: exp.Expr) -> exp.Expr:
-    is_invalid = "(isFinite(@a) AND isFinite(@b) AND NOT isFinite(pow(@a, @b)))"
-    body = fail_if(node, is_invalid, "Floating point error in function: POW", "pow(@a, @b)")
-    return _exact(node, once(body, _float(node.this), _float(node.expression)))
-
-
-def _logarithm(node: exp.Expr) -> exp.Expr:
-    """Lower LOG, whose base sqlglot puts first."""
-    other = node.args.get("expression")
-    base, value = (node.this, other) if other is not None else (None, node.this)
-    message = "Argument of LOG is out of its domain"
-    if base is None or constant_int(base) == 10:
-        name, is_invalid = ("log", "@a <= 0") if base is None else ("log10", "(isFinite(@a) AND @a <= 0)")
-        return _exact(node, once(fail_if(node, is_invalid, message, f"{name}(@a)"), _float(value)))
-    is_invalid = "(isFinite(@a) AND isFinite(@b) AND (@a <= 0 OR @b <= 0 OR @b = 1))"
-    body = fail_if(node, is_invalid, message, "if(isInfinite(@b), nan, log(@a) / log(@b))")
-    return _exact(node, once(body, _float(value), _float(base)))
 
 
 def _round(node: exp.Expr) -> exp.Expr:
     """Lower ROUND, half away from zero, where ClickHouse rounds floats half to even; an INT64 becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
-        return _exact(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
+        return NUMBERS.exact(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
     if kind_of(value) in EXACT:
-        return _exact(
+        return NUMBERS.exact(
             node,
             fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _as_int16(digits)),
         )
-    value = _float(value)
+    value = NUMBERS.float(value)
     if is_null(digits):
         return null_of(datatype_of(node))
     # Above 2^52 a float has no fraction, so there is nothing to round.
@@ -261,76 +172,26 @@ def _as_int16(digits: exp.Expr) -> exp.Expr:
 
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in EXACT else _float(value)
+    value = value if kind_of(value) in EXACT else NUMBERS.float(value)
     if digits is None:
-        return _exact(node, fragment("trunc({0})", value))
+        return NUMBERS.exact(node, fragment("trunc({0})", value))
     if kind_of(value) in EXACT:
-        return _exact(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
+        return NUMBERS.exact(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
     # Scaling a number beyond its own precision would change it.
     return once("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
 
 
-def _ceiling_or_floor(name: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = node.this if kind_of(node.this) in EXACT else _float(node.this)
-        return _exact(node, fragment(f"{name}({{0}})", value))
-
-    return rule
-
-
 def _absolute(node: exp.Expr) -> exp.Expr:
-    value = _number(node.this)
+    value = NUMBERS.number(node.this)
     if kind_of(value) is Kind.INT64:
         return once(fail_if(node, "@a = -9223372036854775808", "int64 overflow", "toInt64(abs(@a))"), value)
     return fragment("abs({0})", value)
-
-
-def _sign(node: exp.Expr) -> exp.Expr:
-    if kind_of(node.this) is Kind.INT64:
-        return fragment("toInt64(sign({0}))", node.this)
-    return _exact(node, once("if(isNaN(toFloat64(@a)), toFloat64(@a), toFloat64(sign(@a)))", _number(node.this)))
-
-
-def _is_nan(node: exp.Expr) -> exp.Expr:
-    return fragment("isNaN({0})", _float(node.this))
-
-
-def _is_infinite(node: exp.Expr) -> exp.Expr:
-    return fragment("isInfinite({0})", _float(node.this if isinstance(node.this, exp.Expr) else node.expressions[0]))
-
-
-def _extreme(name: str) -> Rule:
-    """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, else NaN if any is NaN.
-
-    ClickHouse's own functions skip NULL.
-    """
-
-    def rule(node: exp.Expr) -> exp.Expr:
-        kind = kind_of(node)
-        parts = [read_as(part, kind) if kind else part for part in (node.this, *node.expressions)]
-        letters = [f"@{chr(97 + index)}" for index in range(len(parts))]
-        is_missing = " OR ".join(f"isNull({letter})" for letter in letters)
-        chosen = f"{name}({', '.join(letters)})"
-        if kind is Kind.FLOAT64:
-            chosen = f"if({' OR '.join(f'isNaN({letter})' for letter in letters)}, nan, {chosen})"
-        return once(f"if({is_missing}, NULL, {chosen})", *parts)
-
-    return rule
 
 
 def _bit_count(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) in (Kind.BYTES, Kind.STRING):
         return fragment("toInt64(bitCount({0}))", node.this)
     return fragment("toInt64(bitCount(toInt64({0})))", node.this)
-
-
-def _random(node: exp.Expr) -> exp.Expr:
-    del node
-    return fragment("randCanonical()")
-
-
-def _reciprocal(template: str) -> Rule:
-    return lambda node: once(template, _float(node.this))
 
 
 def _parse_numeric(digits: int) -> Rule:
@@ -362,59 +223,20 @@ RULES = RuleSet(
         exp.SafeSubtract: _safe("-"),
         exp.SafeMultiply: _safe("*"),
         exp.SafeNegate: _safe_negation,
-        exp.BitwiseXor: _exclusive_or,
+        exp.BitwiseXor: _bitwise("bitXor"),
         exp.BitwiseAnd: _bitwise("bitAnd"),
         exp.BitwiseOr: _bitwise("bitOr"),
-        exp.BitwiseNot: _complement,
+        exp.BitwiseNot: lambda node: fragment("bitNot(toInt64({0}))", node.this),
         exp.BitwiseLeftShift: _shift("bitShiftLeft"),
         exp.BitwiseRightShift: _shift("bitShiftRight"),
         exp.Neg: _negation,
         exp.ParseNumeric: _parse_numeric(9),
         exp.ParseBignumeric: _parse_numeric(38),
-        exp.Exp: _checked_finite("exp(@a)", "EXP"),
-        exp.Cosh: _checked_finite("cosh(@a)", "COSH"),
-        exp.Sinh: _checked_finite("sinh(@a)", "SINH"),
-        exp.Sqrt: _checked_domain("sqrt", "@a < 0"),
-        exp.Ln: _checked_domain("log", "@a <= 0"),
-        exp.Acos: _checked_domain("acos", "isFinite(@a) AND abs(@a) > 1"),
-        exp.Asin: _checked_domain("asin", "isFinite(@a) AND abs(@a) > 1"),
-        exp.Acosh: _checked_domain("acosh", "isFinite(@a) AND @a < 1"),
-        exp.Atanh: _checked_domain("atanh", "isFinite(@a) AND abs(@a) >= 1"),
-        exp.Sec: _reciprocal("1 / cos(@a)"),
-        exp.Csc: _checked_finite("1 / sin(@a)", "CSC"),
-        exp.Sech: _reciprocal("1 / cosh(@a)"),
-        exp.Csch: _checked_finite("1 / sinh(@a)", "CSCH"),
-        exp.Cot: _checked_finite("1 / tan(@a)", "COT"),
-        exp.Coth: _checked_finite("1 / tanh(@a)", "COTH"),
-        exp.Cbrt: _float_function("cbrt"),
-        exp.Sin: _float_function("sin"),
-        exp.Cos: _float_function("cos"),
-        exp.Tan: _float_function("tan"),
-        exp.Tanh: _float_function("tanh"),
-        exp.Atan: _float_function("atan"),
-        exp.Asinh: _float_function("asinh"),
-        exp.Pow: _power,
-        exp.Log: _logarithm,
+        exp.Cbrt: lambda node: fragment("cbrt({0})", NUMBERS.float(node.this)),
         exp.Round: _round,
         exp.Trunc: _truncate,
-        exp.Ceil: _ceiling_or_floor("ceil"),
-        exp.Floor: _ceiling_or_floor("floor"),
         exp.Abs: _absolute,
-        exp.Sign: _sign,
-        exp.IsNan: _is_nan,
-        exp.IsInf: _is_infinite,
-        exp.Greatest: _extreme("greatest"),
-        exp.Least: _extreme("least"),
         exp.BitwiseCount: _bit_count,
-        exp.Rand: _random,
-    },
-    by_name={
-        "IEEE_DIVIDE": _ieee_division,
-    },
-    operations={
-        OverflowCheck: _overflow_check,
-    },
-    before_children={
-        **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
-    },
+        exp.Rand: lambda _: fragment("randCanonical()"),
+    }
 )

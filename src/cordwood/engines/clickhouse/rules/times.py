@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, cast, once, utc_wall_clock
 from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
-from cordwood.engines.clickhouse.rules.numbers import checked_arithmetic, operands
+from cordwood.engines.clickhouse.rules.numbers import NUMBERS, checked_arithmetic
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import (
@@ -313,7 +313,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
         return fragment(_SUMS_OF_DAYS[kinds].format(sign=sign), node.this, node.expression)
     if kinds[0] == kinds[1] and kinds[0] in MOMENTS and sign == "-":
         return _interval_between(node.this, node.expression, kinds[0])
-    return checked_arithmetic(node, sign, *operands(node))
+    return checked_arithmetic(node, sign, *NUMBERS.operands(node))
 
 
 _SUMS_OF_DAYS: Final[dict[tuple[Kind | None, Kind | None], str]] = {

@@ -51,4 +51,4 @@ _RULE_MODULES: Final = (
     times,
 )
 
-RULES: Final[Rules] = merge_rule_sets(module.RULES for module in _RULE_MODULES)
+RULES: Final[Rules] = merge_rule_sets([*(module.RULES for module in _RULE_MODULES), numbers.NUMBERS.rules()])

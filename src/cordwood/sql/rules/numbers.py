@@ -1,0 +1,186 @@
+"""Functions of numbers, which fail outside their domain, where engines would return NaN or infinity."""
+
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.model.datatype import EXACT, Kind
+from cordwood.sql.bigquery.numbers import OverflowCheck, check_overflow
+from cordwood.sql.constants import constant_int
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Rule, RuleSet
+from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.typing import kind_of
+
+# Functions of a float, as all engines spell them. Of the first two, one that fails if its result is not finite for a
+# finite argument, and one that fails where the condition is true.
+_FINITE: Final = {
+    exp.Exp: "exp(@a)",
+    exp.Cosh: "cosh(@a)",
+    exp.Sinh: "sinh(@a)",
+    exp.Csc: "1 / sin(@a)",
+    exp.Csch: "1 / sinh(@a)",
+    exp.Cot: "1 / tan(@a)",
+    exp.Coth: "1 / tanh(@a)",
+}
+_WITH_DOMAIN: Final = {
+    exp.Sqrt: ("sqrt", "@a < 0"),
+    exp.Ln: ("ln", "@a <= 0"),
+    exp.Acos: ("acos", "{finite} AND abs(@a) > 1"),
+    exp.Asin: ("asin", "{finite} AND abs(@a) > 1"),
+    exp.Acosh: ("acosh", "{finite} AND @a < 1"),
+    exp.Atanh: ("atanh", "{finite} AND abs(@a) >= 1"),
+}
+_TOTAL: Final = {
+    exp.Sec: "1 / cos(@a)",
+    exp.Sech: "1 / cosh(@a)",
+    **{getattr(exp, name): f"{name.lower()}(@a)" for name in ("Sin", "Cos", "Tan", "Tanh", "Atan", "Asinh")},
+}
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """The rules of numbers that only differ in the engines' words."""
+
+    words: Vocabulary
+
+    def number(self, node: exp.Expr) -> exp.Expr:
+        """Return an event's value as a number; other values unchanged."""
+        return self.float(node) if kind_of(node) is Kind.VARIANT else node
+
+    def float(self, node: exp.Expr) -> exp.Expr:
+        return self.words.read_as(node, Kind.FLOAT64)
+
+    def operands(self, node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+        left, right = node.this, node.expression
+        return self._operand(left, right), self._operand(right, left)
+
+    def _operand(self, node: exp.Expr, other: exp.Expr) -> exp.Expr:
+        return node if kind_of(other) is Kind.INTERVAL else self.number(node)
+
+    def exact(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
+        """Return the result in the type of the node, if that is an exact one."""
+        kind = kind_of(node)
+        return self.words.cast(result, kind) if kind in EXACT and kind else result
+
+    def _function(self, template: str) -> Rule:
+        return lambda node: self.words.once(template, self.float(node.this))
+
+    def _checked_finite(self, template: str, name: str) -> Rule:
+        is_finite = self.words.is_finite
+        is_invalid, message = f"{is_finite('@a')} AND NOT {is_finite(template)}", _floating_point_error(name)
+
+        def rule(node: exp.Expr) -> exp.Expr:
+            checked = self.words.fail_if(node, is_invalid, message, template)
+            return self.exact(node, self.words.once(checked, self.float(node.this)))
+
+        return rule
+
+    def _checked_domain(self, name: str, is_outside: str) -> Rule:
+        is_invalid = is_outside.format(finite=self.words.is_finite("@a"))
+
+        def rule(node: exp.Expr) -> exp.Expr:
+            checked = self.words.fail_if(node, is_invalid, _out_of_domain(name.upper()), f"{name}(@a)")
+            return self.exact(node, self.words.once(checked, self.float(node.this)))
+
+        return rule
+
+    def _power(self, node: exp.Expr) -> exp.Expr:
+        words, power = self.words, "power(@a, @b)"
+        is_invalid = f"{words.is_finite('@a')} AND {words.is_finite('@b')} AND NOT {words.is_finite(power)}"
+        checked = words.fail_if(node, is_invalid, _floating_point_error("POW"), power)
+        return self.exact(node, words.once(checked, self.float(node.this), self.float(node.expression)))
+
+    def _logarithm(self, node: exp.Expr) -> exp.Expr:
+        """Lower LOG, whose base the parser puts first."""
+        words, other = self.words, node.args.get("expression")
+        base, value = (node.this, other) if other is not None else (None, node.this)
+        are_finite = f"{words.is_finite('@a')} AND {words.is_finite('@b')}"
+        if base is None:
+            is_invalid, result = "@a <= 0", "ln(@a)"
+        elif constant_int(base) == 10:
+            is_invalid, result = f"{words.is_finite('@a')} AND @a <= 0", "log10(@a)"
+        else:
+            is_invalid = f"{are_finite} AND (@a <= 0 OR @b <= 0 OR @b = 1)"
+            result = words.conditional(words.is_infinite("@b"), words.nan, "ln(@a) / ln(@b)")
+        parts = [value, base] if base is not None and "@b" in result else [value]
+        checked = words.fail_if(node, is_invalid, _out_of_domain("LOG"), result)
+        return self.exact(node, words.once(checked, *map(self.float, parts)))
+
+    def _ceiling_or_floor(self, name: str) -> Rule:
+        def rule(node: exp.Expr) -> exp.Expr:
+            value = node.this if kind_of(node.this) in EXACT else self.float(node.this)
+            return self.exact(node, fragment(f"{name}({{0}})", value))
+
+        return rule
+
+    def _sign(self, node: exp.Expr) -> exp.Expr:
+        words = self.words
+        if kind_of(node.this) is Kind.INT64:
+            return fragment(words.as_integer("sign({0})"), node.this)
+        value = words.as_float("@a")
+        signed = words.conditional(words.is_nan(value), value, words.as_float("sign(@a)"))
+        return self.exact(node, words.once(signed, self.number(node.this)))
+
+    def _is_nan(self, node: exp.Expr) -> exp.Expr:
+        return fragment(self.words.is_nan("{0}"), self.float(node.this))
+
+    def _is_infinite(self, node: exp.Expr) -> exp.Expr:
+        value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
+        return fragment(self.words.is_infinite("{0}"), self.float(value))
+
+    def _extreme(self, name: str) -> Rule:
+        """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, which engines skip, else NaN if any is."""
+        words = self.words
+
+        def rule(node: exp.Expr) -> exp.Expr:
+            kind = kind_of(node)
+            parts = [words.read_as(part, kind) if kind else part for part in (node.this, *node.expressions)]
+            letters = [f"@{chr(97 + index)}" for index in range(len(parts))]
+            chosen = f"{name}({', '.join(letters)})"
+            if kind is Kind.FLOAT64:
+                chosen = words.conditional(" OR ".join(map(words.is_nan, letters)), words.nan, chosen)
+            return words.once(words.conditional(" OR ".join(map(words.is_missing, letters)), "NULL", chosen), *parts)
+
+        return rule
+
+    def _overflow_check(self, node: exp.Expr) -> exp.Expr:
+        """Fail if the result is infinite although all operands are finite."""
+        words, (result, *inputs) = self.words, node.expressions
+        numbers = [self.float(part) for part in inputs if kind_of(part) in (Kind.FLOAT64, Kind.VARIANT)]
+        finite = [words.is_finite(f"{{{index}}}") for index in range(1, len(numbers) + 1)]
+        is_invalid = " AND ".join([words.is_infinite("{0}"), *finite])
+        return fragment(words.fail_if(node, is_invalid, "Floating point overflow", "{0}"), result, *numbers)
+
+    def _ieee_division(self, node: exp.Expr) -> exp.Expr:
+        parts = map(self.float, node.expressions)
+        return fragment(f"({self.words.as_float('{0}')} / {self.words.as_float('{1}')})", *parts)
+
+    def rules(self) -> RuleSet:
+        return RuleSet(
+            nodes={
+                **{node: self._function(template) for node, template in _TOTAL.items()},
+                **{node: self._checked_finite(template, node.__name__.upper()) for node, template in _FINITE.items()},
+                **{node: self._checked_domain(*row) for node, row in _WITH_DOMAIN.items()},
+                exp.Pow: self._power,
+                exp.Log: self._logarithm,
+                exp.Ceil: self._ceiling_or_floor("ceil"),
+                exp.Floor: self._ceiling_or_floor("floor"),
+                exp.Sign: self._sign,
+                exp.IsNan: self._is_nan,
+                exp.IsInf: self._is_infinite,
+                exp.Greatest: self._extreme("greatest"),
+                exp.Least: self._extreme("least"),
+            },
+            by_name={"IEEE_DIVIDE": self._ieee_division},
+            operations={OverflowCheck: self._overflow_check},
+            before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), check_overflow),
+        )
+
+
+def _floating_point_error(name: str) -> str:
+    return f"Floating point error in function: {name}"
+
+
+def _out_of_domain(name: str) -> str:
+    return f"Argument of {name} is out of its domain"
