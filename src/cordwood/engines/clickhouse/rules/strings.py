@@ -3,6 +3,7 @@
 Positions are code points counted from one, negative ones from the end; NULL arguments give NULL.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -14,12 +15,15 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
+from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
 from cordwood.sql.bigquery.strings import FOLDED, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
+from cordwood.sql.lowering import RuleSet, function_name, unsupported
+from cordwood.sql.rules.functions import ByType, Checked, Key, Template, table_rules
+from cordwood.sql.rules.signatures import STRINGS
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -40,15 +44,6 @@ def _name(node: exp.Expr, name: str) -> str:
     return name if _is_bytes(node) else f"{name}UTF8"
 
 
-def _length(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    return fragment(f"toInt64({_name(value, 'length')}({{0}}))", value)
-
-
-def _byte_length(node: exp.Expr) -> exp.Expr:
-    return fragment("toInt64(length({0}))", as_text(node.this))
-
-
 def _substring(node: exp.Expr) -> exp.Expr:
     value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
     size, function_name = f"toInt64({_name(value, 'length')}(@a))", _name(value, "substring")
@@ -64,17 +59,6 @@ def _substring(node: exp.Expr) -> exp.Expr:
         return once(f"{function_name}(@a, {start_sql}, @c)", value, start, length)
     body = fail_if(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
     return once(body, value, start, length)
-
-
-def _left_or_right(side: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value, count = as_text(node.this), node.expression
-        # ClickHouse's greatest skips NULL.
-        body = f"if(isNull(@b), NULL, {_name(value, side)}(@a, greatest(@b, 0)))"
-        message = f"Second argument in {side.upper()}() cannot be negative"
-        return once(fail_if(node, "@b < 0", message, body) if (constant_int(count) or -1) < 0 else body, value, count)
-
-    return rule
 
 
 def _trim(node: exp.Expr) -> exp.Expr:
@@ -121,18 +105,6 @@ def _pad(node: exp.Expr) -> exp.Expr:
     padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_name(value, 'length')}(@a)), {shortened}, {lengthened}))"
     message = f"LPAD and RPAD need a size from 0 to {MAX_TEXT_BYTES} and a pattern that is not empty"
     return once(fail_if(node, f"(@b < 0 OR @b > {MAX_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill)
-
-
-def _repeat(node: exp.Expr) -> exp.Expr:
-    value, count = as_text(node.this), node.args["times"]
-    is_invalid = f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})"
-    message = f"Second argument in REPEAT() cannot be negative, nor its output longer than {MAX_TEXT_BYTES} bytes"
-    return once(fail_if(node, is_invalid, message, "repeat(@a, @b)"), value, count)
-
-
-def _replace(node: exp.Expr) -> exp.Expr:
-    value, old, new = as_text(node.this), node.expression, node.args["replacement"]
-    return once("if(@b = '', @a, replaceAll(@a, @b, @c))", value, old, new)
 
 
 def _concat(node: exp.Expr) -> exp.Expr:
@@ -199,23 +171,6 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     )
 
 
-def _starts_or_ends(name: str) -> Rule:
-    return lambda node: fragment(f"{name}({{0}}, {{1}})", as_text(node.this), as_text(node.expression))
-
-
-def _reverse(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    return fragment(f"{_name(value, 'reverse')}({{0}})", value)
-
-
-def _change_case(name: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = as_text(node.this)
-        return fragment(f"{_name(value, name)}({{0}})", value)
-
-    return rule
-
-
 def _normalize(node: exp.Expr) -> exp.Expr:
     form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
     name = {
@@ -243,18 +198,6 @@ def _distance(node: exp.Expr) -> exp.Expr:
     return once(fail_if(node, "@c < 0", message, body), value, other, limit)
 
 
-def _lenient_text(node: exp.Expr) -> exp.Expr:
-    return fragment("toValidUTF8({0})", node.this)
-
-
-def _soundex(node: exp.Expr) -> exp.Expr:
-    """Refuse SOUNDEX, which differs in ClickHouse.
-
-    It treats an H between consonants as a vowel, and returns zeros for a text without letters.
-    """
-    return unsupported(node, "SOUNDEX")
-
-
 def _collate(node: exp.Expr) -> exp.Expr:
     name = constant_text(node.expression)
     value: exp.Expr = node.this
@@ -276,14 +219,6 @@ def _code_of(character: str) -> str:
     )
 
 
-def _code_points(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    if _is_bytes(value):
-        characters = "arrayMap(_i -> substring(assumeNotNull(@a), _i, 1), range(1, length(assumeNotNull(@a)) + 1))"
-        return once(f"if(isNull(@a), [], arrayMap(_c -> toInt64(reinterpretAsUInt8(_c)), {characters}))", value)
-    return once(f"if(isNull(@a), [], arrayMap(_c -> {_code_of('_c')}, {_characters('assumeNotNull(@a)')}))", value)
-
-
 def _character_of(code: str) -> str:
     def tail(shift: int) -> str:
         return f"char(128 + bitAnd(bitShiftRight({code}, {shift}), 63))"
@@ -293,35 +228,6 @@ def _character_of(code: str) -> str:
         f" {code} < 65536, concat(char(224 + bitShiftRight({code}, 12)), {tail(6)}, {tail(0)}),"
         f" concat(char(240 + bitShiftRight({code}, 18)), {tail(12)}, {tail(6)}, {tail(0)}))"
     )
-
-
-def _from_code_points(node: exp.Expr) -> exp.Expr:
-    is_invalid = "arrayExists(_c -> ifNull(_c < 0 OR _c > 1114111 OR _c BETWEEN 55296 AND 57343, false), @a)"
-    return _from_codes(node, is_invalid, "Invalid codepoint", _character_of("_c"))
-
-
-def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
-    is_invalid = "arrayExists(_c -> ifNull(_c < 0 OR _c > 255, false), @a)"
-    return _from_codes(node, is_invalid, "Invalid extended ASCII code point", "char(_c)")
-
-
-def _from_codes(node: exp.Expr, is_invalid: str, message: str, character: str) -> exp.Expr:
-    characters = f"arrayMap(_c -> {character}, arrayMap(_c -> assumeNotNull(_c), @a))"
-    body = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({characters}))"
-    return once(fail_if(node, is_invalid, message, body), node.this)
-
-
-def _first_code(node: exp.Expr) -> exp.Expr:
-    if _is_bytes(node.this):
-        return once("if(isNull(@a), NULL, toInt64(reinterpretAsUInt8(substring(@a, 1, 1))))", node.this)
-    first = "substringUTF8(assumeNotNull(@a), 1, 1)"
-    return once(f"if(isNull(@a), NULL, if(@a = '', 0, {_code_of(first)}))", as_text(node.this))
-
-
-def _character(node: exp.Expr) -> exp.Expr:
-    is_invalid = "(@a < 0 OR @a > 1114111 OR @a BETWEEN 55296 AND 57343)"
-    body = f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of('assumeNotNull(@a)')}))"
-    return once(fail_if(node, is_invalid, "Invalid codepoint", body), node.expressions[0])
 
 
 def _translate(node: exp.Expr) -> exp.Expr:
@@ -334,58 +240,72 @@ def _translate(node: exp.Expr) -> exp.Expr:
     return fragment(f"{name}({{0}}, {{1}}, {{2}})", as_text(node.this), source, target)
 
 
-_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
+_VALUE: Final = "assumeNotNull(@a)"
+_FEW: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format  # ClickHouse's greatest skips NULL.
+_MAP_VALUE: Final = "if(isNull(@a), [], arrayMap(_c -> {}, {}))".format
+_IS_NO_CHARACTER: Final = "{0} < 0 OR {0} > 1114111 OR {0} BETWEEN 55296 AND 57343".format
+_TITLE_LETTER: Final = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
+_IS_FIRST: Final = "_i = 1 OR positionUTF8(assumeNotNull(@b), substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
 
 
-def _initcap(node: exp.Expr) -> exp.Expr:
-    """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
-    argument = node.args.get("expression")
-    delimiters = argument if argument is not None else text_part(_DELIMITERS)
-    character = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
-    follows_delimiter = "_i = 1 OR positionUTF8(@b, substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
-    characters = f"arrayMap(_i -> if({follows_delimiter}, upperUTF8({character}), {character}), range(1, lengthUTF8(assumeNotNull(@a)) + 1))"
-    return once(
-        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat({characters.replace('@b', 'assumeNotNull(@b)')}))",
-        as_text(node.this),
-        delimiters,
-    )
+def _from_codes(is_invalid: str, character: str) -> Checked:
+    characters = f"arrayMap(_c -> {character}, arrayMap(_c -> assumeNotNull(_c), @a))"
+    value = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({characters}))"
+    return Checked(f"arrayExists(_c -> ifNull({is_invalid}, false), @a)", value)
 
+
+_TEMPLATES: Final[Mapping[Key, Template]] = {
+    exp.Length: ByType("toInt64(lengthUTF8({0}))", "toInt64(length({0}))"),
+    exp.ByteLength: "toInt64(length({0}))",
+    exp.Left: ByType(_FEW("leftUTF8"), _FEW("left")),
+    exp.Right: ByType(_FEW("rightUTF8"), _FEW("right")),
+    exp.Repeat: Checked(f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})", "repeat(@a, @b)"),
+    exp.Replace: "if(@b = '', @a, replaceAll(@a, @b, @c))",
+    exp.StartsWith: "startsWith({0}, {1})",
+    exp.EndsWith: "endsWith({0}, {1})",
+    exp.Reverse: ByType("reverseUTF8({0})", "reverse({0})"),
+    exp.Upper: ByType("upperUTF8({0})", "upper({0})"),
+    exp.Lower: ByType("lowerUTF8({0})", "lower({0})"),
+    exp.SafeConvertBytesToString: "toValidUTF8({0})",
+    exp.ToCodePoints: ByType(
+        _MAP_VALUE(_code_of("_c"), _characters(_VALUE)),
+        _MAP_VALUE(
+            "toInt64(reinterpretAsUInt8(_c))",
+            f"arrayMap(_i -> substring({_VALUE}, _i, 1), range(1, length({_VALUE}) + 1))",
+        ),
+    ),
+    exp.CodePointsToString: _from_codes(_IS_NO_CHARACTER("_c"), _character_of("_c")),
+    exp.CodePointsToBytes: _from_codes("_c < 0 OR _c > 255", "char(_c)"),
+    **dict.fromkeys(
+        (exp.Unicode, exp.Ascii),
+        ByType(
+            f"if(isNull(@a), NULL, if(@a = '', 0, {_code_of(f'substringUTF8({_VALUE}, 1, 1)')}))",
+            "if(isNull(@a), NULL, toInt64(reinterpretAsUInt8(substring(@a, 1, 1))))",
+        ),
+    ),
+    exp.Chr: Checked(f"({_IS_NO_CHARACTER('@a')})", f"if(isNull(@a), NULL, if(@a = 0, '', {_character_of(_VALUE)}))"),
+    exp.Initcap: (
+        f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat(arrayMap(_i -> if({_IS_FIRST},"
+        f" upperUTF8({_TITLE_LETTER}), {_TITLE_LETTER}), range(1, lengthUTF8({_VALUE}) + 1))))"
+    ),
+}
 
 RULES = RuleSet(
     nodes={
-        exp.Length: _length,
-        exp.ByteLength: _byte_length,
+        **table_rules(WORDS, STRINGS, _TEMPLATES).nodes,
         exp.Substring: _substring,
-        exp.Left: _left_or_right("left"),
-        exp.Right: _left_or_right("right"),
         exp.Trim: _trim,
         exp.Pad: _pad,
-        exp.Repeat: _repeat,
-        exp.Replace: _replace,
         exp.Concat: _concat,
         exp.DPipe: _concat_operator,
         exp.Split: _split,
         exp.StrPosition: _position,
-        exp.StartsWith: _starts_or_ends("startsWith"),
-        exp.EndsWith: _starts_or_ends("endsWith"),
-        exp.Reverse: _reverse,
-        exp.Upper: _change_case("upper"),
-        exp.Lower: _change_case("lower"),
         exp.Normalize: _normalize,
         exp.Levenshtein: _distance,
-        exp.SafeConvertBytesToString: _lenient_text,
-        exp.Soundex: _soundex,
+        # ClickHouse's soundex treats an H between consonants as a vowel, and returns zeros for a text without letters.
+        exp.Soundex: lambda node: unsupported(node, "SOUNDEX"),
         exp.Collate: _collate,
-        exp.ToCodePoints: _code_points,
-        exp.CodePointsToString: _from_code_points,
-        exp.CodePointsToBytes: _bytes_from_code_points,
-        exp.Unicode: _first_code,
-        exp.Ascii: _first_code,
-        exp.Chr: _character,
         exp.Translate: _translate,
-        exp.Initcap: _initcap,
     },
-    before_children={
-        **FOLDED,
-    },
+    before_children=FOLDED,
 )

@@ -1,5 +1,6 @@
 """Conversions between times and their parts: EXTRACT, constructors, epochs, and the current time."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -11,11 +12,14 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     utc_wall_clock,
 )
 from cordwood.engines.clickhouse.rules.coercions import read_as, text_to_time, wall_clock
+from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import read_extract_part, week_start
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
+from cordwood.sql.rules.signatures import TIMES
 from cordwood.sql.typing import kind_of
 
 _MICROS_OF_SECOND: Final = "positiveModulo(toUnixTimestamp64Micro({0}), 1000000)"
@@ -119,31 +123,6 @@ def _time(node: exp.Expr) -> exp.Expr:
     return cast(wall_clock(value), Kind.TIME)
 
 
-def _date_of_parts(node: exp.Expr) -> exp.Expr:
-    parts = [node.args[key] for key in ("year", "month", "day")]
-    time_sql = "makeDate32(@a, @b, @c)"
-    is_invalid = f"({time_sql} IS NOT NULL AND (toDayOfMonth({time_sql}) != @c OR toMonth({time_sql}) != @b OR toYear({time_sql}) != @a))"
-    return once(fail_if(node, is_invalid, "Input calculates to invalid date", time_sql), *parts)
-
-
-def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
-    keys = ("year", "month", "day", "hour", "min", "sec")
-    if not all(node.args.get(key) for key in keys):
-        unsupported(node, "DATETIME with these arguments")
-    is_invalid = "(@b NOT BETWEEN 1 AND 12 OR @c NOT BETWEEN 1 AND 31 OR @d > 23 OR @e > 59 OR @f > 60)"
-    time_sql = "addSeconds(CAST(makeDate32(@a, @b, @c), 'Nullable(DateTime64(6))'), @d * 3600 + @e * 60 + @f)"
-    return once(
-        fail_if(node, is_invalid, "Input calculates to invalid datetime", time_sql), *(node.args[key] for key in keys)
-    )
-
-
-def _time_of_parts(node: exp.Expr) -> exp.Expr:
-    parts = [node.args[key] for key in ("hour", "min", "sec")]
-    is_invalid = "(@a NOT BETWEEN 0 AND 23 OR @b NOT BETWEEN 0 AND 59 OR @c NOT BETWEEN 0 AND 59)"
-    time_sql = "CAST(fromUnixTimestamp64Micro(toInt64(@a * 3600 + @b * 60 + @c) * 1000000), 'Nullable(Time64(6))')"
-    return once(fail_if(node, is_invalid, "Input calculates to invalid time", time_sql), *parts)
-
-
 def _from_epoch(node: exp.Expr) -> exp.Expr:
     scale = node.args.get("scale")
     digits = int(str(scale.meta_get("constant", scale.this))) if scale is not None else 0
@@ -155,24 +134,6 @@ def _from_epoch(node: exp.Expr) -> exp.Expr:
         fail_if(node, is_invalid, "timestamp out of range", f"fromUnixTimestamp64Micro(toInt64({micros}), 'UTC')"),
         count,
     )
-
-
-def _to_epoch(size: int) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = read_as(node.this, Kind.TIMESTAMP)
-        micros = "toUnixTimestamp64Micro({0})"
-        # Rounds down, also before 1970.
-        return fragment(micros if size == 1 else f"intDiv({micros} - positiveModulo({micros}, {size}), {size})", value)
-
-    return rule
-
-
-def _to_days(node: exp.Expr) -> exp.Expr:
-    return fragment("toInt64({0})", read_as(node.this, Kind.DATE))
-
-
-def _from_days(node: exp.Expr) -> exp.Expr:
-    return fragment("addDays(toDate32('1970-01-01'), {0})", node.this)
 
 
 _NOW: Final = "now64(6, 'UTC')"
@@ -189,22 +150,37 @@ def _current(kind: Kind) -> Rule:
     return rule
 
 
+_FLOORED: Final = "intDiv({0} - positiveModulo({0}, {1}), {1})".format
+_DAY: Final = "makeDate32(@a, @b, @c)"
+_TEMPLATES: Final[Mapping[Key, Template]] = {
+    exp.DateFromParts: Checked(
+        f"({_DAY} IS NOT NULL AND (toDayOfMonth({_DAY}) != @c OR toMonth({_DAY}) != @b OR toYear({_DAY}) != @a))", _DAY
+    ),
+    exp.TimestampFromParts: Checked(
+        "(@b NOT BETWEEN 1 AND 12 OR @c NOT BETWEEN 1 AND 31 OR @d > 23 OR @e > 59 OR @f > 60)",
+        f"addSeconds(CAST({_DAY}, 'Nullable(DateTime64(6))'), @d * 3600 + @e * 60 + @f)",
+    ),
+    exp.TimeFromParts: Checked(
+        "(@a NOT BETWEEN 0 AND 23 OR @b NOT BETWEEN 0 AND 59 OR @c NOT BETWEEN 0 AND 59)",
+        "CAST(fromUnixTimestamp64Micro(toInt64(@a * 3600 + @b * 60 + @c) * 1000000), 'Nullable(Time64(6))')",
+    ),
+    # Rounded down, also before 1970.
+    exp.UnixSeconds: _FLOORED("toUnixTimestamp64Micro({0})", 1_000_000),
+    exp.UnixMillis: _FLOORED("toUnixTimestamp64Micro({0})", 1_000),
+    exp.UnixMicros: "toUnixTimestamp64Micro({0})",
+    exp.UnixDate: "toInt64({0})",
+    exp.DateFromUnixDate: "addDays(toDate32('1970-01-01'), {0})",
+}
+
 RULES = RuleSet(
     nodes={
+        **table_rules(WORDS, TIMES, _TEMPLATES).nodes,
         exp.Extract: _extract,
         **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _timestamp),
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
         **dict.fromkeys((exp.Date, exp.TsOrDsToDate), _date),
         **dict.fromkeys((exp.Time, exp.TsOrDsToTime), _time),
-        exp.DateFromParts: _date_of_parts,
-        exp.TimestampFromParts: _datetime_of_parts,
-        exp.TimeFromParts: _time_of_parts,
         exp.UnixToTime: _from_epoch,
-        exp.UnixSeconds: _to_epoch(1_000_000),
-        exp.UnixMillis: _to_epoch(1_000),
-        exp.UnixMicros: _to_epoch(1),
-        exp.UnixDate: _to_days,
-        exp.DateFromUnixDate: _from_days,
         exp.CurrentTimestamp: _current(Kind.TIMESTAMP),
         exp.CurrentDate: _current(Kind.DATE),
         exp.CurrentDatetime: _current(Kind.DATETIME),

@@ -1,15 +1,18 @@
 """NET functions: addresses as bytes, computed on hexadecimal text; hosts of URLs."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
+from cordwood.engines.duckdb.rules.building_blocks import fail, once
 from cordwood.engines.duckdb.rules.strings import as_text
+from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.sql.bigquery.strings import as_net_call, refuse_public_suffix
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
+from cordwood.sql.rules.functions import Checked, Key, Over, Template, table_rules
+from cordwood.sql.rules.signatures import NET
 
 _V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3,3}')"
 _V4_HEX: Final = (
@@ -45,75 +48,57 @@ def _from_string(*, safe: bool) -> Rule:
     return rule
 
 
-def _to_string(node: exp.Expr) -> exp.Expr:
-    failure = fail(node, "NET.IP_TO_STRING() requires 4 or 16 bytes")
-    octets = "array_to_string(list_transform(regexp_extract_all(@a, '..'), lambda _p: CAST('0x' || _p AS INT)::VARCHAR), '.')"
-    groups = "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
-    groups += " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
-    shortened = "".join(
-        rf" WHEN regexp_matches({groups}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)')"
-        rf" THEN regexp_replace({groups}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)', '::')"
-        for count in range(8, 1, -1)
-    )
-    mapped = "starts_with(@a, '00000000000000000000FFFF')"
-    tail = octets.replace("@a", "right(@a, 8)")
-    body = f"CASE WHEN @a IS NULL THEN NULL WHEN length(@a) = 8 THEN {octets} WHEN length(@a) <> 32 THEN {failure}"
-    body += f" WHEN {mapped} THEN '::ffff:' || {tail}{shortened} ELSE {groups} END"
-    return once(body, fragment("hex({0})", node.expressions[0]))
+_OCTETS: Final = (
+    "array_to_string(list_transform(regexp_extract_all(@a, '..'), lambda _p: CAST('0x' || _p AS INT)::VARCHAR), '.')"
+)
+_GROUPS: Final = (
+    "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
+    " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
+)
+# The longest run of zero groups becomes `::`.
+_SHORTENED: Final = "".join(
+    rf" WHEN regexp_matches({_GROUPS}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)')"
+    rf" THEN regexp_replace({_GROUPS}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)', '::')"
+    for count in range(8, 1, -1)
+)
+_IS_MAPPED: Final = "starts_with(@a, '00000000000000000000FFFF')"
+_NIBBLE: Final = "CASE @b % 4 WHEN 0 THEN '' WHEN 1 THEN '8' WHEN 2 THEN 'C' ELSE 'E' END"
+_DIGIT: Final = "CAST('0x' || substring(@a, @b // 4 + 1, 1) AS INT)"
+_KEPT_DIGIT: Final = f"CASE WHEN @b % 4 = 0 THEN '' ELSE printf('%X', {_DIGIT} & (15 << (4 - @b % 4)::INT)) END"
+_URL: Final = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
+_HOST_ONLY: Final = r"^\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
 
-
-def _mask(node: exp.Expr) -> exp.Expr:
-    length, prefix = node.expressions
-    failure = fail(node, "The arguments of NET.IP_NET_MASK() are out of range")
-    nibble = "CASE @b % 4 WHEN 0 THEN '' WHEN 1 THEN '8' WHEN 2 THEN 'C' ELSE 'E' END"
-    bits = f"rpad(repeat('F', @b // 4) || {nibble}, CAST(@a * 2 AS INT), '0')"
-    guard = "@a NOT IN (4, 16) OR @b < 0 OR @b > @a * 8"
-    return once(f"CASE WHEN {guard} THEN {failure} ELSE unhex({bits}) END", length, prefix)
-
-
-def _truncate(node: exp.Expr) -> exp.Expr:
-    address, prefix = node.expressions
-    failure = fail(node, "The arguments of NET.IP_TRUNC() are out of range")
-    digit = "CAST('0x' || substring(@a, @b // 4 + 1, 1) AS INT)"
-    kept_digit = f"CASE WHEN @b % 4 = 0 THEN '' ELSE printf('%X', {digit} & (15 << (4 - @b % 4)::INT)) END"
-    bits = f"rpad(left(@a, @b // 4) || {kept_digit}, CAST(length(@a) AS INT), '0')"
-    guard = "length(@a) NOT IN (8, 32) OR @b < 0 OR @b > length(@a) * 4"
-    return once(f"CASE WHEN {guard} THEN {failure} ELSE unhex({bits}) END", fragment("hex({0})", address), prefix)
-
-
-def _v4_from_int(node: exp.Expr) -> exp.Expr:
-    failure = fail(node, "NET.IPV4_FROM_INT64() encountered an integer out of range")
-    unsigned = "CASE WHEN @a < 0 THEN @a + 4294967296 ELSE @a END"
-    guard = "@a < -2147483648 OR @a > 4294967295"
-    return once(f"CASE WHEN {guard} THEN {failure} ELSE unhex(printf('%08X', {unsigned})) END", node.expressions[0])
-
-
-def _v4_to_int(node: exp.Expr) -> exp.Expr:
-    failure = fail(node, "NET.IPV4_TO_INT64() requires 4 bytes")
-    body = f"CASE WHEN length(@a) <> 8 THEN {failure} ELSE CAST('0x' || @a AS BIGINT) END"
-    return once(body, fragment("hex({0})", node.expressions[0]))
-
-
-def _host(node: exp.Expr) -> exp.Expr:
-    """Lower NET.HOST: the host as written, without user and port, and without unmatched brackets."""
-    pattern = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
-    without_scheme = r"^\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
-    body = f"coalesce(nullif(regexp_extract(@a, '{pattern}', 1), ''), nullif(regexp_extract(@a, '{without_scheme}', 1), ''))"
-    return attempt(node, body, as_text(node.expressions[0]))
-
+_TEMPLATES: Final[Mapping[Key, Template]] = {
+    "NET.IP_TO_STRING": Over(
+        "hex({0})",
+        Checked(
+            "length(@a) NOT IN (8, 32)",
+            f"CASE WHEN @a IS NULL THEN NULL WHEN length(@a) = 8 THEN {_OCTETS} WHEN {_IS_MAPPED}"
+            f" THEN '::ffff:' || {_OCTETS.replace('@a', 'right(@a, 8)')}{_SHORTENED} ELSE {_GROUPS} END",
+        ),
+    ),
+    "NET.IP_NET_MASK": f"unhex(rpad(repeat('F', @b // 4) || {_NIBBLE}, CAST(@a * 2 AS INT), '0'))",
+    "NET.IP_TRUNC": Over(
+        "hex({0})",
+        Checked(
+            "length(@a) NOT IN (8, 32) OR @b < 0 OR @b > length(@a) * 4",
+            f"unhex(rpad(left(@a, @b // 4) || {_KEPT_DIGIT}, CAST(length(@a) AS INT), '0'))",
+        ),
+    ),
+    "NET.IPV4_FROM_INT64": "unhex(printf('%08X', CASE WHEN @a < 0 THEN @a + 4294967296 ELSE @a END))",
+    "NET.IPV4_TO_INT64": Over("hex({0})", Checked("length(@a) <> 8", "CAST('0x' || @a AS BIGINT)")),
+    # The host as written, without user and port, and without unmatched brackets.
+    "NET.HOST": (
+        f"coalesce(nullif(regexp_extract(@a, '{_URL}', 1), ''), nullif(regexp_extract(@a, '{_HOST_ONLY}', 1), ''))"
+    ),
+}
 
 RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
+        **table_rules(WORDS, NET, _TEMPLATES).by_name,
         "NET.IP_FROM_STRING": _from_string(safe=False),
         "NET.SAFE_IP_FROM_STRING": _from_string(safe=True),
-        "NET.IP_TO_STRING": _to_string,
-        "NET.IP_NET_MASK": _mask,
-        "NET.IP_TRUNC": _truncate,
-        "NET.IPV4_FROM_INT64": _v4_from_int,
-        "NET.IPV4_TO_INT64": _v4_to_int,
-        "NET.HOST": _host,
-        "NET.REG_DOMAIN": refuse_public_suffix,
-        "NET.PUBLIC_SUFFIX": refuse_public_suffix,
+        **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),
     },
 )

@@ -3,20 +3,24 @@
 Positions are code points counted from one, negative ones from the end; NULL arguments give NULL.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import bounded_characters, bounded_replacement, fail, once
+from cordwood.engines.duckdb.rules.building_blocks import bounded_replacement, fail, once
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
+from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
+from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS, MAX_TEXT_BYTES
 from cordwood.sql.bigquery.strings import DUPLICATE, FOLDED, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
+from cordwood.sql.lowering import RuleSet, function_name, unsupported
 from cordwood.sql.operations import TextPosition
+from cordwood.sql.rules.functions import ByType, Checked, Key, Over, Template, table_rules
+from cordwood.sql.rules.signatures import STRINGS
 from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
@@ -38,21 +42,6 @@ def as_text(node: exp.Expr) -> exp.Expr:
 
 def is_bytes(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.BYTES
-
-
-def _on_hex(node: exp.Expr, template: str, *arguments: exp.Expr) -> exp.Expr:
-    """Apply a template to bytes as hexadecimal text, because DuckDB's text functions reject bytes."""
-    return once(f"unhex({template})", fragment("hex({0})", node), *arguments)
-
-
-def _length(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    return fragment("octet_length({0})" if is_bytes(value) else "length({0})", value)
-
-
-def _byte_length(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    return fragment("octet_length({0})" if is_bytes(value) else "strlen({0})", value)
 
 
 def _substring(node: exp.Expr) -> exp.Expr:
@@ -89,24 +78,8 @@ def _bytes_between(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp
     start_sql = f"CASE WHEN @b > 0 THEN @b WHEN @b = 0 OR @b < -{size} THEN 1 ELSE {size} + @b + 1 END"
     count = f", ({_checked_length(node, length, '@c')}) * 2" if length is not None else ""
     arguments = [start] if length is None else [start, length]
-    return _on_hex(value, f"substring(@a, ({start_sql}) * 2 - 1{count})", *arguments)
-
-
-def _left_or_right(side: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value, count = as_text(node.this), node.expression
-        failure = fail(node, f"Second argument in {side.upper()}() cannot be negative")
-        constant_value = constant_int(count)
-        guard = (
-            "@b"
-            if constant_value is not None and constant_value >= 0
-            else f"CASE WHEN @b < 0 THEN {failure} ELSE @b END"
-        )
-        if is_bytes(value):
-            return _on_hex(value, f"{side}(@a, ({guard}) * 2)", count)
-        return once(f"{side}(@a, {guard})", value, count)
-
-    return rule
+    template = f"unhex(substring(@a, ({start_sql}) * 2 - 1{count}))"
+    return once(template, fragment("hex({0})", value), *arguments)
 
 
 def _trim(node: exp.Expr) -> exp.Expr:
@@ -148,7 +121,8 @@ def _pad(node: exp.Expr) -> exp.Expr:
     name = "lpad" if node.args.get("is_left") else "rpad"
     if is_bytes(value):
         pattern = fragment("hex({0})", fill) if fill is not None else fragment("'20'")
-        return _on_hex(value, f"{name}(@a, CAST({_padded_length(node)} * 2 AS INT), {_fill(node)})", length, pattern)
+        template = f"unhex({name}(@a, CAST({_padded_length(node)} * 2 AS INT), {_fill(node)}))"
+        return once(template, fragment("hex({0})", value), length, pattern)
     pattern = fill if fill is not None else fragment("' '")
     return once(f"{name}(@a, CAST({_padded_length(node)} AS INT), {_fill(node)})", value, length, pattern)
 
@@ -161,16 +135,6 @@ def _padded_length(node: exp.Expr) -> str:
     failure = fail(node, "Second argument (output size) cannot be negative")
     too_large = fail(node, f"Output of padding is longer than {MAX_TEXT_BYTES} bytes")
     return f"(CASE WHEN @b < 0 THEN {failure} WHEN @b > {MAX_TEXT_BYTES} THEN {too_large} ELSE @b END)"
-
-
-def _repeat(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    count = node.args["times"]
-    failure = fail(node, "Second argument in REPEAT() cannot be negative")
-    too_large = fail(node, f"Output of REPEAT is longer than {MAX_TEXT_BYTES} bytes")
-    size = "octet_length(@a)" if is_bytes(value) else "strlen(@a)"
-    guard = f"CASE WHEN @b < 0 THEN {failure} WHEN @b * {size} > {MAX_TEXT_BYTES} THEN {too_large} ELSE @b END"
-    return once(f"repeat(@a, {guard})", value, count)
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
@@ -260,42 +224,6 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     return once(body, value, part, start, count)
 
 
-def _starts_or_ends(name: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value, part = as_text(node.this), as_text(node.expression)
-        if is_bytes(value):
-            value, part = fragment("hex({0})", value), fragment("hex({0})", part)
-        return fragment(f"{name}({{0}}, {{1}})", value, part)
-
-    return rule
-
-
-def _reverse(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    if is_bytes(value):
-        pairs = "list_reverse(regexp_extract_all(@a, '..'))"
-        return _on_hex(value, f"CASE WHEN @a IS NULL THEN NULL ELSE array_to_string({pairs}, '') END")
-    # DuckDB's reverse keeps combined characters together, so it is used only if each character is a byte.
-    reversed_characters = f"array_to_string(list_reverse(string_split({bounded_characters(node, 'REVERSE')}, '')), '')"
-    return once(f"CASE WHEN strlen(@a) = length(@a) THEN reverse(@a) ELSE {reversed_characters} END", value)
-
-
-def _change_case(name: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = as_text(node.this)
-        if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
-            unsupported(node, f"{name.upper()} of an array or a struct")
-        if is_bytes(value):
-            low, high, step = ("61", "7A", -32) if name == "upper" else ("41", "5A", 32)
-            byte = f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN printf('%02X', CAST('0x' || _p AS INT) + {step}) ELSE _p END"
-            return _on_hex(
-                value, f"array_to_string(list_transform(regexp_extract_all(@a, '..'), lambda _p: {byte}), '')"
-            )
-        return fragment(f"{name}({{0}})", value)
-
-    return rule
-
-
 def _collate(node: exp.Expr) -> exp.Expr:
     """Lower COLLATE; case-insensitivity uses DuckDB's own collation."""
     name = constant_text(node.expression)
@@ -303,42 +231,6 @@ def _collate(node: exp.Expr) -> exp.Expr:
         return fragment("{0} COLLATE NOCASE", node.this)
     value: exp.Expr = node.this
     return value if name == "" or is_null(node.expression) else unsupported(node, f"The collation '{name}'")
-
-
-def _code_points(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    if is_bytes(value):
-        code_point = "CAST('0x' || _p AS BIGINT)"
-        return fragment(f"list_transform(regexp_extract_all(hex({{0}}), '..'), lambda _p: {code_point})", value)
-    code_points = (
-        "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@few, ''), lambda _c: ord(_c)::BIGINT) END"
-    )
-    return once(code_points.replace("@few", bounded_characters(node, "TO_CODE_POINTS")), value)
-
-
-def _from_code_points(node: exp.Expr) -> exp.Expr:
-    failure = fail(node, "Invalid codepoint")
-    character = f"CASE WHEN _c < 0 OR _c > 1114111 OR (_c BETWEEN 55296 AND 57343) THEN {failure} ELSE chr(_c::INT) END"
-    body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
-    return once(f"{body} ELSE array_to_string(list_transform(@a, lambda _c: {character}), '') END", node.this)
-
-
-def _bytes_from_code_points(node: exp.Expr) -> exp.Expr:
-    failure = fail(node, "Invalid extended ASCII code point")
-    byte = f"CASE WHEN _c < 0 OR _c > 255 THEN {failure} ELSE printf('%02X', _c) END"
-    body = "CASE WHEN @a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true) THEN NULL"
-    return once(f"{body} ELSE unhex(array_to_string(list_transform(@a, lambda _c: {byte}), '')) END", node.this)
-
-
-def _first_code(node: exp.Expr) -> exp.Expr:
-    if is_bytes(node.this):
-        first = "CASE WHEN @a = '' THEN 0 ELSE CAST('0x' || left(@a, 2) AS BIGINT) END"
-        return once(first, fragment("hex({0})", node.this))
-    return once("CASE WHEN @a = '' THEN 0 ELSE ord(@a)::BIGINT END", as_text(node.this))
-
-
-def _character(node: exp.Expr) -> exp.Expr:
-    return once("CASE WHEN @a = 0 THEN '' ELSE chr(@a::INT) END", node.expressions[0])
 
 
 def _translate(node: exp.Expr) -> exp.Expr:
@@ -355,24 +247,6 @@ def _translate(node: exp.Expr) -> exp.Expr:
     return once(
         f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {_characters_to_bytes(translated)} END",
         *parts,
-    )
-
-
-_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
-
-
-def _initcap(node: exp.Expr) -> exp.Expr:
-    """Lower INITCAP: a letter is in upper case at the start and after a delimiter, else in lower case."""
-    argument = node.args.get("expression")
-    delimiters = argument if argument is not None else exp.Literal.string(_DELIMITERS)
-    letter = "substring(lower(@a), _i, 1)"
-    follows_delimiter = "_i = 1 OR contains(@b, substring(@a, _i - 1, 1))"
-    character = f"CASE WHEN {follows_delimiter} THEN upper({letter}) ELSE {letter} END"
-    return once(
-        f"CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE array_to_string(list_transform("
-        f"range(1, length({bounded_characters(node, 'INITCAP')}) + 1), lambda _i: {character}), '') END",
-        as_text(node.this),
-        delimiters,
     )
 
 
@@ -418,60 +292,124 @@ def _bytes_as_characters(value: exp.Expr) -> exp.Expr:
     return once(f"CASE WHEN @a IS NOT NULL THEN {_bytes_to_characters('@a')} END", fragment("hex({0})", value))
 
 
+def _upper_or_lower(node: exp.Expr) -> exp.Expr:
+    if kind_of(node.this) in (Kind.ARRAY, Kind.STRUCT):
+        unsupported(node, f"{function_name(node)} of an array or a struct")
+    return _CASES[type(node)](node)
+
+
+def _map_bytes(body: str) -> str:
+    """Return bytes made of `body` for each byte, as two hexadecimal digits `_p`."""
+    return f"unhex(array_to_string(list_transform(regexp_extract_all(hex(@a), '..'), lambda _p: {body}), ''))"
+
+
+def _shift_letters(low: str, high: str, step: int) -> str:
+    shifted = f"printf('%02X', CAST('0x' || _p AS INT) + {step})"
+    return _map_bytes(f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN {shifted} ELSE _p END")
+
+
+def _join_codes(character: str) -> str:
+    """Return the text of an array of codes, without a separator."""
+    return f"array_to_string(list_transform(@a, lambda _c: {character}), '')"
+
+
+_TWO_DIGITS: Final = "printf('%02X', _c)"
+_HAS_NULL: Final = "@a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true)"
+_HAS_INVALID: Final = "list_contains(list_transform(@a, lambda _c: {}), true)".format
+_IS_LONG: Final = f"length(@a) > {MAX_CHARACTERS}"
+_LETTER: Final = "substring(lower(@a), _i, 1)"
+_TITLE_LETTER: Final = (
+    f"CASE WHEN _i = 1 OR contains(@b, substring(@a, _i - 1, 1)) THEN upper({_LETTER}) ELSE {_LETTER} END"
+)
 # Pairs of hexadecimal digits that form one character, or a single byte that is part of none.
 _TAIL: Final = "[89AB]."
 _UTF8: Final = (
     f"(?:[0-7].)+|(?:C[2-9A-F]|D.){_TAIL}|(?:E0[AB].|E[1-9A-CEF]{_TAIL}|ED[89].){_TAIL}"
     f"|(?:F0[9AB].|F[1-3]{_TAIL}|F48.){_TAIL}{_TAIL}|.."
 )
+# Invalid UTF-8 becomes U+FFFD; DuckDB can only report that it is invalid.
+_VALID_CHARACTER: Final = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
+_VALID_TEXT: Final = (
+    f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {_VALID_CHARACTER}), '')"
+)
 
-
-def _lenient_text(node: exp.Expr) -> exp.Expr:
-    """Lower SAFE_CONVERT_BYTES_TO_STRING: invalid UTF-8 becomes U+FFFD; DuckDB can only report that it is invalid."""
-    character = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
-    replaced = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8}'), lambda _h: {character}), '')"
-    return once(f"coalesce(try(decode(@a)), {replaced})", node.this)
-
-
-def _soundex(node: exp.Expr) -> exp.Expr:
-    return unsupported(node, "SOUNDEX")
-
+_TEMPLATES: Final[Mapping[Key, Template]] = {
+    exp.Length: ByType("length({0})", "octet_length({0})"),
+    exp.ByteLength: ByType("strlen({0})", "octet_length({0})"),
+    exp.Left: ByType("left(@a, @b)", Over("hex({0})", "unhex(left(@a, (@b) * 2))")),
+    exp.Right: ByType("right(@a, @b)", Over("hex({0})", "unhex(right(@a, (@b) * 2))")),
+    exp.Repeat: ByType(
+        Checked(f"@b < 0 OR @b * strlen(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @b)"),
+        Checked(f"@b < 0 OR @b * octet_length(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @b)"),
+    ),
+    exp.StartsWith: ByType("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"),
+    exp.EndsWith: ByType("suffix({0}, {1})", "suffix(hex({0}), hex({1}))"),
+    # DuckDB's reverse keeps combined characters together, so it is used only if each character is a byte.
+    exp.Reverse: ByType(
+        Checked(
+            f"strlen(@a) <> length(@a) AND {_IS_LONG}",
+            "CASE WHEN strlen(@a) = length(@a) THEN reverse(@a)"
+            " ELSE array_to_string(list_reverse(string_split(@a, '')), '') END",
+        ),
+        "CASE WHEN @a IS NOT NULL THEN unhex(array_to_string(list_reverse(regexp_extract_all(hex(@a), '..')), '')) END",
+    ),
+    exp.ToCodePoints: ByType(
+        Checked(
+            _IS_LONG,
+            "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@a, ''), lambda _c: ord(_c)::BIGINT) END",
+        ),
+        "list_transform(regexp_extract_all(hex({0}), '..'), lambda _p: CAST('0x' || _p AS BIGINT))",
+    ),
+    exp.CodePointsToString: Checked(
+        _HAS_INVALID("_c < 0 OR _c > 1114111 OR (_c BETWEEN 55296 AND 57343)"),
+        f"CASE WHEN {_HAS_NULL} THEN NULL ELSE {_join_codes('chr(_c::INT)')} END",
+    ),
+    exp.CodePointsToBytes: Checked(
+        _HAS_INVALID("_c < 0 OR _c > 255"),
+        f"CASE WHEN {_HAS_NULL} THEN NULL ELSE unhex({_join_codes(_TWO_DIGITS)}) END",
+    ),
+    **dict.fromkeys(
+        (exp.Unicode, exp.Ascii),
+        ByType(
+            "CASE WHEN @a = '' THEN 0 ELSE ord(@a)::BIGINT END",
+            Over("hex({0})", "CASE WHEN @a = '' THEN 0 ELSE CAST('0x' || left(@a, 2) AS BIGINT) END"),
+        ),
+    ),
+    exp.Chr: "CASE WHEN @a = 0 THEN '' ELSE chr(@a::INT) END",
+    exp.Initcap: Checked(
+        _IS_LONG,
+        "CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE"
+        f" array_to_string(list_transform(range(1, length(@a) + 1), lambda _i: {_TITLE_LETTER}), '') END",
+    ),
+    exp.SafeConvertBytesToString: f"coalesce(try(decode(@a)), {_VALID_TEXT})",
+}
+_CASES: Final = table_rules(
+    WORDS,
+    STRINGS,
+    {
+        exp.Upper: ByType("upper({0})", _shift_letters("61", "7A", -32)),
+        exp.Lower: ByType("lower({0})", _shift_letters("41", "5A", 32)),
+    },
+).nodes
+_TABLE: Final = table_rules(WORDS, STRINGS, _TEMPLATES)
 
 RULES = RuleSet(
     nodes={
+        **_TABLE.nodes,
         exp.Collate: _collate,
-        exp.Length: _length,
-        exp.ByteLength: _byte_length,
         exp.Substring: _substring,
-        exp.Left: _left_or_right("left"),
-        exp.Right: _left_or_right("right"),
         exp.Trim: _trim,
         exp.Pad: _pad,
-        exp.Repeat: _repeat,
         exp.Replace: _replace,
         exp.Concat: _concat,
         exp.DPipe: _concat_operator,
         exp.Split: _split,
         exp.StrPosition: _position,
-        exp.StartsWith: _starts_or_ends("starts_with"),
-        exp.EndsWith: _starts_or_ends("suffix"),
-        exp.Reverse: _reverse,
-        exp.Upper: _change_case("upper"),
-        exp.Lower: _change_case("lower"),
-        exp.ToCodePoints: _code_points,
-        exp.CodePointsToString: _from_code_points,
-        exp.CodePointsToBytes: _bytes_from_code_points,
-        exp.Unicode: _first_code,
-        exp.Ascii: _first_code,
-        exp.Chr: _character,
+        **dict.fromkeys((exp.Upper, exp.Lower), _upper_or_lower),
         exp.Translate: _translate,
-        exp.Initcap: _initcap,
         exp.Normalize: _normalize,
         exp.Levenshtein: _distance,
-        exp.SafeConvertBytesToString: _lenient_text,
-        exp.Soundex: _soundex,
+        exp.Soundex: lambda node: unsupported(node, "SOUNDEX"),
     },
-    before_children={
-        **FOLDED,
-    },
+    before_children=FOLDED,
 )

@@ -1,11 +1,13 @@
 """Conversions between times and their parts: EXTRACT, constructors, epochs, and the current time."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
 from cordwood.engines.duckdb.rules.coercions import read_as, text_to_time, wall_clock
+from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.engines.duckdb.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import read_extract_part, week_start
@@ -13,6 +15,8 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
+from cordwood.sql.rules.signatures import TIMES
 from cordwood.sql.typing import kind_of
 
 _PARTS: Final = {
@@ -106,26 +110,6 @@ def _time(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _date_of_parts(node: exp.Expr) -> exp.Expr:
-    parts = [node.args[key] for key in ("year", "month", "day")]
-    return attempt(node, "make_date(@a, @b, @c)", *parts)
-
-
-def _datetime_of_parts(node: exp.Expr) -> exp.Expr:
-    keys = ("year", "month", "day", "hour", "min", "sec")
-    if not all(node.args.get(key) for key in keys):
-        unsupported(node, "DATETIME with these arguments")
-    return attempt(node, "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)", *(node.args[key] for key in keys))
-
-
-def _time_of_parts(node: exp.Expr) -> exp.Expr:
-    parts = [node.args[key] for key in ("hour", "min", "sec")]
-    failure = fail(node, "Input calculates to invalid time")
-    # DuckDB accepts 24:00:00 and 23:59:60.
-    time_sql = f"CASE WHEN @a > 23 OR @c > 59 THEN {failure} ELSE make_time(@a, @b, @c::DOUBLE) END"
-    return attempt(node, time_sql, *parts)
-
-
 def _from_epoch(node: exp.Expr) -> exp.Expr:
     scale = node.args.get("scale")
     digits = constant_int(scale) or 0
@@ -137,26 +121,6 @@ def _from_epoch(node: exp.Expr) -> exp.Expr:
         _check_count(node, Kind.TIMESTAMP, moment, (_FIRST_DAY * 86_400 * size, (_LAST_DAY + 1) * 86_400 * size - 1)),
         count,
     )
-
-
-def _to_epoch(size: int) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = read_as(node.this, Kind.TIMESTAMP)
-        if size == 1:
-            return fragment("epoch_us({0})", value)
-        # Rounds down, also before 1970.
-        micros = f"(epoch_us(@a) - (epoch_us(@a) % {size} + {size}) % {size})"
-        return once(f"{micros} // {size}", value)
-
-    return rule
-
-
-def _to_days(node: exp.Expr) -> exp.Expr:
-    return fragment("CAST({0} - '1970-01-01'::DATE AS BIGINT)", read_as(node.this, Kind.DATE))
-
-
-def _from_days(node: exp.Expr) -> exp.Expr:
-    return once(_check_count(node, Kind.DATE, "('1970-01-01'::DATE + @a::INT)", (_FIRST_DAY, _LAST_DAY)), node.this)
 
 
 # 0001-01-01 and 9999-12-31 as days since 1970.
@@ -178,22 +142,29 @@ def _current(template: str) -> Rule:
     return rule
 
 
+_FLOORED: Final = "(epoch_us(@a) - (epoch_us(@a) % {0} + {0}) % {0}) // {0}".format
+_TEMPLATES: Final[Mapping[Key, Template]] = {
+    exp.DateFromParts: "make_date(@a, @b, @c)",
+    exp.TimestampFromParts: "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)",
+    # DuckDB accepts 24:00:00 and 23:59:60.
+    exp.TimeFromParts: Checked("@a > 23 OR @c > 59", "make_time(@a, @b, @c::DOUBLE)"),
+    # Rounded down, also before 1970.
+    exp.UnixSeconds: _FLOORED(1_000_000),
+    exp.UnixMillis: _FLOORED(1_000),
+    exp.UnixMicros: "epoch_us({0})",
+    exp.UnixDate: "CAST({0} - '1970-01-01'::DATE AS BIGINT)",
+    exp.DateFromUnixDate: Checked(f"@a NOT BETWEEN {_FIRST_DAY} AND {_LAST_DAY}", "('1970-01-01'::DATE + @a::INT)"),
+}
+
 RULES = RuleSet(
     nodes={
+        **table_rules(WORDS, TIMES, _TEMPLATES).nodes,
         exp.Extract: _extract,
         exp.Timestamp: _timestamp,
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
         exp.Date: _date,
         **dict.fromkeys((exp.Time, exp.TsOrDsToTime), _time),
-        exp.DateFromParts: _date_of_parts,
-        exp.TimestampFromParts: _datetime_of_parts,
-        exp.TimeFromParts: _time_of_parts,
         exp.UnixToTime: _from_epoch,
-        exp.UnixSeconds: _to_epoch(1_000_000),
-        exp.UnixMillis: _to_epoch(1_000),
-        exp.UnixMicros: _to_epoch(1),
-        exp.UnixDate: _to_days,
-        exp.DateFromUnixDate: _from_days,
         exp.CurrentTimestamp: lambda _: fragment("now()"),
         exp.CurrentDate: _current("{0}::DATE"),
         exp.CurrentDatetime: _current("{0}"),
