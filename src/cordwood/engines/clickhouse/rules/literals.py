@@ -1,30 +1,13 @@
-"""Literals: INT64 where ClickHouse would choose the narrowest type; texts and bytes with their escapes decoded."""
+"""Literals: INT64 where ClickHouse would choose the narrowest type."""
 
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT, constant, is_integer_literal
-from cordwood.sql.fragment import data_part, fragment, text_part
-from cordwood.sql.lowering import RuleSet
-
-
-def _literal(node: exp.Expr) -> exp.Expr:
-    if node.is_string:
-        lowered = text_part(str(node.this))
-    elif is_integer_literal(node):
-        lowered = _integer(node)
-    else:
-        lowered = fragment("toFloat64({0})", copied(node))
-    if not isinstance(lowered, exp.Literal):
-        lowered.meta[CONSTANT] = constant(node)
-    return lowered
-
-
-def _integer(node: exp.Expr) -> exp.Expr:
-    return fragment(f"toInt64({constant(node)})") if _sets_type(node) else exp.Literal.number(str(constant(node)))
-
+from cordwood.sql.constants import CONSTANT
+from cordwood.sql.fragment import fragment
+from cordwood.sql.rules.literals import Literals, signed_parent
 
 # Inside these an integer is a position or a count, which must be a plain literal.
 _UNTYPED_PARENTS: Final = (
@@ -33,24 +16,19 @@ _UNTYPED_PARENTS: Final = (
 )
 
 
-def _sets_type(node: exp.Expr) -> bool:
-    parent = node.parent
-    while isinstance(parent, (exp.Paren, exp.Neg)):
-        parent = parent.parent
-    return not isinstance(parent, _UNTYPED_PARENTS)
+def _integer(node: exp.Expr, value: int) -> exp.Expr:
+    is_plain = isinstance(signed_parent(node), _UNTYPED_PARENTS)
+    return exp.Literal.number(str(value)) if is_plain else fragment(f"toInt64({value})")
 
 
-def _bytes(node: exp.Expr) -> exp.Expr:
-    """Lower a bytes literal, which sqlglot returns as text with its escapes decoded."""
-    literal_text = str(node.this)
-    raw = literal_text.encode("latin-1") if all(ord(char) < 256 for char in literal_text) else literal_text.encode()
-    lowered = fragment("{0}", data_part(raw))
-    lowered.meta[CONSTANT] = literal_text
+def _fraction(node: exp.Expr) -> exp.Expr:
+    return fragment("toFloat64({0})", copied(node))
+
+
+def _bytes(data: exp.Expr, text: str) -> exp.Expr:
+    lowered = fragment("{0}", data)
+    lowered.meta[CONSTANT] = text
     return lowered
 
 
-def _raw(node: exp.Expr) -> exp.Expr:
-    return _literal(exp.Literal.string(str(node.this)))
-
-
-RULES = RuleSet(nodes={exp.Literal: _literal, exp.ByteString: _bytes, exp.RawString: _raw})
+RULES = Literals(_integer, _fraction, _bytes).rules()

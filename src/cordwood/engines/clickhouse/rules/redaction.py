@@ -5,30 +5,13 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import once
 from cordwood.engines.clickhouse.rules.coercions import event_text, with_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import (
-    RedactedEvent,
-    RedactedEventText,
-    RedactedSecret,
-    RedactedText,
     RedactionCall,
     with_operation,
 )
-from cordwood.sql.redaction.calls import redacted_event, redacted_text, redaction_mode_of
+from cordwood.sql.redaction.calls import redaction_mode_of
 from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
-
-
-def _text(node: exp.Expr) -> exp.Expr:
-    return redacted_text(node.expressions[0], redaction_mode_of(node))
-
-
-def _event_text(node: exp.Expr) -> exp.Expr:
-    text = redacted_text(event_text(node.expressions[0]), redaction_mode_of(node))
-    return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
-
-
-def _event(node: exp.Expr) -> exp.Expr:
-    return redacted_event(node.expressions[0], redaction_mode_of(node))
+from cordwood.sql.rules.redaction import Redactions
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
@@ -48,11 +31,8 @@ def _secret(node: exp.Expr) -> exp.Expr:
     return with_operation(result, RedactionCall(redact_function))
 
 
-RULES = RuleSet(
-    operations={
-        RedactedText: _text,
-        RedactedEventText: _event_text,
-        RedactedEvent: _event,
-        RedactedSecret: _secret,
-    }
-)
+def _as_event_value(text: exp.Expr) -> exp.Expr:
+    return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
+
+
+RULES = Redactions(event_text, _as_event_value, _secret).rules()

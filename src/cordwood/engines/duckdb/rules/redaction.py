@@ -4,31 +4,15 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import variant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RuleSet
 from cordwood.sql.operations import (
     AsEventValue,
-    RedactedEvent,
-    RedactedEventText,
     RedactedSecret,
-    RedactedText,
     RedactionCall,
     operation_of,
 )
-from cordwood.sql.redaction.calls import redacted_event, redacted_text, redaction_mode_of
+from cordwood.sql.redaction.calls import redaction_mode_of
 from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
-
-
-def _text(node: exp.Expr) -> exp.Expr:
-    return redacted_text(node.expressions[0], redaction_mode_of(node))
-
-
-def _event_text(node: exp.Expr) -> exp.Expr:
-    text = redacted_text(variant_text(node.expressions[0]), redaction_mode_of(node))
-    return fragment("{0}::VARIANT", text, operation=AsEventValue())
-
-
-def _event(node: exp.Expr) -> exp.Expr:
-    return redacted_event(node.expressions[0], redaction_mode_of(node))
+from cordwood.sql.rules.redaction import Redactions
 
 
 def _secret(node: exp.Expr) -> exp.Expr:
@@ -59,11 +43,8 @@ def _secret(node: exp.Expr) -> exp.Expr:
     )
 
 
-RULES = RuleSet(
-    operations={
-        RedactedText: _text,
-        RedactedEventText: _event_text,
-        RedactedEvent: _event,
-        RedactedSecret: _secret,
-    }
-)
+def _as_event_value(text: exp.Expr) -> exp.Expr:
+    return fragment("{0}::VARIANT", text, operation=AsEventValue())
+
+
+RULES = Redactions(variant_text, _as_event_value, _secret).rules()
