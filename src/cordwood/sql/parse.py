@@ -1,6 +1,7 @@
 """The parser of BigQuery SQL: one statement, within limits that bound the parser's work."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -42,8 +43,6 @@ MAX_PIPES: Final = 100
 MAX_WORK: Final = 120_000
 
 _BIGQUERY: Final = Dialect.get_or_raise("bigquery")
-# Replaces dots in backquoted names during parsing; a private use character, so no name contains it.
-_DOT: Final = "\uf8ff"
 # Lone surrogates, which UTF-8 cannot encode.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset({"(", "[", "{"})
@@ -267,7 +266,7 @@ def nested_too_deeply(span: Span | None) -> QueryRefused:
 
 
 def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
-    has_dotted = _hide_dots(tokens, text)
+    dotted_names = _replace_dotted(tokens)
     tokens = rewrite_tokens(rewrite_with_as_struct(separate_pipe_steps(tokens)))
     # Checked again, because WITH(…) has become STRUCT(…), which the parser reads twice.
     check_work(tokens, text)
@@ -282,8 +281,8 @@ def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
     set_offset_kinds(tree)
     name_unnested_paths(tree)
     parenthesise_bitwise(tree)
-    if has_dotted:
-        _restore_dots(tree)
+    if dotted_names:
+        _restore_dotted(tree, dotted_names)
     return tree
 
 
@@ -298,19 +297,30 @@ def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
         raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
 
 
-def _hide_dots(tokens: list[Token], text: str) -> bool:
-    """Replace the dots in backquoted names, which the parser would split; return whether there were any."""
-    if _DOT in text:
-        return False
+def _replace_dotted(tokens: list[Token]) -> dict[str, str]:
+    """Replace backquoted names with dots, which the parser would split; return the names by their replacements.
+
+    No other token of the text begins as the replacements do, so that no other name is taken for one of them.
+    """
     dotted = [token for token in tokens if token.token_type == TokenType.IDENTIFIER and "." in token.text]
+    if not dotted:
+        return {}
+    prefix = "dotted_"
+    while any(token.text.startswith(prefix) for token in tokens):
+        prefix += "_"
+    replacements = {
+        name: f"{prefix}{index}" for index, name in enumerate(dict.fromkeys(token.text for token in dotted))
+    }
     for token in dotted:
-        token.text = token.text.replace(".", _DOT)
-    return bool(dotted)
+        token.text = replacements[token.text]
+    return {replacement: name for name, replacement in replacements.items()}
 
 
-def _restore_dots(tree: exp.Expr) -> None:
-    for name in tree.find_all(exp.Identifier):
-        name.set("this", name.name.replace(_DOT, "."))
+def _restore_dotted(tree: exp.Expr, names: Mapping[str, str]) -> None:
+    for identifier in tree.find_all(exp.Identifier):
+        name = names.get(identifier.name)
+        if name is not None:
+            identifier.set("this", name)
 
 
 def _second_statement(tokens: list[Token], text: str) -> QueryFault:

@@ -134,3 +134,27 @@ def test_deep_nesting_with_backtracking_is_refused_before_parsing() -> None:
 def test_modest_nesting_is_accepted() -> None:
     parse("select " + "struct(" * 8 + "1" + ")" * 8)
     parse("select " + "(" * 60 + "1" + ")" * 60)
+
+
+def identifiers(text: str) -> list[str]:
+    return sorted(identifier.name for identifier in parse(text).tree.find_all(exp.Identifier))
+
+
+@pytest.mark.parametrize(
+    "name", ["a.b", "a..b", ".", "a.b.c.d.e", "\uf8ff.x", "dotted_0.x", "a.dotted_0", "Dotted.X", "a b.c*"]
+)
+def test_a_backquoted_name_with_dots_is_one_identifier(name: str) -> None:
+    expected = sorted([name, "x.y", f"z.{name}", name])
+    assert identifiers(f"select `{name}`.`x.y` as `z.{name}` from `{name}`") == expected
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["dotted_", "_", "0", "1", ".", "\uf8ff", "a"]), min_size=1, max_size=8).map("".join),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_names_like_the_replacements_of_dotted_names_stay_as_they_are(names: list[str]) -> None:
+    columns = ", ".join(f"`{name}`" for name in names)
+    assert identifiers(f"select {columns}, '\uf8ff dotted_0' from t") == sorted([*names, "t"])
