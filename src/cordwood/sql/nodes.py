@@ -164,8 +164,8 @@ def cte_of(table: exp.Expr) -> exp.CTE | None:
 
 
 def named_cte(table: exp.Expr) -> exp.CTE | None:
-    """Return the CTE that the table refers to, which may be recursive."""
-    node: exp.Expr | None = table.parent
+    """Return the CTE that the table refers to, which may be recursive; None for a stream, whatever its name."""
+    node: exp.Expr | None = table.parent if table.meta_get("stream") is None else None
     while node is not None:
         with_ = node.args.get("with_")
         for cte in with_.expressions if isinstance(with_, exp.With) else ():

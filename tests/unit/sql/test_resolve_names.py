@@ -1,18 +1,21 @@
 """Name resolution: columns, select aliases, tables, CTEs, parameters and the time of the call."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
-from cordwood.errors import AmbiguousName, QueryRefused, QueryUnsupported, UnknownName
+from cordwood.errors import AmbiguousName, BadEndpointFile, QueryRefused, QueryUnsupported, UnknownName
+from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
-from cordwood.sql.compile import Program
+from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
 from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
 from cordwood.sql.resolve.entry import resolve_sandbox
 from cordwood.sql.stages import Resolved
 from cordwood.sql.target import Target
+from tests.unit.sql.conftest import PlainTarget
 
 Body = Callable[[str], str]
 
@@ -276,3 +279,37 @@ def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Program,
             resolve_sandbox(program, admit(parse(text)), target, shapes)
         assert str(refused.value.hint).startswith(hint)
         assert "plain" in str(refused.value.hint)
+
+
+def _endpoint(sql: str) -> Endpoint:
+    return Endpoint("ordered", UUID(int=7), sql, "1", sandbox=True)
+
+
+@pytest.mark.parametrize("recursive", ["", "recursive "])
+def test_a_sub_query_of_an_endpoint_reads_later_ones_only_with_recursive(recursive: str) -> None:
+    endpoint = _endpoint(f"with {recursive}a as (select id from b), b as (select id from `edge`) select id from a")
+    if recursive:
+        assert read_endpoint(endpoint, ["edge"]).sub_query_names == ("a", "b")
+        return
+    with pytest.raises(BadEndpointFile, match='"b" cannot be read here') as raised:
+        read_endpoint(endpoint, ["edge"])
+    assert raised.value.span is not None
+    assert (raised.value.span.line, raised.value.span.column) == (1, 27)
+    assert raised.value.hint == "b is defined later in this WITH: move it before a, or write WITH RECURSIVE."
+
+
+@pytest.mark.parametrize(
+    ("sub_queries", "query"),
+    [
+        ("a as (select id from edge), edge as (select id from a)", "select id from edge"),
+        # In this order, the second sub-query is resolved first.
+        ("a as (select id from edge), edge as (select id from a)", "select e.id from edge e join a on true"),
+        ("edge as (select id from edge)", "select id from edge"),
+    ],
+)
+def test_a_sub_query_may_be_named_after_a_stream(sub_queries: str, query: str) -> None:
+    program = read_endpoint(_endpoint(f"with {sub_queries} select id from edge"), ["edge"])
+    statement = compile_sandbox(program, query, PlainTarget(), {})
+    assert statement.streams == ("edge",)
+    assert statement.sql.count('FROM "edge" AS') == 1, statement.sql
+    assert '"edge_2" AS ' in statement.sql

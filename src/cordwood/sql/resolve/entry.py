@@ -29,7 +29,10 @@ class _SubQueries(msgspec.Struct):
     endpoints: dict[str, Cte] = msgspec.field(default_factory=dict)
 
     def resolve(self, name: str) -> Cte | None:
+        """Resolve a sub-query; None if there is none of this name, or it is later in WITH than one that reads it."""
         lower = name.lower()
+        if self._is_later(lower):
+            return None
         if lower in self.ctes:
             _mark_inline(self.resolved[self.ctes[lower].name])
             return self.ctes[lower]
@@ -38,11 +41,20 @@ class _SubQueries(msgspec.Struct):
             return None
         self.in_progress.append(lower)
         copy = copied(sub_query)
+        # Errors tell by the WITH around a sub-query why a name in it cannot be read.
+        exp.With(expressions=[copy], recursive=self.program.is_recursive)
         cte = resolve_cte(self.resolution, copy, CteScope(), None, recursive=self.program.is_recursive)
         self.in_progress.pop()
         self.resolved[cte.name] = copy
         self.ctes[lower] = cte
         return cte
+
+    def _is_later(self, lower: str) -> bool:
+        """Return whether the sub-query is not yet defined for the one that is resolved now; RECURSIVE defines all."""
+        if self.program.is_recursive or not self.in_progress or lower not in self.program.sub_queries:
+            return False
+        names = list(self.program.sub_queries)
+        return names.index(lower) >= names.index(self.in_progress[-1])
 
     def resolve_endpoint(self, name: str) -> Cte | None:
         """Resolve an endpoint that the query reads, in a scope of its own, to a sub-query before all that read it."""

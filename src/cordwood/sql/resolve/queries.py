@@ -324,6 +324,9 @@ def resolve_cte(resolution: Resolution, cte: exp.Expr, ctes: CteScope, parent: S
     if recursive and isinstance(cte.this, exp.SetOperation):
         ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
+    if not recursive and name.lower() in map(str.lower, resolution.streams):
+        # An engine could take the name of a stream that was read for this sub-query.
+        name = resolution.unique_name(cte.alias)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
     values = None if is_value else _constant_values(cte.this, outputs)
     return Cte(name, outputs, is_value=is_value, constants=values)

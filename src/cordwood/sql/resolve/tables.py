@@ -271,6 +271,10 @@ def _column(alias: str, name: str) -> exp.Expr:
 
 
 def unknown_table(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> QueryRefused:
+    refusal = f'"{table_name}" cannot be read here.'
+    order_hint = _order_hint(resolution, table, table_name)
+    if order_hint is not None:
+        return resolution.refuse(table, refusal, order_hint)
     streams = resolution.known_streams or () if resolution.may_read_streams else ()
     readable = sorted({*ctes.by_name, *resolution.sub_query_names, *streams})
     closest_name = closest(table_name, readable, 0.7)
@@ -282,4 +286,23 @@ def unknown_table(resolution: Resolution, ctes: CteScope, table: exp.Expr, table
             if readable
             else "There is nothing to read here: only its own WITH."
         )
-    return resolution.refuse(table, f'"{table_name}" cannot be read here.', hint)
+    return resolution.refuse(table, refusal, hint)
+
+
+def _order_hint(resolution: Resolution, table: exp.Expr, table_name: str) -> str | None:
+    """Return what to write instead of a reference to a sub-query that is defined later in WITH, or from within itself."""
+    lower = table_name.lower()
+    cte = table.find_ancestor(exp.CTE)
+    while cte is not None:
+        with_ = cte.parent
+        names = {other.alias.lower() for other in with_.expressions} if isinstance(with_, exp.With) else set()
+        if with_ is not None and with_.parent is None:
+            names |= {name.lower() for name in resolution.sub_query_names}
+        if lower in names:
+            if with_ is not None and with_.args.get("recursive"):
+                return "A sub-query of WITH RECURSIVE may read itself after UNION ALL, but no two may read each other."
+            if cte.alias.lower() == lower:
+                return "A sub-query reads itself only in WITH RECURSIVE, after UNION ALL."
+            return f"{table_name} is defined later in this WITH: move it before {cte.alias}, or write WITH RECURSIVE."
+        cte = cte.find_ancestor(exp.CTE)
+    return None
