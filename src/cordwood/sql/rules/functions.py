@@ -10,6 +10,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
+from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
@@ -67,7 +68,7 @@ def argument(key: str, kind: Kind | None = None, default: exp.Expr | None = None
         value = node.args.get(key)
         if not isinstance(value, exp.Expr):
             return (
-                unsupported(node, f"{function_name(node)} with these arguments") if default is None else default.copy()
+                unsupported(node, f"{function_name(node)} with these arguments") if default is None else copied(default)
             )
         return value if kind is None else words.read_as(value, kind)
 

@@ -10,23 +10,22 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, cast, once, utc_wall_clock
 from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
 from cordwood.engines.clickhouse.rules.numbers import NUMBERS, checked_arithmetic
+from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
+from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.units import (
     MICROSECONDS,
-    are_timestamps,
-    check_unit,
-    interval_parts,
     unit_count,
     unit_of,
     week_start,
 )
-from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
-from cordwood.sql.operations import Interval, operation_of
-from cordwood.sql.typing import inherit, kind_of, typed_as
+from cordwood.sql.operations import Interval
+from cordwood.sql.rules.times import Times, shifting_rules
+from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
 _DAYS: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
@@ -131,29 +130,6 @@ _TRUNCATIONS: Final = {
 }
 
 
-def _truncate(node: exp.Expr) -> exp.Expr:
-    kind = kind_of(node) or Kind.TIMESTAMP
-    unit, zone = unit_of(node.args.get("unit")), node.args.get("zone")
-    value = read_as(node.this, kind)
-    if kind is Kind.TIME:
-        return cast(once(_truncation(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
-    if zone is not None and kind is Kind.TIMESTAMP:
-        if unit in MICROSECONDS and unit != "DAY":
-            return _truncate_clock(value, MICROSECONDS[unit], zone)
-        return first_timestamp_in(once(_truncation(unit, node), wall_clock_in(value, zone)), zone)
-    return _to_kind(once(_truncation(unit, node), wall_clock(value)), kind)
-
-
-def _truncate_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
-    """Subtract what the zone's wall clock shows beyond the unit.
-
-    So an hour that occurs twice is truncated to itself.
-    """
-    excess = f"positiveModulo(toUnixTimestamp64Micro({{1}}), {size})"
-    truncated = f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {excess}, 'UTC')"
-    return fragment(truncated, value, wall_clock_in(copied(value), zone))
-
-
 def _to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
     return cast(moment, kind) if kind in (Kind.DATE, Kind.TIMESTAMP) else moment
 
@@ -174,74 +150,12 @@ def _last_day(node: exp.Expr) -> exp.Expr:
     return cast(once(ending, wall_clock(value)), Kind.DATE)
 
 
-def _timestamp_difference(node: exp.Expr) -> exp.Expr:
-    """Lower TIMESTAMP_DIFF: the number of whole units between two times."""
-    size = MICROSECONDS.get(unit_of(node.args.get("unit")))
-    if size is None:
-        return _boundaries(node)
-    later, earlier = read_as(node.this, Kind.TIMESTAMP), read_as(node.expression, Kind.TIMESTAMP)
-    microseconds = "(toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1}))"
-    return fragment(microseconds if size == 1 else f"intDiv({microseconds}, {size})", later, earlier)
-
-
-def _difference(node: exp.Expr) -> exp.Expr:
-    """Lower a difference by the types of its arguments, independent of the function's name."""
-    return _timestamp_difference(node) if are_timestamps(node) else _boundaries(node)
-
-
-def _boundaries(node: exp.Expr) -> exp.Expr:
-    """Return the number of unit boundaries between two wall clocks."""
-    unit = unit_of(node.args.get("unit"))
-    later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
-    if unit in MICROSECONDS:
-        size = MICROSECONDS[unit]
-        steps = [f"toInt64(floor(toUnixTimestamp64Micro({name}) / {size}))" for name in ("{0}", "{1}")]
-        if size == 1:
-            steps = ["toUnixTimestamp64Micro({0})", "toUnixTimestamp64Micro({1})"]
-        return fragment(f"({steps[0]} - {steps[1]})", later, earlier)
-    if week_start(unit) is not None:
-        days = [f"toInt64(toDate32({_truncation(unit, node, name)}))" for name in ("{0}", "{1}")]
-        return fragment(f"intDiv({days[0]} - {days[1]}, 7)", later, earlier)
-    unit_count = _UNIT_COUNTS.get(unit)
-    if unit_count is None:
-        unsupported(node, f"The unit {unit}")
-    return fragment(f"({unit_count.format('{0}')} - {unit_count.format('{1}')})", later, earlier)
-
-
 _UNIT_COUNTS: Final = {
     "MONTH": "(toInt64(toYear({0})) * 12 + toMonth({0}))",
     "QUARTER": "(toInt64(toYear({0})) * 4 + toQuarter({0}))",
     "YEAR": "toInt64(toYear({0}))",
     "ISOYEAR": "toInt64(toISOYear(toDate32({0})))",
 }
-
-
-def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
-    if isinstance(node, exp.TimeDiff):
-        return cast(read_as(value, Kind.TIME), Kind.DATETIME)
-    if kind_of(value) is Kind.STRING:
-        value = read_as(value, Kind.DATE if isinstance(node, exp.DateDiff) else Kind.DATETIME)
-    return wall_clock(value)
-
-
-def _bucket(node: exp.Expr) -> exp.Expr:
-    """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
-    kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
-    value, width, *optional = node.expressions
-    origin = wall_clock(read_as(optional[0], kind)) if optional else fragment("toDateTime64('1950-01-01 00:00:00', 6)")
-    size = "(@b.2 * 86400000000 + @b.3)"
-    start = "toUnixTimestamp64Micro(@c)"
-    micros = f"toUnixTimestamp64Micro(@a) - positiveModulo(toUnixTimestamp64Micro(@a) - {start}, {size})"
-    months = "(toInt64(toYear({0})) * 12 + toMonth({0}))"
-    months_apart = f"({months.format('@a')} - {months.format('@c')})"
-    bucket_month = f"addMonths(@c, {months_apart} - positiveModulo({months_apart}, @b.1))"
-    bucket_start = f"if({bucket_month} > @a, addMonths({bucket_month}, -@b.1), {bucket_month})"
-    interval = operation_of(width, Interval)
-    if interval is not None and interval.unit in _MONTHS:
-        moment = once(bucket_start, wall_clock(read_as(value, kind)), width, origin)
-    else:
-        moment = once(f"fromUnixTimestamp64Micro({micros})", wall_clock(read_as(value, kind)), width, origin)
-    return _to_kind(inherit(moment, node), kind)
 
 
 def _series(kind: Kind) -> Rule:
@@ -269,38 +183,6 @@ _STEPS: Final = (
     f"toUInt64(greatest(0, intDiv(assumeNotNull({_MICROS.format('@b')} - {_MICROS.format('@a')}),"
     f" if({_STEP} = 0, 1, {_STEP})) + 1))"
 )
-
-
-def _interval(node: exp.Expr) -> exp.Expr:
-    unit = node.args.get("unit")
-    if isinstance(unit, exp.IntervalSpan):
-        return _interval_of_parts(node, unit)
-    if unit is None:
-        unsupported(node, "An interval without a unit")
-    return span(node.this, unit_of(unit), node)
-
-
-def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
-    totals = [0, 0, 0.0]
-    for part, value in interval_parts(node, unit):
-        _count_in(totals, part, float(value))
-    return fragment(f"tuple(toInt64({int(totals[0])}), toInt64({int(totals[1])}), toInt64({round(totals[2])}))")
-
-
-def _count_in(totals: list[float], unit: str, value: float) -> None:
-    if unit in _MONTHS:
-        totals[0] += value * _MONTHS[unit]
-    elif unit in _DAYS:
-        totals[1] += value
-    else:
-        totals[2] += value * MICROSECONDS[unit]
-
-
-def _make_interval(node: exp.Expr) -> exp.Expr:
-    parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
-    spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
-    template = " + ".join(f"{{{index}}}" for index in range(len(spans)))
-    return fragment(f"({template})" if spans else "tuple(toInt64(0), toInt64(0), toInt64(0))", *spans)
 
 
 def _sum(node: exp.Expr) -> exp.Expr:
@@ -339,28 +221,64 @@ def _interval_between(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp
     return fragment(f"tuple(toInt64(0), toInt64(0), {microseconds})", left, right)
 
 
+def _truncated_time(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
+    return cast(once(_truncation(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
+
+
+def _boundaries(unit: str, node: exp.Expr) -> str:
+    if unit in MICROSECONDS:
+        size, micros = MICROSECONDS[unit], "toUnixTimestamp64Micro({})"
+        count = f"toInt64(floor({micros} / {size}))" if size > 1 else micros
+    elif week_start(unit) is not None:
+        days = f"toInt64(toDate32({_truncation(unit, node, '{}')}))"
+        return f"intDiv({days.format('{0}')} - {days.format('{1}')}, 7)"
+    elif unit in _UNIT_COUNTS:
+        count = _UNIT_COUNTS[unit]
+    else:
+        unsupported(node, f"The unit {unit}")
+    return f"({count.format('{0}')} - {count.format('{1}')})"
+
+
+def _interval_of_parts(parts: list[tuple[str, str]]) -> exp.Expr:
+    months = sum(float(count) * _MONTHS[unit] for unit, count in parts if unit in _MONTHS)
+    days = sum(float(count) for unit, count in parts if unit in _DAYS)
+    clock = [(unit, count) for unit, count in parts if unit not in _MONTHS and unit not in _DAYS]
+    micros = sum(float(count) * MICROSECONDS[unit] for unit, count in clock)
+    return fragment(f"tuple(toInt64({int(months)}), toInt64({int(days)}), toInt64({round(micros)}))")
+
+
+_SIZE: Final = "(@b.2 * 86400000000 + @b.3)"
+_BEYOND: Final = f"positiveModulo(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@c), {_SIZE})"
+_MONTH_COUNT: Final = "(toInt64(toYear({0})) * 12 + toMonth({0}))".format
+_MONTHS_APART: Final = f"({_MONTH_COUNT('@a')} - {_MONTH_COUNT('@c')})"
+_BUCKET_MONTH: Final = f"addMonths(@c, {_MONTHS_APART} - positiveModulo({_MONTHS_APART}, @b.1))"
+
+_TIMES: Final = Times(
+    words=WORDS,
+    zoned=wall_clock_in,
+    unzoned=first_timestamp_in,
+    day_of=TIME_TEXT.sql.day_of,
+    to_kind=_to_kind,
+    truncation=_truncation,
+    truncated_time=_truncated_time,
+    since_unit="positiveModulo(toUnixTimestamp64Micro({{1}}), {})".format,
+    boundaries=_boundaries,
+    first_origin="toDateTime64('1950-01-01 00:00:00', 6)",
+    bucket=f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro(@a) - {_BEYOND})",
+    bucket_of_months=f"if({_BUCKET_MONTH} > @a, addMonths({_BUCKET_MONTH}, -@b.1), {_BUCKET_MONTH})",
+    span=span,
+    of_parts=_interval_of_parts,
+    of_text=lambda node: unsupported(node, "An interval without a unit"),
+    no_interval="tuple(toInt64(0), toInt64(0), toInt64(0))",
+)
+
 RULES = RuleSet(
     nodes={
-        **dict.fromkeys(
-            (exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_add_or_subtract("+"))
-        ),
-        **dict.fromkeys(
-            (exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), check_unit(_add_or_subtract("-"))
-        ),
-        **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), check_unit(_truncate)),
-        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), check_unit(_difference)),
-        exp.DatetimeDiff: _difference,
-        exp.TimestampDiff: check_unit(_timestamp_difference),
+        **_TIMES.rules().nodes,
+        **shifting_rules(_add_or_subtract("+"), _add_or_subtract("-"), _sum).nodes,
         exp.LastDay: _last_day,
         exp.GenerateDateArray: _series(Kind.DATE),
         exp.GenerateTimestampArray: _series(Kind.TIMESTAMP),
-        exp.Interval: _interval,
-        exp.MakeInterval: _make_interval,
-        **dict.fromkeys((exp.Add, exp.Sub), _sum),
     },
-    by_name={
-        "TIMESTAMP_BUCKET": _bucket,
-        "DATETIME_BUCKET": _bucket,
-        "DATE_BUCKET": _bucket,
-    },
+    by_name=_TIMES.rules().by_name,
 )

@@ -14,25 +14,24 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     utc_wall_clock,
 )
 from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
+from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
+from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.engines.duckdb.rules.zones import timestamp_in, wall_clock_in
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.size_limits import max_elements
 from cordwood.sql.bigquery.units import (
     MICROSECONDS,
-    are_timestamps,
-    check_unit,
-    interval_parts,
     unit_count,
     unit_of,
     week_start,
 )
-from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, is_null
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.nodes import NOW
-from cordwood.sql.operations import Interval, operation_of
-from cordwood.sql.typing import inherit, kind_of, typed_as
+from cordwood.sql.operations import Interval
+from cordwood.sql.rules.times import Times, shifting_rules
+from cordwood.sql.typing import kind_of, typed_as
 from cordwood.sql.typing.datatypes import INTERVAL
 
 _INTERVAL_FUNCTIONS: Final = {
@@ -126,29 +125,6 @@ def _truncation(unit: str, node: exp.Expr) -> str:
 _TRUNCATED_UNITS: Final = frozenset((*MICROSECONDS, "MONTH", "QUARTER", "YEAR"))
 
 
-def _truncate(node: exp.Expr) -> exp.Expr:
-    kind = kind_of(node) or Kind.TIMESTAMP
-    unit, zone = unit_of(node.args.get("unit")), node.args.get("zone")
-    value = read_as(node.this, kind)
-    if kind is Kind.TIME:
-        return _truncate_time(value, unit, node)
-    if zone is not None and kind is Kind.TIMESTAMP:
-        if unit in MICROSECONDS and unit != "DAY":
-            return _truncate_clock(value, MICROSECONDS[unit], zone)
-        return timestamp_in(attempt(node, _truncation(unit, node), wall_clock_in(value, zone)), zone)
-    moment = attempt(node, _truncation(unit, node), wall_clock(value))
-    return _to_kind(moment, kind)
-
-
-def _truncate_clock(value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
-    """Subtract what the zone's wall clock shows beyond the unit.
-
-    So an hour that occurs twice is truncated to itself.
-    """
-    beyond = f"((epoch_us({{1}}) + {_SINCE_YEAR_1}) % {size})"
-    return fragment(f"make_timestamptz(epoch_us({{0}}) - {beyond})", value, wall_clock_in(copied(value), zone))
-
-
 # In microseconds; a whole number of days.
 _SINCE_YEAR_1: Final = 62_135_596_800_000_000
 
@@ -157,12 +133,6 @@ def _to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
     if kind is Kind.DATE:
         return fragment("{0}::DATE", moment)
     return timestamp_of(moment) if kind is Kind.TIMESTAMP else moment
-
-
-def _truncate_time(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
-    if unit not in MICROSECONDS:
-        unsupported(node, f"The unit {unit}")
-    return fragment(f"date_trunc('{unit.lower()}', '1970-01-01'::DATE + {{0}})::TIME", value)
 
 
 def _last_day(node: exp.Expr) -> exp.Expr:
@@ -180,56 +150,6 @@ def _last_day(node: exp.Expr) -> exp.Expr:
 _UNIT_LENGTHS: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
 
 
-def _timestamp_difference(node: exp.Expr) -> exp.Expr:
-    """Lower TIMESTAMP_DIFF: the number of whole units between two times."""
-    size = MICROSECONDS.get(unit_of(node.args.get("unit")))
-    if size is None:
-        return _boundaries(node)
-    later, earlier = read_as(node.this, Kind.TIMESTAMP), read_as(node.expression, Kind.TIMESTAMP)
-    template = "epoch_us({0}) - epoch_us({1})"
-    return fragment(template if size == 1 else f"({template}) // {size}", later, earlier)
-
-
-def _difference(node: exp.Expr) -> exp.Expr:
-    """Lower a difference by the types of its arguments, independent of the function's name."""
-    return _timestamp_difference(node) if are_timestamps(node) else _boundaries(node)
-
-
-def _boundaries(node: exp.Expr) -> exp.Expr:
-    """Return the number of unit boundaries between two wall clocks."""
-    unit = unit_of(node.args.get("unit"))
-    later, earlier = (_clock_of(part, node) for part in (node.this, node.expression))
-    week_offset = week_start(unit)
-    if week_offset is not None:
-        template = _truncation(unit, node).replace("@a", "{0}"), _truncation(unit, node).replace("@a", "{1}")
-        return fragment(f"date_diff('day', {template[1]}, {template[0]}) // 7", later, earlier)
-    if unit == "ISOYEAR":
-        return fragment("isoyear({0}) - isoyear({1})", later, earlier)
-    if unit not in _TRUNCATED_UNITS:
-        unsupported(node, f"The unit {unit}")
-    return fragment(f"date_diff('{unit.lower()}', {{1}}, {{0}})", later, earlier)
-
-
-def _clock_of(value: exp.Expr, node: exp.Expr) -> exp.Expr:
-    if isinstance(node, exp.TimeDiff):
-        return fragment("('1970-01-01'::DATE + {0})", read_as(value, Kind.TIME))
-    if kind_of(value) is Kind.STRING:
-        value = read_as(value, Kind.DATE if isinstance(node, exp.DateDiff) else Kind.DATETIME)
-    return wall_clock(value)
-
-
-def _bucket(node: exp.Expr) -> exp.Expr:
-    """Lower the BUCKET functions: round down to a grid of any width that is aligned to an origin."""
-    kind = {"TIMESTAMP_BUCKET": Kind.TIMESTAMP, "DATETIME_BUCKET": Kind.DATETIME}.get(str(node.this).upper(), Kind.DATE)
-    value, width, *optional = node.expressions
-    origin = wall_clock(read_as(optional[0], kind)) if optional else fragment("TIMESTAMP '1950-01-01'")
-    interval = operation_of(width, Interval)
-    by_months = bool(optional) and interval is not None and interval.unit in _MONTH_UNITS
-    template = _BUCKET_OF_MONTHS if by_months else "time_bucket(@b, @a, @c)"
-    return _to_kind(inherit(once(template, wall_clock(read_as(value, kind)), width, origin), node), kind)
-
-
-_MONTH_UNITS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
 # DuckDB's own buckets of months ignore the day and time of their origin.
 _MONTHS: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
 _MONTHS_APART: Final = "date_diff('month', @c, @a)"
@@ -294,28 +214,6 @@ INTERVAL_TEXT: Final = (
 )
 
 
-def _interval(node: exp.Expr) -> exp.Expr:
-    unit = node.args.get("unit")
-    if isinstance(unit, exp.IntervalSpan):
-        return _interval_of_parts(node, unit)
-    if unit is None:
-        return fragment("{0}::INTERVAL", node.this)
-    return span(node.this, unit_of(unit), node)
-
-
-def _interval_of_parts(node: exp.Expr, unit: exp.Expr) -> exp.Expr:
-    parts = interval_parts(node, unit)
-    template = " + ".join(f"INTERVAL {{{index}}} {part}" for index, (part, _) in enumerate(parts))
-    return fragment(template, *(text_part(value) for _, value in parts))
-
-
-def _make_interval(node: exp.Expr) -> exp.Expr:
-    parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
-    spans = [span(value.expression if isinstance(value, exp.Kwarg) else value, unit, node) for unit, value in parts]
-    template = " + ".join(f"{{{index}}}" for index in range(len(spans)))
-    return fragment(template or "INTERVAL 0 DAY", *spans)
-
-
 def _sum(node: exp.Expr) -> exp.Expr:
     """Lower `+` and `-` if one side is a time or an interval."""
     left, right = node.this, node.expression
@@ -357,24 +255,54 @@ def _without_zone(side: exp.Expr) -> exp.Expr:
     return utc_wall_clock(side) if kind_of(side) is Kind.TIMESTAMP else side
 
 
+def _truncated_time(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
+    if unit not in MICROSECONDS:
+        unsupported(node, f"The unit {unit}")
+    return fragment(f"date_trunc('{unit.lower()}', '1970-01-01'::DATE + {{0}})::TIME", value)
+
+
+def _boundaries(unit: str, node: exp.Expr) -> str:
+    if week_start(unit) is not None:
+        later, earlier = (_truncation(unit, node).replace("@a", side) for side in ("{0}", "{1}"))
+        return f"date_diff('day', {earlier}, {later}) // 7"
+    if unit == "ISOYEAR":
+        return "isoyear({0}) - isoyear({1})"
+    if unit not in _TRUNCATED_UNITS:
+        unsupported(node, f"The unit {unit}")
+    return f"date_diff('{unit.lower()}', {{1}}, {{0}})"
+
+
+def _interval_of_parts(parts: list[tuple[str, str]]) -> exp.Expr:
+    template = " + ".join(f"INTERVAL {{{index}}} {unit}" for index, (unit, _) in enumerate(parts))
+    return fragment(template, *(text_part(count) for _, count in parts))
+
+
+_TIMES: Final = Times(
+    words=WORDS,
+    zoned=wall_clock_in,
+    unzoned=timestamp_in,
+    day_of=TIME_TEXT.sql.day_of,
+    to_kind=_to_kind,
+    truncation=_truncation,
+    truncated_time=_truncated_time,
+    since_unit=f"((epoch_us({{{{1}}}}) + {_SINCE_YEAR_1}) % {{}})".format,
+    boundaries=_boundaries,
+    first_origin="TIMESTAMP '1950-01-01'",
+    bucket="time_bucket(@b, @a, @c)",
+    bucket_of_months=_BUCKET_OF_MONTHS,
+    span=span,
+    of_parts=_interval_of_parts,
+    of_text=lambda node: fragment("{0}::INTERVAL", node.this),
+    no_interval="INTERVAL 0 DAY",
+)
+
 RULES = RuleSet(
     nodes={
-        **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), check_unit(_shift("+"))),
-        **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), check_unit(_shift("-"))),
-        **dict.fromkeys((exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc), check_unit(_truncate)),
-        **dict.fromkeys((exp.DateDiff, exp.TimeDiff), check_unit(_difference)),
-        exp.DatetimeDiff: _difference,
-        exp.TimestampDiff: check_unit(_timestamp_difference),
+        **_TIMES.rules().nodes,
+        **shifting_rules(_shift("+"), _shift("-"), _sum).nodes,
         exp.LastDay: _last_day,
         exp.GenerateDateArray: _dates,
         exp.GenerateTimestampArray: _timestamps,
-        exp.Interval: _interval,
-        exp.MakeInterval: _make_interval,
-        **dict.fromkeys((exp.Add, exp.Sub), _sum),
     },
-    by_name={
-        "TIMESTAMP_BUCKET": _bucket,
-        "DATETIME_BUCKET": _bucket,
-        "DATE_BUCKET": _bucket,
-    },
+    by_name=_TIMES.rules().by_name,
 )
